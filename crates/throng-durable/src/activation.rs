@@ -152,14 +152,15 @@ impl<P: Durable> Fresh<P> {
         directory: &Arc<Directory<P>>,
         name: &Name,
     ) -> Result<Fresh<P>, EntityError> {
-        let Some(deps) = directory.deps() else {
+        let Some(home) = directory.home(node) else {
             return Err(EntityError::NotRegistered { kind: P::KIND });
         };
-        let process = catch(|| P::initial(name.key(), deps)).map_err(EntityError::Panicked)?;
+        let process =
+            catch(|| P::initial(name.key(), &home.deps)).map_err(EntityError::Panicked)?;
         const { assert!(size_of::<Activation<P>>() <= 56, "every live entity pays for it") }
         directory.counts().live.fetch_add(1, Ordering::Relaxed);
         let activation = Activation {
-            home: Some(directory.home(node)),
+            home: Some(home),
             name: name.fresh(),
             changes: Changes::default(),
             kept: None,
@@ -357,7 +358,7 @@ impl<P: Durable> Activation<P> {
         &self.home().node
     }
 
-    fn home(&self) -> &Home<P> {
+    pub(crate) fn home(&self) -> &Home<P> {
         match &self.home {
             Some(home) => home,
             None => unreachable!("an activation that is dropped is not used"),
@@ -627,7 +628,7 @@ pub(crate) fn prepare<P: Durable>(
     cx: &mut Context<P>,
 ) -> Result<Option<Prepared>, EntityError> {
     let Some(own) = Activation::of(cx) else { return Ok(None) };
-    let Some(Home { node, directory }) = own.home.as_deref() else { return Ok(None) };
+    let Some(Home { node, directory, .. }) = own.home.as_deref() else { return Ok(None) };
     encode(process, node, |record, hash| {
         let is_state_changed = hash != own.submitted;
         if !is_state_changed && own.changes.is_empty() {

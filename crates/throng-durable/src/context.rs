@@ -160,10 +160,7 @@ impl<P: Durable> DurableContext for Context<P> {
     }
 
     fn deps(&mut self) -> &P::Deps {
-        match activation(self).directory().deps() {
-            Some(deps) => deps,
-            None => unreachable!("a kind without its dependencies is not activated"),
-        }
+        &activation(self).home().deps
     }
 
     fn after_commit(&mut self, action: impl FnOnce() + Send + 'static) {

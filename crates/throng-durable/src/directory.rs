@@ -24,7 +24,7 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::mem;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hashbrown::HashTable;
 use throng::__sync::HashState;
@@ -36,6 +36,7 @@ use crate::catalogue::Numbered;
 use crate::name::Name;
 use crate::node::{Counts, Inner};
 use crate::turn::Passivate;
+use crate::users::drop_user_value;
 use crate::{Durable, EntityError};
 
 /// Number of locks that share the entities of a kind. So many that a search of a whole shard for entities
@@ -48,19 +49,19 @@ pub(crate) struct Directory<P: Durable> {
     shards: Box<[Mutex<Shard<P>>]>,
     /// Number of the kind.
     kind: Arc<Numbered>,
-    /// Dependencies of the kind, once it is registered.
-    deps: OnceLock<P::Deps>,
+    /// Dependencies of the kind, from its registration to the shutdown of the node, which they may refer to.
+    deps: Mutex<Option<Arc<P::Deps>>>,
     counts: Arc<Counts>,
     /// The home of the live entities, if there are any.
     home: Mutex<Weak<Home<P>>>,
 }
 
-/// The node and the directory of an activation, behind one pointer. The live entities of a kind share it, so
+/// Everything that the activations of a kind share, behind one pointer. The live entities of a kind share it, so
 /// that it keeps the node only while there are such entities.
-#[derive(Debug)]
 pub(crate) struct Home<P: Durable> {
     pub(crate) node: Arc<Inner>,
     pub(crate) directory: Arc<Directory<P>>,
+    pub(crate) deps: Arc<P::Deps>,
 }
 
 #[derive(Debug)]
@@ -95,22 +96,22 @@ impl<P: Durable> Directory<P> {
             shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
             kind,
             // A kind without dependencies is registered from the beginning.
-            deps: (Box::new(()) as Box<dyn Any>)
-                .downcast::<P::Deps>()
-                .map_or_else(|_| OnceLock::new(), |none| OnceLock::from(*none)),
+            deps: Mutex::new(Arc::downcast(Arc::new(()) as Arc<dyn Any + Send + Sync>).ok()),
             counts,
             home: Mutex::default(),
         }
     }
 
-    /// Returns the home of the live entities.
-    pub(crate) fn home(self: &Arc<Self>, node: &Arc<Inner>) -> Arc<Home<P>> {
+    /// Returns the home of the live entities; `None` if the kind is not registered.
+    pub(crate) fn home(self: &Arc<Self>, node: &Arc<Inner>) -> Option<Arc<Home<P>>> {
         let mut home = self.home.lock().unwrap_or_else(PoisonError::into_inner);
-        home.upgrade().unwrap_or_else(|| {
-            let new = Arc::new(Home { node: node.clone(), directory: self.clone() });
-            *home = Arc::downgrade(&new);
-            new
-        })
+        if let Some(home) = home.upgrade() {
+            return Some(home);
+        }
+        let deps = self.deps().clone()?;
+        let new = Arc::new(Home { node: node.clone(), directory: self.clone(), deps });
+        *home = Arc::downgrade(&new);
+        Some(new)
     }
 
     pub(crate) fn counts(&self) -> &Arc<Counts> {
@@ -122,14 +123,21 @@ impl<P: Durable> Directory<P> {
         &self.kind
     }
 
-    /// Returns the dependencies of the kind; `None` if it is not registered.
-    pub(crate) fn deps(&self) -> Option<&P::Deps> {
-        self.deps.get()
-    }
-
     /// Sets the dependencies of the kind; hands them back if it has some.
     pub(crate) fn register(&self, deps: P::Deps) -> Result<(), P::Deps> {
-        self.deps.set(deps)
+        let mut registered = self.deps();
+        match *registered {
+            Some(_) => Err(deps),
+            None => {
+                *registered = Some(Arc::new(deps));
+                Ok(())
+            }
+        }
+    }
+
+    fn deps(&self) -> MutexGuard<'_, Option<Arc<P::Deps>>> {
+        // No user code runs under the lock.
+        self.deps.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the address of the entity, and activates it first if it is not live.
@@ -289,6 +297,12 @@ impl<P: Durable> fmt::Debug for Directory<P> {
     }
 }
 
+impl<P: Durable> fmt::Debug for Home<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Home").field("directory", &self.directory).finish_non_exhaustive()
+    }
+}
+
 impl<P> Live<P> {
     /// Removes the entity from the number of leaving entities.
     fn forget(self, counts: &Counts) {
@@ -321,7 +335,8 @@ pub(crate) trait AnyDirectory: Send + Sync {
     /// Asks all entities to leave.
     fn passivate_all(&self);
 
-    /// Removes the entries of all activations that have ended after the node was closed.
+    /// Removes the entries of all activations that have ended after the node was closed, and the dependencies of the
+    /// kind.
     fn clear(&self);
 
     /// Kills all activations of a shard.
@@ -358,6 +373,8 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         // In the order of their memory as well.
         ended.sort_unstable_by_key(|live| live.address);
         ended.into_iter().for_each(|live| live.forget(&self.counts));
+        let deps = self.deps().take();
+        drop_user_value(deps);
     }
 
     #[cfg(feature = "sim")]

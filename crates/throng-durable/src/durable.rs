@@ -67,6 +67,9 @@ pub trait Durable: Process + Serialize + DeserializeOwned {
     /// processes. [`Node::register`](crate::Node::register) sets the value, and
     /// [`cx.deps()`](crate::DurableContext::deps) returns it. A kind without dependencies has `()` and need not
     /// be registered.
+    ///
+    /// The node drops the value at its [shutdown](crate::Node::shutdown). If the value has the node or one of its
+    /// entities, the node ends by a shutdown only.
     type Deps: Send + Sync + 'static;
 
     /// Returns the state of an entity that is not stored.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, EntityError, Node, OldState, StateError};
 
-use crate::runtime;
+use crate::{reopen, runtime};
 
 /// In euros.
 #[derive(Default, Serialize, Deserialize, Durable)]
@@ -128,6 +128,36 @@ fn an_entity_begins_by_its_key_and_the_dependencies_of_its_kind() {
             );
             node.shutdown().await;
         });
+    }
+}
+
+/// Dependencies that refer to the node.
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "ward", deps = (Node, Arc<()>))]
+struct Ward;
+
+#[process]
+impl Ward {
+    #[message]
+    async fn lives(&self, cx: &mut Context<Self>) -> usize {
+        cx.deps().0.live()
+    }
+}
+
+#[test]
+fn dependencies_that_refer_to_the_node_end_with_its_shutdown() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let kept = Arc::new(());
+    for _ in 0..3 {
+        let node =
+            runtime.block_on(async |runtime| reopen(Node::open(directory.path()), runtime).await);
+        node.register::<Ward>((node.clone(), kept.clone()));
+        runtime.block_on(async |_| {
+            assert_eq!(node.entity::<Ward>("it").lives().await.unwrap(), 1);
+            node.shutdown().await;
+        });
+        assert_eq!(Arc::strong_count(&kept), 1);
     }
 }
 

@@ -6,7 +6,7 @@ use throng_durable::{
     CellError, Durable, DurableContext, EntityError, Node, OldState, OpenError, StateError, Str,
 };
 
-use crate::{Add, AddTo, Counter, Get, Turns, runtime, stored, with_node};
+use crate::{Add, AddTo, Counter, Get, Turns, reopen, runtime, stored, with_node};
 
 #[test]
 fn a_counter_goes_on_after_the_node_was_restarted() {
@@ -61,7 +61,7 @@ fn a_dropped_node_releases_its_directory() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     });
-    Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |runtime| reopen(Node::open(directory.path()), runtime).await);
 }
 
 #[test]
