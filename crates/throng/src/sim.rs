@@ -99,8 +99,8 @@ pub fn check<F: Future<Output = ()>>(seeds: u64, test: impl Fn(Sim) -> F) {
             let reason = ExitReason::from_panic(payload);
             let events = lock(&events);
             panic!(
-                "seed {seed}: {reason}; run it alone with THRONG_SIM_SEED={seed}\n\
-                 the last events:\n{events}"
+                "seed {seed}: {reason}\nthe last events:\n{events}\
+                 run it alone with THRONG_SIM_SEED={seed}"
             );
         }
     }
