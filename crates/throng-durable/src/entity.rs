@@ -33,8 +33,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// use throng::prelude::*;
 /// use throng_durable::{Durable, Entity, EntityError};
 ///
-/// # #[derive(Durable, Durable, Default, Serialize, Deserialize)]
-/// # #[durable(kind = "account")]
+/// # #[derive(Durable, Default, Serialize, Deserialize)]
 /// # #[durable(kind = "account")]
 /// # struct Account { balance: u64 }
 /// #[process]
@@ -99,7 +98,8 @@ impl<P: Durable> Entity<P> {
     /// # use serde::{Deserialize, Serialize};
     /// # use throng::prelude::*;
     /// # use throng_durable::{Durable, EntityError, Node};
-    /// # #[derive(Default, Serialize, Deserialize)]
+    /// # #[derive(Durable, Default, Serialize, Deserialize)]
+    /// # #[durable(kind = "account")]
     /// # struct Account { cents: u64 }
     /// # impl Process for Account {}
     /// async fn close(node: &Node, name: &str) -> Result<(), EntityError> {
