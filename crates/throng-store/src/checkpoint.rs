@@ -21,6 +21,7 @@ use std::time::Duration;
 use crate::disk::environment::Environment;
 use crate::disk::format;
 use crate::disk::lmdb::{self, Env, Put, Table, WriteTxn};
+use crate::heap;
 use crate::log::Point;
 use crate::memtable::change::{Change, Operation};
 use crate::memtable::{Layers, Memtable};
@@ -116,6 +117,26 @@ impl Checkpoints {
     }
 }
 
+/// The checkpoints between two steps.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Position of the store at the last step.
+    seen: u64,
+    /// Whether the store was idle between the last two steps.
+    is_idle: bool,
+    /// Memory of the memtables that were written and not returned to the system, in bytes.
+    freed: usize,
+}
+
+impl Progress {
+    pub(crate) fn at(position: u64) -> Progress {
+        Progress { seen: position, ..Progress::default() }
+    }
+}
+
+/// Least memory that is returned to the system: the search for it stops threads that allocate for milliseconds.
+const RETURNED_BYTES_MIN: usize = 16 << 20;
+
 /// Runs on the checkpoint thread until the store ends.
 pub(crate) fn run(environment: &Environment) {
     // If this thread unwinds, no writer keeps waiting.
@@ -126,9 +147,14 @@ pub(crate) fn run(environment: &Environment) {
         }
     }
     let _end = End(environment);
-    let mut seen = environment.view().position();
+    let mut progress = Progress::at(environment.view().position());
     while environment.checkpoints().sleep() {
-        step(environment, &mut seen);
+        step(environment, &mut progress);
+        if progress.is_idle && progress.freed >= RETURNED_BYTES_MIN {
+            // A store in use would need the memory again at once.
+            heap::trim();
+            progress.freed = 0;
+        }
         if environment.is_engine_broken() {
             environment.reopen(REOPEN_INTERVAL, || !environment.checkpoints().is_ended());
         }
@@ -136,15 +162,20 @@ pub(crate) fn run(environment: &Environment) {
 }
 
 /// Writes the frozen memtable to LMDB; before that, freezes the active one if the store has been idle since the
-/// last step, at the position `seen`.
-pub(crate) fn step(environment: &Environment, seen: &mut u64) {
+/// last step.
+pub(crate) fn step(environment: &Environment, progress: &mut Progress) {
     // The writer holds its lock only while it commits, and then the store is not idle.
     let position = environment.view().position();
-    if position == *seen && environment.view().frozen().is_none() {
+    progress.is_idle = position == progress.seen;
+    if progress.is_idle && environment.view().frozen().is_none() {
         environment.freeze_if_free();
     }
-    *seen = position;
+    progress.seen = position;
+    let bytes = environment.view().frozen().map_or(0, |(memtable, _)| memtable.bytes());
     let outcome = environment.checkpoint();
+    if outcome.is_ok() {
+        progress.freed += bytes;
+    }
     environment.checkpoints().report(outcome.is_ok());
 }
 

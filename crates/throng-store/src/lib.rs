@@ -82,6 +82,7 @@ mod codec;
 mod database;
 mod disk;
 mod error;
+mod heap;
 mod import;
 mod log;
 mod memtable;

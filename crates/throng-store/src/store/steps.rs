@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::checkpoint;
+use crate::checkpoint::{self, Progress};
 use crate::disk::environment::Environment;
 use crate::write::queue::Wait;
 use crate::write::writer::{Step, Writer};
@@ -14,15 +14,14 @@ use crate::write::writer::{Step, Writer};
 pub(crate) struct Steps {
     writer: Writer,
     environment: Arc<Environment>,
-    /// Position at the last step of the checkpoints.
-    seen: u64,
+    progress: Progress,
     is_over: bool,
 }
 
 impl Steps {
     pub(crate) fn new(writer: Writer, environment: Arc<Environment>) -> Steps {
-        let seen = environment.view().position();
-        Steps { writer, environment, seen, is_over: false }
+        let progress = Progress::at(environment.view().position());
+        Steps { writer, environment, progress, is_over: false }
     }
 
     /// Makes a step of the writer.
@@ -46,7 +45,7 @@ impl Steps {
         if self.is_over {
             return;
         }
-        checkpoint::step(&self.environment, &mut self.seen);
+        checkpoint::step(&self.environment, &mut self.progress);
         if self.environment.is_engine_broken() {
             // A later step tries again.
             self.environment.reopen(Duration::ZERO, || false);
