@@ -48,7 +48,7 @@ use crate::{CellError, CommitError, Durable, Entity, EntityError, MAP_NAME_BYTES
 pub(crate) struct Activation<P: Durable> {
     /// `None` only while the activation is dropped.
     home: Option<Arc<Home<P>>>,
-    name: Name,
+    name: Name<P>,
     changes: Changes,
     kept: Option<Box<Kept>>,
     /// Hash of the record of the state as last submitted, or of the initial state if there is none.
@@ -64,8 +64,26 @@ pub(crate) struct Activation<P: Durable> {
     stored: bool,
     /// Whether the process was asked to leave and has had no other turn since.
     leaving: bool,
-    /// Whether the activation counts against the limit of live entities.
+    /// Whether the activation counts against the limits of live entities.
     resident: bool,
+    /// Size of the record of the state, as last submitted or loaded.
+    size: Size,
+}
+
+/// Size of a state's record in units of 64 bytes, rounded up; at most 4 MiB.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Size(u16);
+
+impl Size {
+    const UNIT: usize = 64;
+
+    pub(crate) fn of(record: &[u8]) -> Size {
+        Size(record.len().div_ceil(Size::UNIT).try_into().unwrap_or(u16::MAX))
+    }
+
+    fn bytes(self) -> usize {
+        usize::from(self.0) * Size::UNIT
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +144,7 @@ pub(crate) enum Closed<P: Durable> {
     /// The next activation handles them.
     Retired(Entity<P>),
     /// The entity could not be loaded.
-    Failed(Name, Failure),
+    Failed(Name<P>, Failure),
 }
 
 /// The place of an activation in the number of live ones, until it is dropped.
@@ -150,7 +168,7 @@ impl<P: Durable> Fresh<P> {
     pub(crate) fn new(
         node: &Arc<Inner>,
         directory: &Arc<Directory<P>>,
-        name: &Name,
+        name: &Name<P>,
     ) -> Result<Fresh<P>, EntityError> {
         let Some(home) = directory.home(node) else {
             return Err(EntityError::NotRegistered { kind: P::KIND });
@@ -172,12 +190,13 @@ impl<P: Durable> Fresh<P> {
             stored: false,
             leaving: false,
             resident: false,
+            size: Size::default(),
         };
         Ok(Fresh { process, activation })
     }
 
     /// Returns the name of the activation.
-    pub(crate) fn name(&self) -> &Name {
+    pub(crate) fn name(&self) -> &Name<P> {
         &self.activation.name
     }
 
@@ -306,17 +325,17 @@ impl<P: Durable> Activation<P> {
         }
     }
 
-    /// Notes the state that was found on the disk, by the hash of its record.
-    pub(crate) fn loaded(&mut self, hash: u64, stored: bool) {
+    /// Notes the state that was found on the disk, by the hash and the size of its record.
+    pub(crate) fn loaded(&mut self, hash: u64, size: Size) {
         self.submitted = hash;
-        self.stored = stored;
+        self.size = size;
+        self.stored = true;
     }
 
     /// Notes that nothing was found on the disk.
     pub(crate) fn loaded_default(&mut self, process: &P) {
         // If the default cannot be encoded, that is an error of the first commit.
-        let hash = encode(process, self.node(), |_, hash| hash).unwrap_or_default();
-        self.loaded(hash, false);
+        self.submitted = encode(process, self.node(), |_, hash| hash).unwrap_or_default();
     }
 
     /// Ends the first turn, in which the activation was loaded. A blank activation stays for the
@@ -337,11 +356,20 @@ impl<P: Durable> Activation<P> {
         }
     }
 
-    /// Counts the activation against the limit of live entities.
+    /// Counts the activation against the limits of live entities.
     fn reside(&mut self) {
         if !mem::replace(&mut self.resident, true) {
-            self.directory().counts().residents.fetch_add(1, Ordering::Relaxed);
+            self.directory().counts().enter::<P>(self.size.bytes());
             self.name.marks().reside();
+            self.node().evict_if_crowded();
+        }
+    }
+
+    /// Notes the size of the record that was submitted.
+    fn resize(&mut self, size: Size) {
+        let before = mem::replace(&mut self.size, size);
+        if self.resident && size != before {
+            self.directory().counts().resize(before.bytes(), size.bytes());
             self.node().evict_if_crowded();
         }
     }
@@ -350,7 +378,7 @@ impl<P: Durable> Activation<P> {
         self.name.key()
     }
 
-    pub(crate) fn name(&self) -> &Name {
+    pub(crate) fn name(&self) -> &Name<P> {
         &self.name
     }
 
@@ -404,6 +432,7 @@ impl<P: Durable> Activation<P> {
         let submission = self.node().store.submit(&mut prepared.batch, self.last)?;
         self.last = submission;
         self.submitted = prepared.hash;
+        self.resize(prepared.size);
         if !mem::replace(&mut self.stored, true) {
             self.directory().kind().submitted(submission);
         }
@@ -423,7 +452,7 @@ impl<P: Durable> Drop for Activation<P> {
             counts.passivations.fetch_add(1, Ordering::Relaxed);
         }
         if self.resident {
-            counts.residents.fetch_sub(1, Ordering::Relaxed);
+            counts.leave::<P>(self.size.bytes());
         }
         // A closed node clears its directories as a whole.
         if self.listed && !home.node.is_closed() {
@@ -563,19 +592,22 @@ pub(crate) struct Loaded<P> {
     pub(crate) process: Option<P>,
     /// Hash of its record.
     pub(crate) hash: u64,
+    /// Size of its record.
+    pub(crate) size: Size,
 }
 
 /// Loads the state of an entity, on a thread that may block. The user's `Deserialize` and `migrate` run here.
-pub(crate) fn load<P: Durable>(node: &Inner, name: &Name) -> Result<Loaded<P>, Failure> {
+pub(crate) fn load<P: Durable>(node: &Inner, name: &Name<P>) -> Result<Loaded<P>, Failure> {
     let failed = |error| Failure::Load(Arc::new(error));
     let load = || {
         let snapshot = node.store.snapshot().map_err(failed)?;
         match snapshot.get(name.state_key()).map_err(failed)? {
             Some(record) => {
                 let process = decode_state(record).map_err(Failure::State)?;
-                Ok(Loaded { process: Some(process), hash: node.hash(record) })
+                let (hash, size) = (node.hash(record), Size::of(record));
+                Ok(Loaded { process: Some(process), hash, size })
             }
-            None => Ok(Loaded { process: None, hash: 0 }),
+            None => Ok(Loaded { process: None, hash: 0, size: Size::default() }),
         }
     };
     catch(load).unwrap_or_else(|text| Err(Failure::Panicked(text)))
@@ -587,6 +619,8 @@ pub(crate) struct Prepared {
     batch: Batch,
     /// Hash of the record of the state.
     hash: u64,
+    /// Size of the record of the state.
+    size: Size,
 }
 
 /// Memory for the turns of a thread, so that a turn allocates none.
@@ -646,7 +680,7 @@ pub(crate) fn prepare<P: Durable>(
         }
         let cells = own.changes.add_to(batch, outcomes);
         let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
-        Ok(Some(Prepared { batch, hash }))
+        Ok(Some(Prepared { batch, hash, size: Size::of(record) }))
     })?
 }
 
@@ -662,7 +696,7 @@ pub(crate) fn prepare_removal<P: Durable>(
     let count = layout::count(own.directory().kind().number());
     let batch = Batch::new().delete(state_key).add(count, -1);
     let batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
-    Ok(Some(Prepared { batch, hash: 0 }))
+    Ok(Some(Prepared { batch, hash: 0, size: Size::default() }))
 }
 
 /// Collects the changes of a turn that has only read the state, which are those of cells; `None` if
@@ -682,7 +716,7 @@ pub(crate) fn prepare_cells<P: Durable>(
     let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
     let cells = own.changes.add_to(batch, node.gate.outcomes());
     let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
-    Ok(Some(Prepared { batch, hash: own.submitted }))
+    Ok(Some(Prepared { batch, hash: own.submitted, size: own.size }))
 }
 
 /// Submits the changes of a turn; hands them back if the store's queue has no room.

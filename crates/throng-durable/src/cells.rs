@@ -517,7 +517,10 @@ mod tests {
         prop::collection::vec((key(), prop::option::weighted(0.6, any::<u32>())), 0..12)
     }
 
-    fn name(key: &str) -> Name {
+    struct Owner;
+    impl throng::Process for Owner {}
+
+    fn name(key: &str) -> Name<Owner> {
         Name::new(1, key).unwrap()
     }
 

@@ -66,19 +66,14 @@ pub(crate) struct Home<P: Durable> {
 
 #[derive(Debug)]
 struct Shard<P> {
-    active: HashTable<Live<P>>,
+    /// The activations by their own names.
+    active: HashTable<Name<P>>,
     /// Activations that were given up and may not have ended yet. Empty except for moments.
     retired: Vec<Address<P>>,
     /// The last submission of the activations that have ended.
     ended: Submission,
     /// Keys of the states of pinned entities, live or not.
     pinned: HashSet<Box<[u8]>>,
-}
-
-#[derive(Debug)]
-struct Live<P> {
-    name: Name,
-    address: Address<P>,
 }
 
 impl<P: Durable> Directory<P> {
@@ -144,7 +139,7 @@ impl<P: Durable> Directory<P> {
     pub(crate) fn activate(
         self: &Arc<Self>,
         node: &Arc<Inner>,
-        name: &Name,
+        name: &Name<P>,
     ) -> Result<Address<P>, EntityError> {
         let hash = self.hasher.hash_one(name.state_key());
         if let Some(address) = self.find(&self.shard_of(hash), node, name, hash)? {
@@ -160,11 +155,11 @@ impl<P: Durable> Directory<P> {
                 return found.and_then(|address| address.ok_or(EntityError::ShutDown));
             }
         }
-        let ending = shard.active.find_entry(hash, |live| live.is(name)).ok();
+        let ending = shard.active.find_entry(hash, |live| live.is_of(name)).ok();
         let after = match ending {
             // An activation that is ending has not told its last submission yet.
             Some(ending) => {
-                ending.remove().0.forget(&self.counts);
+                self.forget(&ending.remove().0);
                 node.store.submitted_through()
             }
             None => shard.ended,
@@ -175,10 +170,9 @@ impl<P: Durable> Directory<P> {
         name.marks().pin(shard.pinned.contains(name.state_key()));
         match fresh.spawn(after) {
             Ok(address) => {
-                let live = Live { name, address };
-                shard
-                    .active
-                    .insert_unique(hash, live, |live| self.hasher.hash_one(live.name.state_key()));
+                name.lives_at(address);
+                let hash_of = |live: &Name<P>| self.hasher.hash_one(live.state_key());
+                shard.active.insert_unique(hash, name, hash_of);
                 drop(shard);
                 node.count_activation();
                 Ok(address)
@@ -201,53 +195,59 @@ impl<P: Durable> Directory<P> {
         &self,
         shard: &Shard<P>,
         node: &Inner,
-        name: &Name,
+        name: &Name<P>,
         hash: u64,
     ) -> Result<Option<Address<P>>, EntityError> {
         if node.is_closed() {
             return Err(EntityError::ShutDown);
         }
-        let live = shard.active.find(hash, |live| live.is(name));
-        Ok(live.filter(|live| live.address.is_alive()).map(|live| {
-            if live.name.marks().touch(node.tick()) {
-                self.counts.stays();
-            }
-            live.address
-        }))
+        let Some(live) = shard.active.find(hash, |live| live.is_of(name)) else { return Ok(None) };
+        let address = live.address().filter(|address| address.is_alive());
+        if address.is_some() && live.marks().touch(node.tick()) {
+            self.counts.stays();
+        }
+        Ok(address)
     }
 
     /// Makes an entity stay in memory once it is live, or not.
-    pub(crate) fn pin(&self, name: &Name, is_pinned: bool) {
+    pub(crate) fn pin(&self, name: &Name<P>, is_pinned: bool) {
         let hash = self.hasher.hash_one(name.state_key());
         let mut shard = self.shard_of(hash);
         match is_pinned {
             true => shard.pinned.insert(name.state_key().into()),
             false => shard.pinned.remove(name.state_key()),
         };
-        if let Some(live) = shard.active.find(hash, |live| live.is(name)) {
-            live.name.marks().pin(is_pinned);
+        if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
+            live.marks().pin(is_pinned);
         }
     }
 
     /// Removes the entry of an activation that ends, unless it belongs to a later one.
-    pub(crate) fn remove(&self, name: &Name, last: Submission) {
+    pub(crate) fn remove(&self, name: &Name<P>, last: Submission) {
         let hash = self.hasher.hash_one(name.state_key());
         if let Some(own) = self.shard_of(hash).take(hash, name, last) {
-            own.forget(&self.counts);
+            self.forget(&own);
         }
     }
 
     /// Moves the entry to the retired activations, so that a later activation can begin before the
     /// process of this activation has ended.
-    pub(crate) fn retire(&self, name: &Name, last: Submission) {
+    pub(crate) fn retire(&self, name: &Name<P>, last: Submission) {
         let hash = self.hasher.hash_one(name.state_key());
         let mut shard = self.shard_of(hash);
         if let Some(own) = shard.take(hash, name, last) {
             // Ended activations are removed here as well, so that the list stays short even if no
             // sweeper runs.
             shard.retired.retain(|address| address.is_alive());
-            shard.retired.push(own.address);
-            own.forget(&self.counts);
+            shard.retired.extend(own.address());
+            self.forget(&own);
+        }
+    }
+
+    /// Removes an activation from the number of leaving ones.
+    fn forget(&self, name: &Name<P>) {
+        if name.marks().stay() {
+            self.counts.stays();
         }
     }
 
@@ -263,20 +263,20 @@ impl<P: Durable> Directory<P> {
 
     /// Asks the entities of a shard that `chosen` selects, and all retired activations, to leave. Returns the
     /// number of entities that were not asked before.
-    fn ask(&self, shard: usize, mut chosen: impl FnMut(&Name) -> bool) -> usize {
+    fn ask(&self, shard: usize, mut chosen: impl FnMut(&Name<P>) -> bool) -> usize {
         let (mut leaving, mut asked) = (Vec::new(), 0);
         let mut entries = self.shard(shard);
         let Shard { active, retired, .. } = &mut *entries;
         retired.retain(|address| address.is_alive());
         leaving.extend(&*retired);
-        for live in active.iter().filter(|live| chosen(&live.name)) {
-            asked += usize::from(!live.name.marks().leave());
-            leaving.push(live.address);
+        for live in active.iter().filter(|live| chosen(live)) {
+            asked += usize::from(!live.marks().leave());
+            leaving.extend(live.address());
         }
         self.counts.leaving.fetch_add(asked, Ordering::Relaxed);
         // A table that has shrunk a lot must not keep its largest capacity.
         if active.capacity() > 64 && active.len() < active.capacity() / 8 {
-            active.shrink_to_fit(|live| self.hasher.hash_one(live.name.state_key()));
+            active.shrink_to_fit(|live| self.hasher.hash_one(live.state_key()));
         }
         drop(entries);
         send_passivate(leaving);
@@ -303,25 +303,12 @@ impl<P: Durable> fmt::Debug for Home<P> {
     }
 }
 
-impl<P> Live<P> {
-    /// Removes the entity from the number of leaving entities.
-    fn forget(self, counts: &Counts) {
-        if self.name.marks().stay() {
-            counts.stays();
-        }
-    }
-
-    fn is(&self, name: &Name) -> bool {
-        self.name.state_key() == name.state_key()
-    }
-}
-
-impl<P> Shard<P> {
+impl<P: Durable> Shard<P> {
     /// Removes the active entry of the activation with this name; `None` if a later one has replaced it.
     /// `last` is the activation's last submission.
-    fn take(&mut self, hash: u64, name: &Name, last: Submission) -> Option<Live<P>> {
+    fn take(&mut self, hash: u64, name: &Name<P>, last: Submission) -> Option<Name<P>> {
         self.ended = self.ended.max(last);
-        let own = self.active.find_entry(hash, |live| live.name.is_clone_of(name));
+        let own = self.active.find_entry(hash, |live| live.is_clone_of(name));
         own.ok().map(|own| own.remove().0)
     }
 }
@@ -358,7 +345,7 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         for shard in 0..SHARDS {
             let shard = self.shard(shard);
             leaving.extend(shard.retired.iter().copied());
-            leaving.extend(shard.active.iter().map(|live| live.address));
+            leaving.extend(shard.active.iter().filter_map(Name::address));
         }
         // In the order of their memory, in which a million processes end in half the time.
         leaving.sort_unstable();
@@ -371,8 +358,8 @@ impl<P: Durable> AnyDirectory for Directory<P> {
             ended.extend(mem::take(&mut self.shard(shard).active));
         }
         // In the order of their memory as well.
-        ended.sort_unstable_by_key(|live| live.address);
-        ended.into_iter().for_each(|live| live.forget(&self.counts));
+        ended.sort_unstable_by_key(Name::address);
+        ended.into_iter().for_each(|name| self.forget(&name));
         let deps = self.deps().take();
         drop_user_value(deps);
     }
@@ -381,7 +368,7 @@ impl<P: Durable> AnyDirectory for Directory<P> {
     fn kill(&self, shard: usize) {
         let entries = self.shard(shard);
         let retired = entries.retired.iter().copied();
-        let all: Vec<_> = entries.active.iter().map(|live| live.address).chain(retired).collect();
+        let all: Vec<_> = entries.active.iter().filter_map(Name::address).chain(retired).collect();
         drop(entries);
         all.into_iter().for_each(Address::kill);
     }

@@ -53,7 +53,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 pub struct Entity<P: Durable> {
     node: Node,
     directory: Arc<Directory<P>>,
-    name: Result<Name, InvalidKey>,
+    name: Result<Name<P>, InvalidKey>,
 }
 
 /// A key that no entity can have.
@@ -72,7 +72,7 @@ impl<P: Durable> Entity<P> {
     pub(crate) fn from_parts(
         node: Node,
         directory: Arc<Directory<P>>,
-        name: Result<Name, InvalidKey>,
+        name: Result<Name<P>, InvalidKey>,
     ) -> Self {
         Entity { node, directory, name }
     }
@@ -148,7 +148,7 @@ impl<P: Durable> Entity<P> {
         Ok(())
     }
 
-    fn name(&self) -> Result<&Name, KeyError> {
+    fn name(&self) -> Result<&Name<P>, KeyError> {
         self.name.as_ref().map_err(|invalid| invalid.error.clone())
     }
 

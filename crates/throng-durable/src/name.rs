@@ -2,19 +2,28 @@
 //!
 //! A name is one allocation behind a pointer of one word: the key of the entity's state, and marks of the
 //! entity's use. The clones of a handle share a name, whose marks are not used. An activation has a name of its
-//! own, which it shares with its directory entry: it tells the activation apart from later ones of the entity.
+//! own, which is also its directory entry and has its address: it tells the activation apart from later ones of
+//! the entity.
 
+use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use throng::__AtomicAddress as AtomicAddress;
+use throng::{Address, Process};
 use triomphe::ThinArc;
 
 use crate::KeyError;
 use crate::layout::{STATE_KEY_BYTES_MAX, own_key, state_key};
 
 /// The identity of an entity; see the file's head.
-#[derive(Clone, Debug)]
-pub(crate) struct Name(ThinArc<Marks, u8>);
+pub(crate) struct Name<P>(ThinArc<Live<P>, u8>);
+
+/// The data of a live entity that others than its process need.
+struct Live<P> {
+    address: AtomicAddress<P>,
+    marks: Marks,
+}
 
 /// Marks of the use of a live entity.
 ///
@@ -35,21 +44,36 @@ const LEAVING: u32 = 4;
 /// Flag of an entity that stays in memory.
 const PINNED: u32 = 8;
 
-impl Name {
-    pub(crate) fn new(kind: u16, key: &str) -> Result<Name, KeyError> {
+impl<P: Process> Name<P> {
+    pub(crate) fn new(kind: u16, key: &str) -> Result<Name<P>, KeyError> {
         let mut buffer = [0; STATE_KEY_BYTES_MAX];
         let state_key = state_key(kind, key, &mut buffer)?;
-        Ok(Name(ThinArc::from_header_and_slice(Marks::default(), state_key)))
+        Ok(Name(ThinArc::from_header_and_slice(Live::default(), state_key)))
     }
 
     /// Returns another name of the same entity, with marks of its own.
-    pub(crate) fn fresh(&self) -> Name {
-        Name(ThinArc::from_header_and_slice(Marks::default(), self.state_key()))
+    pub(crate) fn fresh(&self) -> Name<P> {
+        Name(ThinArc::from_header_and_slice(Live::default(), self.state_key()))
+    }
+
+    /// Sets the address of the activation.
+    pub(crate) fn lives_at(&self, address: Address<P>) {
+        self.0.header.header.address.store(address);
+    }
+
+    /// Returns the address of the activation; `None` before its spawn.
+    pub(crate) fn address(&self) -> Option<Address<P>> {
+        self.0.header.header.address.load()
     }
 
     /// Whether this is a clone of the other name.
-    pub(crate) fn is_clone_of(&self, other: &Name) -> bool {
+    pub(crate) fn is_clone_of(&self, other: &Name<P>) -> bool {
         ptr::eq(self.marks(), other.marks())
+    }
+
+    /// Whether this is a name of the same entity.
+    pub(crate) fn is_of(&self, other: &Name<P>) -> bool {
+        self.state_key() == other.state_key()
     }
 
     /// Returns the key of the state.
@@ -66,7 +90,25 @@ impl Name {
     }
 
     pub(crate) fn marks(&self) -> &Marks {
-        &self.0.header.header
+        &self.0.header.header.marks
+    }
+}
+
+impl<P> Clone for Name<P> {
+    fn clone(&self) -> Name<P> {
+        Name(self.0.clone())
+    }
+}
+
+impl<P> fmt::Debug for Name<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Name").field(&own_key(&self.0.slice).escape_ascii()).finish()
+    }
+}
+
+impl<P> Default for Live<P> {
+    fn default() -> Live<P> {
+        Live { address: AtomicAddress::default(), marks: Marks::default() }
     }
 }
 

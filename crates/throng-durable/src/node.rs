@@ -30,6 +30,11 @@ const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
 /// Number of these intervals after which entities that are still live are asked to leave again.
 const ROUNDS_AGAIN: u64 = 100;
 
+/// Memory of a live entity, in bytes, as [`Options::live_bytes_max`] counts it.
+fn live_bytes<P>(record_bytes: usize) -> usize {
+    250 + size_of::<P>() + record_bytes
+}
+
 /// The entities of one data directory. Cheap to clone; all clones are the same node.
 ///
 /// A node takes one process of the runtime besides those of its live entities: the output gate, which sends
@@ -56,6 +61,7 @@ pub(crate) struct Inner {
     /// Numbers of the kinds and of the maps of their cells.
     pub(crate) catalogue: Catalogue,
     live_max: usize,
+    live_bytes_max: usize,
     // In an order that does not depend on chance.
     directories: RwLock<BTreeMap<TypeId, RegisteredDirectory>>,
     closed: AtomicBool,
@@ -73,9 +79,11 @@ pub(crate) struct Inner {
 pub(crate) struct Counts {
     /// Number of activations, retired ones included.
     pub(crate) live: AtomicUsize,
-    /// Number of activations that count against the limit: all except the blank activations that
+    /// Number of activations that count against the limits: all except the blank activations that
     /// only a message can wake.
     pub(crate) residents: AtomicUsize,
+    /// Memory of these activations in bytes, as [`Options::live_bytes_max`] counts it.
+    pub(crate) resident_bytes: AtomicUsize,
     /// Number of activations that were asked to leave and not used since.
     pub(crate) leaving: AtomicUsize,
     /// Number of activations that ended in order.
@@ -83,6 +91,24 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Counts an activation whose state's record has so many bytes against the limits.
+    pub(crate) fn enter<P>(&self, record_bytes: usize) {
+        self.residents.fetch_add(1, Ordering::Relaxed);
+        self.resident_bytes.fetch_add(live_bytes::<P>(record_bytes), Ordering::Relaxed);
+    }
+
+    /// Undoes [`Counts::enter`].
+    pub(crate) fn leave<P>(&self, record_bytes: usize) {
+        self.residents.fetch_sub(1, Ordering::Relaxed);
+        self.resident_bytes.fetch_sub(live_bytes::<P>(record_bytes), Ordering::Relaxed);
+    }
+
+    /// Notes that the record of an activation's state has another size.
+    pub(crate) fn resize(&self, before: usize, after: usize) {
+        // The sum wraps, so the difference may be negative.
+        self.resident_bytes.fetch_add(after.wrapping_sub(before), Ordering::Relaxed);
+    }
+
     /// Notes that an activation that was asked to leave stays, or is not listed any more.
     pub(crate) fn stays(&self) {
         self.leaving.fetch_sub(1, Ordering::Relaxed);
@@ -112,6 +138,7 @@ pub struct Options {
     path: PathBuf,
     idle_after: Duration,
     live_max: usize,
+    live_bytes_max: usize,
     store: throng_store::Options,
 }
 
@@ -124,6 +151,8 @@ pub struct NodeStat {
     /// Number of stored entities that may be in memory before entities that are seldom used are
     /// passivated.
     pub live_max: usize,
+    /// Memory of the stored entities that are in memory, in bytes, as [`Options::live_bytes_max`] counts it.
+    pub live_bytes: usize,
     /// Number of times an entity was brought into memory since the node was started.
     pub activations: u64,
     /// Number of times an entity left memory in order: because it was idle for too long, to make
@@ -152,6 +181,11 @@ impl NodeStat {
             "throng_entities_live_limit",
             "Entities that may be in memory before seldom used ones are passivated.",
             self.live_max,
+        );
+        text.gauge(
+            "throng_entities_live_bytes",
+            "Memory of stored entities in memory, by the sizes of their records.",
+            self.live_bytes,
         );
         text.gauge(
             "throng_entities_stored",
@@ -220,6 +254,19 @@ impl Options {
         self
     }
 
+    /// Sets the memory, in bytes, that the live entities may take before entities that are seldom used are
+    /// passivated. No limit by default.
+    ///
+    /// An entity counts as 250 bytes, the size of its type, and the size of its state's record on the disk, rounded
+    /// up to a multiple of 64 bytes; a record of more than 4 MiB counts as 4 MiB. The record stands for the memory
+    /// that the state owns, which may be more: a map has room for further values, for example. Messages and
+    /// changed cells do not count, and the exceptions of [`live_max`](Options::live_max) apply.
+    #[must_use]
+    pub fn live_bytes_max(mut self, bytes: usize) -> Options {
+        self.live_bytes_max = bytes;
+        self
+    }
+
     /// Sets the options of the store: the size of its map and the bounds of its queue.
     #[must_use]
     pub fn store(mut self, options: throng_store::Options) -> Options {
@@ -255,6 +302,7 @@ impl Options {
             hasher: runtime.__hash_state(),
             catalogue,
             live_max: self.live_max,
+            live_bytes_max: self.live_bytes_max,
             directories: RwLock::default(),
             closed: AtomicBool::new(false),
             tick: AtomicU32::new(0),
@@ -291,6 +339,7 @@ impl Node {
             path: path.as_ref().into(),
             idle_after: Duration::from_secs(60),
             live_max: 1_000_000,
+            live_bytes_max: usize::MAX,
             store: Store::options(),
         }
     }
@@ -355,6 +404,7 @@ impl Node {
         Ok(NodeStat {
             live: self.live(),
             live_max: self.0.live_max,
+            live_bytes: self.0.counts.resident_bytes.load(Ordering::Relaxed),
             activations: self.0.activations.load(Ordering::Relaxed),
             passivations: self.0.counts.passivations.load(Ordering::Relaxed),
             stored: counts.collect::<Result<_, ReadError>>()?,
@@ -520,7 +570,10 @@ impl Inner {
     pub(crate) fn evict_if_crowded(&self) {
         let residents = self.counts.residents.load(Ordering::Relaxed);
         let staying = residents.saturating_sub(self.counts.leaving.load(Ordering::Relaxed));
-        self.evict(staying.saturating_sub(self.live_max));
+        // Entities of the mean size. If those that leave are smaller, the next look finds too many again.
+        let mean = self.counts.resident_bytes.load(Ordering::Relaxed).div_ceil(residents.max(1));
+        let limit = self.live_max.min(self.live_bytes_max / mean.max(1));
+        self.evict(staying.saturating_sub(limit));
     }
 
     /// Passivates a sixteenth of the entities, because the runtime has no room for another process.

@@ -195,7 +195,7 @@ impl<P: Durable> Turn<P> for Load {
         match loaded {
             Ok(loaded) => {
                 if let Some(found) = loaded.process {
-                    activation.loaded(loaded.hash, true);
+                    activation.loaded(loaded.hash, loaded.size);
                     drop_user_value(std::mem::replace(process, found));
                 } else {
                     activation.loaded_default(process);

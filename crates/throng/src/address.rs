@@ -172,6 +172,36 @@ impl AtomicPid {
     }
 }
 
+/// Shared variable that holds the address of a process or none.
+pub struct AtomicAddress<P> {
+    pid: AtomicPid,
+    process: Exactly<P>,
+}
+
+impl<P: Process> AtomicAddress<P> {
+    /// Stores an address.
+    pub fn store(&self, address: Address<P>) {
+        self.pid.store(address.into());
+    }
+
+    /// Loads the address.
+    pub fn load(&self) -> Option<Address<P>> {
+        self.pid.load().map(|pid| Address::from_raw(pid.raw()))
+    }
+}
+
+impl<P> Default for AtomicAddress<P> {
+    fn default() -> AtomicAddress<P> {
+        AtomicAddress { pid: AtomicPid::default(), process: PhantomData }
+    }
+}
+
+impl<P> fmt::Debug for AtomicAddress<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("AtomicAddress").field(&self.pid.load()).finish()
+    }
+}
+
 impl fmt::Debug for Pid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Pid({:x})", self.0.0.as_ptr().addr())

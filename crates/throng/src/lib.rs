@@ -198,6 +198,8 @@ cfg_if::cfg_if! {
 
         // For the workspace's own crates; not part of the public interface.
         #[doc(hidden)]
+        pub use crate::address::AtomicAddress as __AtomicAddress;
+        #[doc(hidden)]
         pub use crate::process::has_started as __has_started;
         #[doc(hidden)]
         pub use crate::runtime::metrics::PrometheusText as __PrometheusText;

@@ -344,6 +344,9 @@ impl Case {
         if random.bool() {
             options = options.live_max(random.usize(1..=ENTITIES));
         }
+        if random.bool() {
+            options = options.live_bytes_max(random.usize(1..2_000));
+        }
         options
     }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{DurableContext, EntityError, Node, OpenError};
+use throng_durable::{Durable, DurableContext, EntityError, Node, OpenError};
 
 use crate::{Add, Counter, Explode, Get, HANGS_AFTER, Turns, begin, with_node};
 
@@ -151,6 +152,86 @@ fn more_entities_than_the_limit_are_handled() {
             assert_eq!(stat.at_rest(), MANY - stat.live as u64);
             assert!(stat.activations >= MANY && stat.activations >= stat.passivations, "{stat:?}");
             assert!(stat.passivations >= stat.at_rest(), "who is at rest has left: {stat:?}");
+        },
+    );
+}
+
+/// An entity with a state of any size.
+#[derive(Default, Durable, Serialize, Deserialize)]
+#[durable(kind = "bag")]
+struct Bag {
+    content: String,
+}
+impl Process for Bag {}
+
+/// Replaces the content by this many bytes; returns the size of the content before.
+struct Fill(usize);
+impl Message for Fill {
+    type Reply = usize;
+}
+impl Handle<Fill> for Bag {
+    async fn handle(&mut self, Fill(bytes): Fill, _: &mut Context<Self>) -> usize {
+        std::mem::replace(&mut self.content, "x".repeat(bytes)).len()
+    }
+}
+
+/// Returns the size of the content.
+struct Size;
+impl Message for Size {
+    type Reply = usize;
+}
+impl Handle<Size> for Bag {
+    async fn handle(&mut self, _: Size, _: &mut Context<Self>) -> usize {
+        self.content.len()
+    }
+}
+
+impl Handle<Explode> for Bag {
+    async fn handle(&mut self, _: Explode, _: &mut Context<Self>) {
+        self.content.clear();
+        panic!("boom");
+    }
+}
+
+/// Entities that are created, loaded, grow, shrink, fail and are removed.
+#[test]
+fn live_entities_take_no_more_memory_than_the_limit() {
+    const LIMIT: usize = 64 << 10;
+    const BAGS: usize = 150;
+    with_node(
+        |options| options.live_bytes_max(LIMIT),
+        async |node| {
+            let settle = async || loop {
+                let stat = node.stat().unwrap();
+                if stat.live_bytes <= LIMIT {
+                    return stat;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            };
+            let bag = |number: usize| node.entity::<Bag>(format!("{number}"));
+            let mut before = 0;
+            // Smaller and larger than an entity's own memory, and larger than the limit.
+            for bytes in [10, 10_000, 100, 2_000, LIMIT + 1] {
+                for number in 0..BAGS {
+                    assert_eq!(bag(number).call(Size).await.unwrap(), before);
+                    assert_eq!(bag(number).call(Fill(bytes)).await.unwrap(), before);
+                    if number % 7 == 0 {
+                        bag(number).call(Explode).await.unwrap_err();
+                    }
+                }
+                let stat = settle().await;
+                // A record rounded up, an entity's own memory, and some bytes of the encoding.
+                let each = bytes + 64 + 250 + size_of::<Bag>() + 16;
+                let expected = (LIMIT / each).min(BAGS);
+                assert!(stat.live * 2 >= expected, "{stat:?} at {bytes} bytes, not {expected}");
+                assert!(stat.live <= LIMIT / (bytes + 250), "{stat:?} at {bytes} bytes");
+                before = bytes;
+            }
+            for number in 0..BAGS {
+                bag(number).forget().await.unwrap();
+            }
+            wait_for(node, 0).await;
+            assert_eq!(node.stat().unwrap().live_bytes, 0);
         },
     );
 }
