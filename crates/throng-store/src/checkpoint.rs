@@ -180,13 +180,14 @@ pub(crate) fn step(environment: &Environment, progress: &mut Progress) {
 }
 
 /// Writes all changes of a memtable, which ends at a point of the log, to LMDB: in transactions of bounded
-/// size, or in a single one.
+/// size, or in a single one. Calls `committed` after each transaction but the last.
 pub(crate) fn write(
     env: &Env,
     format: Table,
     memtable: Arc<Memtable>,
     at: Point,
     is_bounded: bool,
+    committed: impl Fn(),
 ) -> Result<(), lmdb::Error> {
     let max = if is_bounded { (env.platform().txn_changes, TXN_BYTES) } else { UNBOUNDED };
     let mut left = max;
@@ -201,6 +202,7 @@ pub(crate) fn write(
         }
         while apply(&mut txn, table, || walk.step(), &mut left)? {
             txn.commit()?;
+            committed();
             txn = env.begin_write()?;
             left = max;
         }

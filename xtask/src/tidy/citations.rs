@@ -5,7 +5,7 @@
 //!
 //! | target | directory | without a module |
 //! |---|---|---|
-//! | `store`, `power` | crates/throng-store/tests/TARGET/ | main.rs |
+//! | `store`, `power`, `memory` | crates/throng-store/tests/TARGET/ | main.rs |
 //! | `durable` | crates/throng-durable/tests/durable/ | main.rs |
 //! | `node` | crates/throng-cli/tests/node/ | main.rs |
 //! | `social` | apps/social/tests/ | social.rs |
@@ -62,7 +62,7 @@ fn place<'c>(cited: &'c str, member: &str) -> Option<(String, &'c str)> {
     let (path, function) = cited.rsplit_once("::")?;
     let (target, modules) = path.split_once("::").unwrap_or((path, ""));
     let (directory, face) = match target {
-        "store" | "power" => (format!("crates/throng-store/tests/{target}/"), "main"),
+        "store" | "power" | "memory" => (format!("crates/throng-store/tests/{target}/"), "main"),
         "durable" => ("crates/throng-durable/tests/durable/".to_owned(), "main"),
         "node" => ("crates/throng-cli/tests/node/".to_owned(), "main"),
         "social" => ("apps/social/tests/".to_owned(), "social"),

@@ -155,7 +155,8 @@ fn fill(
     if matches!(until, Until::Position(_)) && !is_cut && at.position < last {
         return Err(RestoreError::Short { position: at.position });
     }
-    checkpoint::write(&env, format, Arc::new(rest), at, true).map_err(lmdb::Error::into_io)?;
+    checkpoint::write(&env, format, Arc::new(rest), at, true, || {})
+        .map_err(lmdb::Error::into_io)?;
     let own = format::make_own(&env, format, (log.store, at)).map_err(lmdb::Error::into_io)?;
     Log::create(&log_of(draft, own.0, &Arc::default()), own.1)?;
     Ok(restored)

@@ -492,7 +492,7 @@ impl Environment {
         count: u32,
     ) -> Result<(), lmdb::Error> {
         self.commit_in_engine(log, count.into(), |env, at| {
-            checkpoint::write(env, self.format, Arc::new(memtable), at, false)
+            checkpoint::write(env, self.format, Arc::new(memtable), at, false, || {})
         })
     }
 
@@ -544,7 +544,9 @@ impl Environment {
 
     fn write_frozen(&self, env: &Env) -> Result<(), lmdb::Error> {
         let Some((memtable, at)) = self.view.frozen() else { return Ok(()) };
-        let written = checkpoint::write(env, self.format, memtable, at, true);
+        // Readers that come meanwhile see a part of the checkpoint, and do not retain the pages that it frees.
+        let sweep = || self.pool.sweep(env.last_txn());
+        let written = checkpoint::write(env, self.format, memtable, at, true, sweep);
         self.ask_for_room();
         self.examined(env, written)?;
         self.committed(env);

@@ -3,9 +3,9 @@
 //! Beginning a read transaction takes the engine's lock and searches its table of readers. Renewing
 //! a transaction does neither, and a transaction that already sees the last commit needs nothing at
 //! all. So threads leave their transactions here, each on a shelf of its own. A transaction that
-//! sees the last commit is kept unchanged until the next commit; then the writer resets all
-//! transactions that lag behind ([`sweep`](Pool::sweep)). So the pool retains old pages for at most
-//! one commit.
+//! sees the last commit is kept unchanged until the next commit; then its thread, which may be in the
+//! middle of a checkpoint, resets all transactions that lag behind ([`sweep`](Pool::sweep)). So the pool
+//! retains old pages for at most one commit.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
