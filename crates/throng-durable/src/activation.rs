@@ -400,7 +400,7 @@ impl<P: Durable> Activation<P> {
 
     /// Returns the entity of this activation.
     pub(crate) fn entity(&self, node: Node) -> Entity<P> {
-        Entity::from_parts(node, self.home().directory.clone(), Ok(self.name.clone()))
+        Entity::from_parts(node, Ok(self.name.clone()))
     }
 
     /// Returns the entity's map of cells with this name.

@@ -52,7 +52,6 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// ```
 pub struct Entity<P: Durable> {
     node: Node,
-    directory: Arc<Directory<P>>,
     name: Result<Name<P>, InvalidKey>,
 }
 
@@ -69,12 +68,8 @@ impl<P: Durable> std::panic::UnwindSafe for Entity<P> {}
 impl<P: Durable> std::panic::RefUnwindSafe for Entity<P> {}
 
 impl<P: Durable> Entity<P> {
-    pub(crate) fn from_parts(
-        node: Node,
-        directory: Arc<Directory<P>>,
-        name: Result<Name<P>, InvalidKey>,
-    ) -> Self {
-        Entity { node, directory, name }
+    pub(crate) fn from_parts(node: Node, name: Result<Name<P>, InvalidKey>) -> Self {
+        Entity { node, name }
     }
 
     /// Returns the entity's key.
@@ -134,7 +129,7 @@ impl<P: Durable> Entity<P> {
     ///
     /// [`KeyError`] if the entity's key is invalid.
     pub fn pin(&self) -> Result<(), KeyError> {
-        self.directory.pin(self.name()?, true);
+        self.directory().pin(self.name()?, true);
         Ok(())
     }
 
@@ -144,8 +139,12 @@ impl<P: Durable> Entity<P> {
     ///
     /// [`KeyError`] if the entity's key is invalid.
     pub fn unpin(&self) -> Result<(), KeyError> {
-        self.directory.pin(self.name()?, false);
+        self.directory().pin(self.name()?, false);
         Ok(())
+    }
+
+    fn directory(&self) -> &Arc<Directory<P>> {
+        self.node.inner().directory()
     }
 
     fn name(&self) -> Result<&Name<P>, KeyError> {
@@ -231,7 +230,7 @@ impl<P: Durable> Entity<P> {
     }
 
     fn activate(&self) -> Result<throng::Address<P>, EntityError> {
-        self.directory.activate(self.node.inner(), self.name()?)
+        self.directory().activate(self.node.inner(), self.name()?)
     }
 }
 
@@ -262,8 +261,7 @@ impl<P: Durable> Client for &Entity<P> {
 
 impl<P: Durable> Clone for Entity<P> {
     fn clone(&self) -> Self {
-        let (node, directory) = (self.node.clone(), self.directory.clone());
-        Entity { node, directory, name: self.name.clone() }
+        Entity { node: self.node.clone(), name: self.name.clone() }
     }
 }
 

@@ -1,12 +1,12 @@
 //! [`Node`]: a data directory, and the entities that live in it.
 
-use std::any::{Any, TypeId};
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use throng::__sync::HashState;
@@ -44,7 +44,11 @@ fn live_bytes<P>(record_bytes: usize) -> usize {
 /// Ends in order with [`shutdown`](Node::shutdown). If the node is dropped instead, with all clones
 /// and entities, the live entities are passivated after the messages in their mailboxes, and the directory is
 /// free soon after the last process has ended. Either way, no acknowledged change is lost.
-pub struct Node(Arc<Inner>);
+#[derive(Clone)]
+pub struct Node(Arc<Handle>);
+
+/// The last clone of a node that is dropped ends it, while live entities still share the inside.
+struct Handle(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Store,
@@ -52,7 +56,7 @@ pub(crate) struct Inner {
     pub(crate) loader: Arc<Loader>,
     pub(crate) runtime: RuntimeHandle,
     pub(crate) counts: Arc<Counts>,
-    /// Number of handles: clones of the node, and those in entities.
+    /// Number of handles. The clones of a node share one.
     handles: AtomicUsize,
     /// Whether the last handle was dropped once.
     is_dropped: AtomicBool,
@@ -62,8 +66,10 @@ pub(crate) struct Inner {
     pub(crate) catalogue: Catalogue,
     live_max: usize,
     live_bytes_max: usize,
-    // In an order that does not depend on chance.
-    directories: RwLock<BTreeMap<TypeId, RegisteredDirectory>>,
+    /// The directories of all kinds that were ever asked for. A call finds its own without a lock.
+    directories: boxcar::Vec<RegisteredDirectory>,
+    /// Locked while a directory is added.
+    adding: Mutex<()>,
     closed: AtomicBool,
     /// The time in the steps of the sweeper.
     tick: AtomicU32,
@@ -119,7 +125,7 @@ impl Counts {
 /// that was not used since it passed before must leave.
 #[derive(Default)]
 struct Hand {
-    directory: usize,
+    /// Shard over which the hand has passed, counted over all directories.
     shard: usize,
     /// Tick of the last search that found too few. Until the next tick another one would find no more.
     exhausted: Option<u32>,
@@ -127,8 +133,9 @@ struct Hand {
 
 /// The directory of a kind, typed and type-erased.
 struct RegisteredDirectory {
-    name: &'static str,
-    typed: Arc<dyn Any + Send + Sync>,
+    kind: &'static str,
+    /// An `Arc<Directory<P>>`.
+    typed: Box<dyn Any + Send + Sync>,
     untyped: Arc<dyn AnyDirectory>,
 }
 
@@ -303,7 +310,8 @@ impl Options {
             catalogue,
             live_max: self.live_max,
             live_bytes_max: self.live_bytes_max,
-            directories: RwLock::default(),
+            directories: boxcar::Vec::new(),
+            adding: Mutex::default(),
             closed: AtomicBool::new(false),
             tick: AtomicU32::new(0),
             activations: AtomicU64::new(0),
@@ -354,10 +362,9 @@ impl Node {
     /// If another type of this node has the same [`KIND`](Durable::KIND).
     pub fn entity<P: Durable>(&self, key: impl AsRef<str>) -> Entity<P> {
         let key = key.as_ref();
-        let directory = self.0.directory::<P>();
-        let name = Name::new(directory.kind().number(), key);
+        let name = Name::new(self.inner().directory::<P>().kind().number(), key);
         let name = name.map_err(|error| InvalidKey { key: key.into(), error });
-        Entity::from_parts(self.clone(), directory, name)
+        Entity::from_parts(self.clone(), name)
     }
 
     /// Sets the dependencies of the kind `P`, which its handlers reach by
@@ -367,7 +374,7 @@ impl Node {
     ///
     /// If the kind is registered already, or another type of this node has the same [`KIND`](Durable::KIND).
     pub fn register<P: Durable>(&self, deps: P::Deps) {
-        let registered = self.0.directory::<P>().register(deps);
+        let registered = self.inner().directory::<P>().register(deps);
         assert!(registered.is_ok(), "the kind {:?} is registered already", P::KIND);
     }
 
@@ -381,13 +388,13 @@ impl Node {
     ///
     /// If another type of this node has the same [`KIND`](Durable::KIND).
     pub fn stored<P: Durable>(&self) -> Result<Stored<P>, ReadError> {
-        let number = self.0.directory::<P>().kind().number();
-        Ok(Stored::new(self.0.store.snapshot()?, number))
+        let number = self.inner().directory::<P>().kind().number();
+        Ok(Stored::new(self.inner().store.snapshot()?, number))
     }
 
     /// Number of entities in memory.
     pub fn live(&self) -> usize {
-        self.0.counts.live.load(Ordering::Relaxed)
+        self.inner().counts.live.load(Ordering::Relaxed)
     }
 
     /// Returns statistics of the node.
@@ -396,25 +403,25 @@ impl Node {
     ///
     /// [`ReadError`] if the store cannot be read.
     pub fn stat(&self) -> Result<NodeStat, ReadError> {
-        let snapshot = self.0.store.snapshot()?;
-        let counts = self.0.catalogue.kinds().into_iter().filter_map(|(kind, number)| {
+        let snapshot = self.inner().store.snapshot()?;
+        let counts = self.inner().catalogue.kinds().into_iter().filter_map(|(kind, number)| {
             let count = stored::count(&snapshot, number);
             count.map(|count| count.map(|count| (kind, count))).transpose()
         });
         Ok(NodeStat {
             live: self.live(),
-            live_max: self.0.live_max,
-            live_bytes: self.0.counts.resident_bytes.load(Ordering::Relaxed),
-            activations: self.0.activations.load(Ordering::Relaxed),
-            passivations: self.0.counts.passivations.load(Ordering::Relaxed),
+            live_max: self.inner().live_max,
+            live_bytes: self.inner().counts.resident_bytes.load(Ordering::Relaxed),
+            activations: self.inner().activations.load(Ordering::Relaxed),
+            passivations: self.inner().counts.passivations.load(Ordering::Relaxed),
             stored: counts.collect::<Result<_, ReadError>>()?,
-            store: self.0.store.stat()?,
+            store: self.inner().store.stat()?,
         })
     }
 
     /// Returns the store, for inspection and for backups. Its keys belong to the node.
     pub fn store(&self) -> &Store {
-        &self.0.store
+        &self.inner().store
     }
 
     /// Ends the node in order: stops activations, lets each live entity handle the messages in its
@@ -429,46 +436,40 @@ impl Node {
     pub async fn shutdown(&self) {
         // An activation reads the flag under its shard's lock: it either sees the flag and fails,
         // or its entity is live already.
-        self.0.closed.store(true, Ordering::SeqCst);
-        let sweeper = self.0.sweeper.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.inner().closed.store(true, Ordering::SeqCst);
+        let sweeper = self.inner().sweeper.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(sweeper) = sweeper {
             // A step of the sweeper would keep the directory in use.
             sweeper.abort();
             let _ = sweeper.await;
         }
         for round in 0.. {
-            if !self.0.has_live() {
+            if !self.inner().has_live() {
                 break;
             }
-            self.0.passivate_all(round);
+            self.inner().passivate_all(round);
             tokio::time::sleep(SHUTDOWN_PAUSE).await;
         }
-        self.0.directories().iter().for_each(|directory| directory.clear());
-        let store = self.0.store.clone();
+        self.inner().directories().for_each(AnyDirectory::clear);
+        let store = self.inner().store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
-        self.0.runtime.__run_blocking(move || store.close()).await;
-        self.0.gate.release();
+        self.inner().runtime.__run_blocking(move || store.close()).await;
+        self.inner().gate.release();
     }
 
     /// Returns another handle of a node.
     pub(crate) fn of(inner: Arc<Inner>) -> Node {
         // Relaxed: a handle is made from another one or by a live activation, which keeps the node.
         inner.handles.fetch_add(1, Ordering::Relaxed);
-        Node(inner)
+        Node(Arc::new(Handle(inner)))
     }
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
-        &self.0
+        &self.0.0
     }
 }
 
-impl Clone for Node {
-    fn clone(&self) -> Self {
-        Node::of(self.0.clone())
-    }
-}
-
-impl Drop for Node {
+impl Drop for Handle {
     fn drop(&mut self) {
         if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1
             && self.0.has_live()
@@ -527,7 +528,7 @@ impl Inner {
     /// messages may stay.
     fn passivate_all(&self, round: u64) {
         if round.is_multiple_of(ROUNDS_AGAIN) {
-            self.directories().iter().for_each(|directory| directory.passivate_all());
+            self.directories().for_each(AnyDirectory::passivate_all);
         }
     }
 
@@ -557,9 +558,20 @@ impl Inner {
     }
 
     /// Returns the directories of all kinds that were ever asked for.
-    pub(crate) fn directories(&self) -> Vec<Arc<dyn AnyDirectory>> {
-        let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
-        directories.values().map(|registered| registered.untyped.clone()).collect()
+    pub(crate) fn directories(&self) -> impl Iterator<Item = &dyn AnyDirectory> {
+        self.directories.iter().map(|(_, registered)| &*registered.untyped)
+    }
+
+    /// Number of the shards of all directories.
+    pub(crate) fn shards(&self) -> usize {
+        self.directories.count() * SHARDS
+    }
+
+    /// Returns the directory that has a shard, counted over all directories, and the shard's number there; `None`
+    /// while the directory is added.
+    pub(crate) fn shard(&self, shard: usize) -> Option<(&dyn AnyDirectory, usize)> {
+        let registered = self.directories.get(shard / SHARDS)?;
+        Some((&*registered.untyped, shard % SHARDS))
     }
 
     pub(crate) fn count_activation(&self) {
@@ -593,17 +605,11 @@ impl Inner {
         if hand.exhausted == Some(self.tick()) {
             return;
         }
-        let directories = self.directories();
-        for _ in 0..2 * directories.len() * SHARDS {
-            hand.shard += 1;
-            if hand.shard >= SHARDS {
-                hand.shard = 0;
-                hand.directory += 1;
-            }
-            if hand.directory >= directories.len() {
-                hand.directory = 0;
-            }
-            let asked = directories[hand.directory].evict(hand.shard);
+        let shards = self.shards();
+        for _ in 0..2 * shards {
+            hand.shard = (hand.shard + 1) % shards;
+            let asked =
+                self.shard(hand.shard).map_or(0, |(directory, shard)| directory.evict(shard));
             count = count.saturating_sub(asked);
             if count == 0 {
                 return;
@@ -612,7 +618,12 @@ impl Inner {
         hand.exhausted = Some(self.tick());
     }
 
-    pub(crate) fn directory<P: Durable>(&self) -> Arc<Directory<P>> {
+    /// Returns the directory of the kind `P`.
+    ///
+    /// # Panics
+    ///
+    /// If another type has the same kind.
+    pub(crate) fn directory<P: Durable>(&self) -> &Arc<Directory<P>> {
         const {
             assert!(!P::KIND.is_empty(), "a kind's name is empty");
             assert!(P::KIND.len() <= KIND_BYTES_MAX, "a kind's name is longer than 64 bytes");
@@ -622,36 +633,35 @@ impl Inner {
                 byte += 1;
             }
         }
-        let known = {
-            let directories = self.directories.read().unwrap_or_else(PoisonError::into_inner);
-            directories.get(&TypeId::of::<P>()).map(|registered| registered.typed.clone())
-        };
-        let typed = known.unwrap_or_else(|| self.add_directory::<P>());
-        match typed.downcast() {
-            Ok(directory) => directory,
-            Err(_) => unreachable!("directories are registered under their own type"),
-        }
+        self.find_directory().unwrap_or_else(|| {
+            self.add_directory::<P>();
+            match self.find_directory() {
+                Some(directory) => directory,
+                None => unreachable!("the directory was added"),
+            }
+        })
     }
 
-    fn add_directory<P: Durable>(&self) -> Arc<dyn Any + Send + Sync> {
-        let mut directories = self.directories.write().unwrap_or_else(PoisonError::into_inner);
-        let id = TypeId::of::<P>();
-        if directories.iter().any(|(other, registered)| *other != id && registered.name == P::KIND)
-        {
+    fn find_directory<P: Durable>(&self) -> Option<&Arc<Directory<P>>> {
+        let mut directories = self.directories.iter();
+        directories.find_map(|(_, registered)| registered.typed.downcast_ref())
+    }
+
+    fn add_directory<P: Durable>(&self) {
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.find_directory::<P>().is_some() {
+            return;
+        }
+        if self.directories.iter().any(|(_, registered)| registered.kind == P::KIND) {
             panic!("two types have the kind {:?}", P::KIND);
         }
-        let registered = directories.entry(id).or_insert_with(|| {
-            let Some(kind) = self.catalogue.kind(P::KIND) else {
-                panic!("the store has no number left for the kind {:?}", P::KIND);
-            };
-            let directory = Arc::new(Directory::<P>::new(
-                self.runtime.__hash_state(),
-                kind,
-                self.counts.clone(),
-            ));
-            RegisteredDirectory { name: P::KIND, typed: directory.clone(), untyped: directory }
-        });
-        registered.typed.clone()
+        let Some(kind) = self.catalogue.kind(P::KIND) else {
+            panic!("the store has no number left for the kind {:?}", P::KIND);
+        };
+        let hasher = self.runtime.__hash_state();
+        let directory = Arc::new(Directory::<P>::new(hasher, kind, self.counts.clone()));
+        let (kind, untyped) = (P::KIND, directory.clone());
+        self.directories.push(RegisteredDirectory { kind, typed: Box::new(directory), untyped });
     }
 }
 

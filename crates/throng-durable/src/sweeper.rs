@@ -6,7 +6,6 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use crate::directory::SHARDS;
 use crate::node::Inner;
 
 /// Steps of a round, unless they would be too short or too long.
@@ -27,11 +26,12 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
         let tick = node.advance();
         // Entities that were too busy to leave when asked may be idle by this time.
         node.evict_if_crowded();
-        let directories = node.directories();
-        let shards = SHARDS * directories.len();
+        let shards = node.shards();
         for _ in 0..shards.div_ceil(steps) {
             next = (next + 1) % shards;
-            directories[next / SHARDS].passivate_idle(next % SHARDS, tick, ticks);
+            if let Some((directory, shard)) = node.shard(next) {
+                directory.passivate_idle(shard, tick, ticks);
+            }
         }
     }
 }
