@@ -3,6 +3,8 @@
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
@@ -70,6 +72,20 @@ pub(crate) fn anonymous_bytes() -> io::Result<u64> {
 /// If there is no `/proc/self/io`, as outside Linux.
 pub(crate) fn disk_written_bytes() -> io::Result<u64> {
     moved_bytes("write_bytes:")
+}
+
+/// Bytes that the disk below a path was sent so far, by all programs; `None` if the system does not say, as for a
+/// file system without a disk of its own.
+///
+/// # Errors
+/// If there is nothing at the path.
+pub(crate) fn device_written_bytes(path: &Path) -> io::Result<Option<u64>> {
+    const SECTOR_BYTES: u64 = 512;
+    let device = fs::metadata(path)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"));
+    let sectors = stat.ok().and_then(|stat| stat.split_whitespace().nth(6)?.parse::<u64>().ok());
+    Ok(sectors.map(|sectors| sectors * SECTOR_BYTES))
 }
 
 /// Bytes that this process has read by system calls so far, from files, the kernel's own included, and from

@@ -1,20 +1,23 @@
 //! `durable-live`: N live durable counters, their memory, and the time in which all of them leave it.
 //!
 //! ```text
-//! start │ add 1 to each of N │ memory │ shut down │ start │ read 10,000, check
-//!                                     ├ shutdown_s┤
+//! start │ add 1 to each of N │ memory │ `settle` │ memory │ shut down │ start │ read 10,000, check
+//!                                                         ├ shutdown_s┤
 //! ```
 //!
 //! - Each counter has had a turn, so its state is on the disk and in memory.
 //! - The bytes per counter are the growth of resident memory since the start of the node, divided by N. That includes
 //!   the store's memory: its changes that are not in the data file yet, and the pages of its file that are mapped.
+//! - The store writes its changes to the data file once it is idle, and returns their memory to the system. The
+//!   settled memory is the resident memory of the whole program after some seconds, and its part that is not mapped
+//!   from a file: the system can reclaim the mapped pages of the data file at any time.
 
 use std::io;
 use std::time::Instant;
 
 use super::Workload;
 use super::durable::{self, Acknowledged, Calls, Counters, Home, ThrongHome, call_all};
-use crate::memory;
+use crate::memory::{self, SETTLE};
 use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
@@ -25,8 +28,8 @@ pub(crate) const WORKLOAD: Workload = Workload {
     about: "N live durable counters, each after a turn: memory, time of the shutdown",
     counts: "entities",
     count: 1_000_000,
-    keys: &[Directory::KEY],
-    metrics: "bytes_per_entity peak_rss_bytes shutdown_s",
+    keys: &[SETTLE, Directory::KEY],
+    metrics: "bytes_per_entity settled_rss_bytes settled_anonymous_bytes peak_rss_bytes shutdown_s",
     processes: Settings::sum,
     peers: &[runtimes::throng::peer(run)],
 };
@@ -50,6 +53,8 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
     let before = memory::resident_bytes()?;
     let created = call_all(&counters, Calls::creating(count), &acknowledged).await?;
     let grown = memory::resident_bytes()?.saturating_sub(before);
+    let settled = memory::settled_bytes(&settings).await?;
+    let anonymous = memory::anonymous_bytes()?;
     let live = counters.live();
 
     let clock = Instant::now();
@@ -58,6 +63,8 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
 
     let mut outcome = Outcome::default();
     outcome.metric("bytes_per_entity", grown as f64 / count as f64);
+    outcome.metric("settled_rss_bytes", settled as f64);
+    outcome.metric("settled_anonymous_bytes", anonymous as f64);
     let reopened = home.open(durable::unlimited(count)).await?;
     let moment = "when opened again";
     durable::check_sample(&reopened, &acknowledged, SAMPLE, moment, &mut outcome).await?;

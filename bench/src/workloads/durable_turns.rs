@@ -10,9 +10,12 @@
 //!
 //! - All counters are live when the clock starts, unless `cap` limits their number.
 //! - The percentiles are of the latency of a call, replies that only read included.
-//! - The bytes written per turn are the bytes that the process has caused to be sent to the disk, as the kernel
-//!   counts them, from the first turn until all is closed; the changes of the preparation that are in memory until then
-//!   are written meanwhile, and count. The bytes per entity are the disk's blocks after that, logs included.
+//! - The bytes written per turn are counted from the first turn until all is closed; the changes of the preparation
+//!   that are in memory until then are written meanwhile, and count. `written` are the bytes that the process has
+//!   caused to be sent to the disk, as the kernel counts them, which are several times too many where files have
+//!   large folios; `device` are the bytes that the disk was sent, by other programs too, or 0 if the system
+//!   does not say.
+//! - The bytes per entity are the disk's blocks after that, logs included.
 //! - The value of each counter is compared with the number of its acknowledged additions, before and after
 //!   all is closed and opened again; of more than a million, of 100,000 at random.
 
@@ -49,9 +52,11 @@ pub(crate) const WORKLOAD: Workload = Workload {
         },
         SECONDS,
         CAP,
+        CHECKPOINT,
         Directory::KEY,
     ],
-    metrics: "turns_per_s p50_ns p99_ns p999_ns written_bytes_per_turn disk_bytes_per_entity",
+    metrics: "turns_per_s p50_ns p99_ns p999_ns written_bytes_per_turn \
+              device_bytes_per_turn disk_bytes_per_entity",
     processes: Settings::sum,
     peers: &[
         runtimes::throng::peer(run_throng),
@@ -73,6 +78,12 @@ pub(super) const CAP: Key = Key {
     about: "number of counters that may be live in throng; 0 for all",
 };
 
+const CHECKPOINT: Key = Key {
+    name: "checkpoint",
+    kind: Kind::Count(0),
+    about: "MiB of changes in memory that throng writes to its data file at a time; 0 for its default",
+};
+
 /// The limit of live counters in the settings, above the number of counters if there is none.
 pub(super) fn live_max(settings: &Settings, counters: u64) -> u64 {
     match settings.get(CAP.name) {
@@ -90,7 +101,11 @@ fn run_throng(settings: &Settings) -> Measured {
     let live = live_max(settings, entities).min(entities);
     let processes = durable::processes(live, settings.get(INFLIGHT.name));
     runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
-        measure(ThrongHome::new(&runtime, directory.path()), directory, settings).await
+        let mut home = ThrongHome::new(&runtime, directory.path());
+        if let mebibytes @ 1.. = settings.get(CHECKPOINT.name) {
+            home = home.checkpoint_bytes(mebibytes << 20);
+        }
+        measure(home, directory, settings).await
     })
 }
 
@@ -118,6 +133,7 @@ async fn measure<H: Home>(
     let created = call_all(&counters, Calls::creating(entities), &acknowledged).await?;
 
     let written = memory::disk_written_bytes()?;
+    let device = memory::device_written_bytes(directory.path())?;
     let calls = Calls { reads: settings.get("reads"), ..Calls::of(&settings, Order::Random(1)) };
     let due = calls.count;
     let turns = call_all(&counters, calls, &acknowledged).await?;
@@ -127,6 +143,10 @@ async fn measure<H: Home>(
     check(&counters, &acknowledged, SAMPLE, "after the run", &mut outcome).await?;
     counters.close().await?;
     let written = memory::disk_written_bytes()?.saturating_sub(written);
+    let device = match (device, memory::device_written_bytes(directory.path())?) {
+        (Some(before), Some(after)) => after.saturating_sub(before),
+        _ => 0,
+    };
     let disk = directory.disk_bytes()?;
     let reopened = home.open(live_max).await?;
     check(&reopened, &acknowledged, SAMPLE, "when opened again", &mut outcome).await?;
@@ -134,6 +154,7 @@ async fn measure<H: Home>(
 
     turns.report(&mut outcome, "turns_per_s");
     outcome.metric("written_bytes_per_turn", written as f64 / turns.count.max(1) as f64);
+    outcome.metric("device_bytes_per_turn", device as f64 / turns.count.max(1) as f64);
     outcome.metric("disk_bytes_per_entity", disk as f64 / entities as f64);
     outcome.check("counters created", created.count, entities);
     if settings.get(SECONDS.name) == 0 {

@@ -19,7 +19,11 @@ fn metrics(
 fn durable_turns_is_verified_on_each_runtime() {
     let metrics = metrics(
         &[("turns_per_s", "1/s")],
-        &[("written_bytes_per_turn", "bytes"), ("disk_bytes_per_entity", "bytes")],
+        &[
+            ("written_bytes_per_turn", "bytes"),
+            ("device_bytes_per_turn", "bytes"),
+            ("disk_bytes_per_entity", "bytes"),
+        ],
     );
     // Many counters, a hot counter, a single call at a time, reads among the turns, and reads only.
     for settings in [
@@ -39,9 +43,16 @@ fn durable_turns_is_verified_on_each_runtime() {
 
 #[test]
 fn durable_live_is_verified() {
-    let metrics = [("bytes_per_entity", "bytes"), ("peak_rss_bytes", "bytes"), ("shutdown_s", "s")];
+    let metrics = [
+        ("bytes_per_entity", "bytes"),
+        ("settled_rss_bytes", "bytes"),
+        ("settled_anonymous_bytes", "bytes"),
+        ("peak_rss_bytes", "bytes"),
+        ("shutdown_s", "s"),
+    ];
     for workers in ["1", "2"] {
-        check_on(&["throng"], workers, "durable-live", &["--count", "2000"], &metrics);
+        let settings = ["--count", "2000", "--set", "settle=0"];
+        check_on(&["throng"], workers, "durable-live", &settings, &metrics);
     }
 }
 

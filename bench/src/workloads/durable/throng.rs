@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use throng::{Context, Handle, Message, Process, RuntimeHandle};
 use throng_durable::{Durable, Entity, Node, OpenError};
+use throng_store::Store;
 
 use super::{Acknowledged, Calls, Counters, Home, PREPARING, REOPENING, call_all, key};
 use crate::outcome::Outcome;
@@ -25,6 +26,7 @@ const LIVE_MAX_LOADING: u64 = 100_000;
 pub(in super::super) struct ThrongHome {
     runtime: RuntimeHandle,
     directory: PathBuf,
+    store: throng_store::Options,
 }
 
 /// The counters of an open node.
@@ -69,7 +71,14 @@ impl Handle<Read> for Counter {
 
 impl ThrongHome {
     pub(in super::super) fn new(runtime: &RuntimeHandle, directory: &Path) -> ThrongHome {
-        ThrongHome { runtime: runtime.clone(), directory: directory.to_owned() }
+        let (runtime, directory) = (runtime.clone(), directory.to_owned());
+        ThrongHome { runtime, directory, store: Store::options() }
+    }
+
+    /// Sets the bytes of changes that are kept in memory before they are written to the data file.
+    pub(in super::super) fn checkpoint_bytes(mut self, bytes: u64) -> ThrongHome {
+        self.store = self.store.checkpoint_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
+        self
     }
 }
 
@@ -80,6 +89,7 @@ impl Home for ThrongHome {
     async fn open(&self, live_max: u64) -> io::Result<ThrongCounters> {
         let live_max = usize::try_from(live_max).unwrap_or(usize::MAX);
         let options = Node::open(&self.directory).live_max(live_max).idle_after(TIMEOUT);
+        let options = options.store(self.store.clone());
         let begun = Instant::now();
         let node = loop {
             match options.clone().start(&self.runtime) {
