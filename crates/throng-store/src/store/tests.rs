@@ -572,3 +572,28 @@ fn the_number_of_databases_does_not_make_checkpoints_frequent() {
     }
     assert!(commits() - before < 20, "{}", commits() - before);
 }
+
+/// A transaction that a thread has kept would retain the pages that a checkpoint frees until its end, and the
+/// checkpoint would need as many new ones.
+#[test]
+fn a_checkpoint_uses_the_pages_again_that_it_has_freed() {
+    const ENTRIES: u64 = 50_000;
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let environment = &store.0.environment;
+    let mut file_bytes = Vec::new();
+    for round in 0..3 {
+        let all = (0..ENTRIES).map(|entry| (entry * 7919 % ENTRIES).to_be_bytes());
+        for some in all.collect::<Vec<_>>().chunks(1_000) {
+            let put = |batch: Batch, key: &[u8; 8]| batch.put(key, [round; 100]);
+            store.write(some.iter().fold(Batch::new(), put)).wait().unwrap();
+        }
+        // The thread keeps the transaction of the snapshot.
+        assert!(store.snapshot().unwrap().get(&[0; 8]).unwrap().is_some());
+        environment.drain(&environment.log().unwrap()).unwrap();
+        assert_eq!(environment.memory_bytes(), 0);
+        file_bytes.push(environment.file_bytes().unwrap());
+    }
+    // Two transactions of several replace pages before those of the first are free.
+    assert!(file_bytes[2] < file_bytes[0] * 7 / 4, "{file_bytes:?}");
+}

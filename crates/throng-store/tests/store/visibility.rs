@@ -251,36 +251,3 @@ fn acknowledged_writes_survive_a_failed_checkpoint() {
     // The process has ended without closing the store.
     assert_eq!(Store::open(directory.path()).unwrap().verify().unwrap(), 1_033);
 }
-
-/// Readers would retain the pages that a checkpoint frees until its end, and it would need as many new ones.
-#[test]
-fn a_checkpoint_uses_the_pages_again_that_it_has_freed() {
-    const ENTRIES: u64 = 100_000;
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().open(directory.path()).unwrap();
-    let is_over = AtomicBool::new(false);
-    let key = |entry: u64| entry.to_be_bytes();
-    let stat = thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                let entry = fastrand::u64(..ENTRIES);
-                let _ = store.snapshot().unwrap().get(&key(entry)).unwrap();
-            }
-        });
-        for round in 0..3 {
-            let mut entries: Vec<u64> = (0..ENTRIES).collect();
-            fastrand::shuffle(&mut entries);
-            for some in entries.chunks(1_000) {
-                let put = |batch: Batch, entry: &u64| batch.put(key(*entry), [round; 100]);
-                store.write(some.iter().fold(Batch::new(), put)).wait().unwrap();
-            }
-            // An idle store is written to the data file. Seldom, because `stat` takes a snapshot for long.
-            while store.stat().unwrap().memory_bytes > 0 {
-                thread::sleep(Duration::from_secs(1));
-            }
-        }
-        is_over.store(true, Ordering::Relaxed);
-        store.stat().unwrap()
-    });
-    assert!(stat.file_bytes < ENTRIES * 200, "{stat:?}");
-}
