@@ -93,7 +93,7 @@ fn bench() -> Result<Tests, Failure> {
 /// dependencies are then the same as in the step `unit`, and nothing is built twice.
 fn browser() -> Result<Tests, Failure> {
     ensure_browser()?;
-    Tool::new("cargo test --workspace --locked --test node -- --ignored browser").run_tests()
+    Tool::new("cargo test --workspace --locked --tests -- --ignored browser").run_tests()
 }
 
 /// Installs Chromium and its driver if they are missing and the user has the right to.

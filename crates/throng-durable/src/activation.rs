@@ -148,9 +148,9 @@ pub(crate) enum Closed<P: Durable> {
 }
 
 /// The place of an activation in the number of live ones, until it is dropped.
-struct Live(Arc<Counts>);
+struct CountedLive(Arc<Counts>);
 
-impl Drop for Live {
+impl Drop for CountedLive {
     fn drop(&mut self) {
         // Release: the acquiring load of the thread that sees zero sees the activations gone.
         self.0.live.fetch_sub(1, Ordering::Release);
@@ -447,7 +447,7 @@ impl<P: Durable> Drop for Activation<P> {
         let Some(home) = self.home.take() else { return };
         let counts = home.directory.counts();
         // Dropped last: when no activation is live, none keeps the node any more.
-        let _live = Live(counts.clone());
+        let _live = CountedLive(counts.clone());
         if self.leaving {
             counts.passivations.fetch_add(1, Ordering::Relaxed);
         }
