@@ -163,7 +163,7 @@ impl Environment {
         } else {
             if location.is_durable {
                 // A volatile store flushes nothing.
-                env.sync().map_err(|error| OpenError::from_engine(error, directory))?;
+                settle_meta(&env, claim.path()).map_err(refused)?;
             }
             let (log, memtable) =
                 recover(&env, databases.format, &location, tables, options).map_err(damaged)?;
@@ -640,13 +640,10 @@ impl Environment {
             open_engine(&self.claim, &self.settings, path).ok()?;
         let applied = format::applied(&env.begin_read().ok()?, databases.format).ok()?;
         let mut log = self.log()?;
-        // The meta page of the commit that failed may be on the disk or in memory only. Another commit decides:
-        // it writes the other one of the two pages if that commit is seen here, and the same page if not.
-        // Before that, LMDB's old content of the page is flushed, because the next transaction may write over
-        // the pages of one that is not seen.
         if !self.settings.no_sync {
-            env.sync().ok()?;
+            settle_meta(&env, path).ok()?;
         }
+        // The commit that failed may be in memory only: another one decides.
         format::settle_applied(&env, databases.format, applied).ok()?;
         if applied.position > log.point().position {
             log.skip_to(applied.position);
@@ -826,6 +823,13 @@ pub(crate) fn enter(directory: &Path, options: &Options) -> Result<Claim, OpenEr
             if *check { Claim::to_read_alone(directory) } else { Claim::to_read(directory) }
         }
     }
+}
+
+/// Puts the meta pages on the disk as they are seen. That of a commit that failed may be on the disk only, and the next
+/// transaction writes over pages of that commit.
+fn settle_meta(env: &Env, directory: &Path) -> io::Result<()> {
+    pages::rewrite_metas(&directory.join(DATA_FILE), env.page_bytes())?;
+    env.sync().map_err(lmdb::Error::into_io)
 }
 
 /// Opens the engine and its tables.

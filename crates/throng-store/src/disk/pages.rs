@@ -36,6 +36,7 @@ use crate::KEY_BYTES_MAX;
 use crate::disk::format;
 use crate::disk::record;
 use crate::log::Point;
+use crate::log::files::write_at;
 pub(crate) use walk::{Names, Visitor, Walk};
 
 /// Result of a check of the data file, from [`Store::check`](crate::Store::check).
@@ -232,6 +233,22 @@ pub(crate) struct Meta {
     names: Tree,
     page_last: usize,
     pub(crate) commit: usize,
+}
+
+/// Writes both meta pages once more as the system shows them, so that the next flush puts them on the disk.
+///
+/// LMDB writes a meta page, and its old content again if that fails. The system may forget after the failure that
+/// the disk has neither, or has the new content: then a flush does not write the page, although it succeeds.
+pub(crate) fn rewrite_metas(file: &Path, page_bytes: u64) -> io::Result<()> {
+    let mut file = File::options().read(true).write(true).open(file)?;
+    for start in [0, page_bytes] {
+        // Less than a sector, which the disk writes as a whole.
+        let mut bytes = [0; META_BYTES];
+        file.seek(SeekFrom::Start(start))?;
+        file.read_exact(&mut bytes)?;
+        write_at(&file, &bytes, start)?;
+    }
+    Ok(())
 }
 
 /// Reads a meta page, which begins at a byte of the file.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 use throng_store::{OpenError, Options, WriteError};
 
-use super::disk::{Counts, Fault, Then};
+use super::disk::{Counts, Fault, Kind, Operation, Then};
 use super::*;
 
 /// Number of batches in a run.
@@ -423,6 +423,34 @@ fn an_operation_that_fails_loses_nothing_acknowledged() {
     }
     println!("{runs} runs, {cuts} power cuts");
     assert!(runs > 20 && cuts > 100, "{runs} runs, {cuts} power cuts");
+}
+
+/// A meta page reaches the disk, though its write fails, and so do the flushes after it. LMDB's old content of the page
+/// must be on the disk before the next commit writes over pages of the failed one.
+#[test]
+fn a_power_cut_after_a_failed_meta_page_leaves_a_whole_commit() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
+    println!("THRONG_STORE_SEED={seed}");
+    let mut random = fastrand::Rng::with_seed(seed);
+    let (killed, mut cuts, mut opened) = (killed(), 0, false);
+    let options = Store::options().checkpoint_bytes(8 << 10);
+    let (kind, operation, then) = (Kind::Data, Operation::Write, Then::Everything);
+    for before in 0.. {
+        let fault = Some(Fault { kind, operation, before, then, code: libc::EIO, halves: 2 });
+        let (files, random_of_run) = (Some(&killed), random.fork());
+        let done =
+            Run { options: &options, files, fault, reader: None, random: random_of_run }.run();
+        let is_fault = |event: &Event| matches!(event, Event::Mark(Mark::Failed));
+        let Some(failed) = done.events.iter().position(is_fault) else { break };
+        if matches!(&done.events[failed + 1], Event::Write { bytes, .. } if bytes.len() < 512) {
+            cuts += cut(&done, |moment| (failed..failed + 16).contains(&moment), &mut random);
+            let is_given = |event: &Event| matches!(event, Event::Mark(Mark::Given(_)));
+            opened |= done.events[..failed].iter().any(is_given);
+        }
+    }
+    println!("{cuts} power cuts");
+    assert!(cuts > 100 && opened, "{cuts} power cuts");
 }
 
 #[test]
