@@ -144,9 +144,9 @@ impl Options {
     /// Sets the bytes of memory after which the changes in memory are written to the data file, in the
     /// background. 128 MiB by default, and never more than a quarter of [`map_bytes`](Options::map_bytes).
     ///
-    /// While a checkpoint is in progress, writes go on in memory until they take as much again; then
-    /// writers wait for the checkpoint. So a store takes twice this memory at most, and the records of a
-    /// group of writes. The log takes about as much room on the disk, and keeps a segment for reuse. A
+    /// While a checkpoint is in progress, writes go on in memory: at full speed until they take a quarter
+    /// as much again, and from then on no faster than the checkpoint makes room. So a store takes twice this memory at
+    /// most, and the records of a group of writes. The log takes about as much room on the disk, and keeps a segment for reuse. A
     /// larger value means less work for the disk, if the same keys or neighbours change again and again,
     /// and a longer recovery when a store that was not closed is opened: about a second for a million
     /// changes.

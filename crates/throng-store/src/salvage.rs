@@ -394,7 +394,7 @@ impl Base {
             rest = replayed.map_err(Damage::into_io)?.0;
         }
         let at = Point { position: self.reached, chain: 0 };
-        checkpoint::write(&env, made.format, Arc::new(rest), at, true, || {}).map_err(refused)?;
+        checkpoint::write(&env, made.format, Arc::new(rest), at, true, |_| {}).map_err(refused)?;
         Log::create(&draft::log_of(draft, made.store, &Arc::default()), at)?;
         let txn = env.begin_read().map_err(refused)?;
         let database = |(stored, table_ref): &(String, TableRef)| {

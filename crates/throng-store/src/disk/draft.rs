@@ -155,7 +155,7 @@ fn fill(
     if matches!(until, Until::Position(_)) && !is_cut && at.position < last {
         return Err(RestoreError::Short { position: at.position });
     }
-    checkpoint::write(&env, format, Arc::new(rest), at, true, || {})
+    checkpoint::write(&env, format, Arc::new(rest), at, true, |_| {})
         .map_err(lmdb::Error::into_io)?;
     let own = format::make_own(&env, format, (log.store, at)).map_err(lmdb::Error::into_io)?;
     Log::create(&log_of(draft, own.0, &Arc::default()), own.1)?;

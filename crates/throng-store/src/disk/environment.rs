@@ -33,7 +33,7 @@ use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::Duration;
 
-use crate::checkpoint::{self, Checkpoints, UNBOUNDED};
+use crate::checkpoint::{self, Checkpoints, Event, UNBOUNDED};
 use crate::database::{Kind, TableRef};
 use crate::disk::claim::Claim;
 use crate::disk::draft::{self, Rest};
@@ -492,7 +492,7 @@ impl Environment {
         count: u32,
     ) -> Result<(), lmdb::Error> {
         self.commit_in_engine(log, count.into(), |env, at| {
-            checkpoint::write(env, self.format, Arc::new(memtable), at, false, || {})
+            checkpoint::write(env, self.format, Arc::new(memtable), at, false, |_| {})
         })
     }
 
@@ -501,6 +501,7 @@ impl Environment {
         let expected = self.view.memtables()[0].changes();
         self.view.freeze(Memtable::new(self.tables_max(), expected), log.point());
         self.ask_for_room();
+        self.checkpoints.advance(0, 1);
         self.checkpoints.ask();
     }
 
@@ -545,8 +546,11 @@ impl Environment {
     fn write_frozen(&self, env: &Env) -> Result<(), lmdb::Error> {
         let Some((memtable, at)) = self.view.frozen() else { return Ok(()) };
         // Readers that come meanwhile see a part of the checkpoint, and do not retain the pages that it frees.
-        let sweep = || self.pool.sweep(env.last_txn());
-        let written = checkpoint::write(env, self.format, memtable, at, true, sweep);
+        let report = |event| match event {
+            Event::Apply { done, all } => self.checkpoints.advance(done, all),
+            Event::Committed => self.pool.sweep(env.last_txn()),
+        };
+        let written = checkpoint::write(env, self.format, memtable, at, true, report);
         self.ask_for_room();
         self.examined(env, written)?;
         self.committed(env);

@@ -144,7 +144,7 @@ pub(crate) fn replay(
         at = from.point();
         if memtable.bytes() >= checkpoint_bytes {
             let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
-            checkpoint::write(env, format, full, at, true, || {})
+            checkpoint::write(env, format, full, at, true, |_| {})
                 .map_err(|error| Damage::Io(error.into_io()))?;
         }
     }

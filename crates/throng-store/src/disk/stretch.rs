@@ -168,7 +168,7 @@ impl Stretch {
             let expected = if is_one_table { self.size.changes / ranges / 8 * 9 } else { 0 };
             let empty = || Memtable::new(tables, expected);
             let write = |memtable| {
-                checkpoint::write(env, format, Arc::new(memtable), self.begin, true, || {})
+                checkpoint::write(env, format, Arc::new(memtable), self.begin, true, |_| {})
                     .map_err(damage)
             };
             let mut memtable = empty();

@@ -92,6 +92,11 @@ impl<'l> Walk<'l> {
         self.is_empty
     }
 
+    /// Number of keys that the positioned walk passes over at most, those of all memtables.
+    pub(crate) fn keys(&self) -> usize {
+        self.sources.iter().map(|source| source.run.len()).sum()
+    }
+
     /// Goes before the first change, to walk forward.
     pub(crate) fn go_first(&mut self) {
         self.position(true, |_| 0);

@@ -92,22 +92,25 @@ impl<'e> Commit<'e> {
         self.finish_in_engine(chunks, count)
     }
 
-    /// Begins a checkpoint if it is due. If the last one is not done, waits for it.
+    /// Begins a checkpoint if it is due. While the last one is not done, keeps pace with it.
     fn make_room(&mut self) -> Result<(), Failure> {
         let environment = self.environment;
         let memtables = environment.view().memtables();
         let active = &memtables[0];
-        let is_full = active.bytes() >= environment.checkpoint_bytes();
-        if active.changes() == 0 || !is_full && !active.is_tiresome() {
+        let full = active.bytes() as f64 / environment.checkpoint_bytes() as f64;
+        let is_free = || environment.view().frozen().is_none();
+        // The thread that reopens the engine needs the log, which this commit holds.
+        let is_hopeless = || environment.is_engine_broken();
+        if memtables.len() > 1 && environment.has_threads() {
+            environment.checkpoints().keep_pace(full, || is_free() || is_hopeless());
+        }
+        if active.changes() == 0 || full < 1.0 && !active.is_tiresome() {
             return Ok(());
         }
-        let is_free = || environment.view().frozen().is_none();
         if !is_free() {
-            if !is_full {
+            if full < 1.0 {
                 return Ok(());
             }
-            // The thread that reopens the engine needs the log, which this commit holds.
-            let is_hopeless = || environment.is_engine_broken();
             let is_done = match environment.has_threads() {
                 true => environment.checkpoints().wait(is_free, is_hopeless),
                 false => environment.checkpoint().is_ok(),
