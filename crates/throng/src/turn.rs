@@ -1,6 +1,7 @@
 //! Handling of a message: the handler's future, its storage while it waits, and its context.
 
 pub(crate) mod async_process;
+pub(crate) mod attach;
 pub(crate) mod context;
 pub(crate) mod frame;
 pub(crate) mod layer;

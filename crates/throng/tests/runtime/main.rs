@@ -3,6 +3,7 @@
 // Helpers of tests may unwrap like tests.
 #![allow(clippy::unwrap_used)]
 
+mod attach;
 mod blocking;
 mod bounded;
 mod calls;

@@ -1,0 +1,250 @@
+//! Streams that are attached to a process.
+
+use crate::{eventually, runtime};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use throng::prelude::*;
+use throng::{MailboxBound, Overflow, SpawnError};
+use tokio::sync::Semaphore;
+use tokio_stream::{Stream, StreamExt, iter, pending};
+
+/// Keeps everything that comes. Each item takes a permit of `gate` to handle.
+struct Reader {
+    gate: Arc<Semaphore>,
+    items: Vec<u64>,
+    ends: Vec<ExitReason>,
+}
+
+impl Process for Reader {}
+
+struct Item(u64);
+impl Message for Item {
+    type Reply = ();
+}
+impl Handle<Item> for Reader {
+    async fn handle(&mut self, Item(number): Item, _: &mut Context<Self>) {
+        self.gate.acquire().await.unwrap().forget();
+        assert_ne!(number, BAD, "on purpose");
+        self.items.push(number);
+    }
+}
+
+/// An item whose handler panics.
+const BAD: u64 = u64::MAX;
+
+struct End(ExitReason);
+impl Message for End {
+    type Reply = ();
+}
+impl Handle<End> for Reader {
+    async fn handle(&mut self, End(reason): End, _: &mut Context<Self>) {
+        self.ends.push(reason);
+    }
+}
+
+/// Attaches a stream.
+struct Attach<S>(S);
+impl<S: Stream<Item = Item> + Send + 'static> Turn<Reader> for Attach<S> {
+    type Reply = Result<Pid, SpawnError<S>>;
+    async fn run(self, _: &mut Reader, cx: &mut Context<Reader>) -> Self::Reply {
+        cx.attach(self.0, End).map_err(|error| match error {
+            SpawnError::Limit { limit, process } => SpawnError::Limit { limit, process: process.0 },
+            error => panic!("{error}"),
+        })
+    }
+}
+
+/// Attaches several streams in one turn.
+struct AttachAll<S, const COUNT: usize>([S; COUNT]);
+impl<const COUNT: usize, S> Turn<Reader> for AttachAll<S, COUNT>
+where
+    S: Stream<Item = Item> + Send + 'static,
+{
+    type Reply = ();
+    async fn run(self, _: &mut Reader, cx: &mut Context<Reader>) {
+        for stream in self.0 {
+            assert!(cx.attach(stream, End).is_ok());
+        }
+    }
+}
+
+struct Kept;
+impl Message for Kept {
+    type Reply = (Vec<u64>, Vec<ExitReason>);
+}
+impl Handle<Kept> for Reader {
+    async fn handle(&mut self, _: Kept, _: &mut Context<Self>) -> (Vec<u64>, Vec<ExitReason>) {
+        (self.items.clone(), self.ends.clone())
+    }
+}
+
+/// A reader that can handle so many items.
+fn reader(permits: usize) -> Reader {
+    let gate = Arc::new(Semaphore::new(permits));
+    Reader { gate, items: Vec::new(), ends: Vec::new() }
+}
+
+/// The numbers below `end` as items.
+fn items(end: u64) -> impl Stream<Item = Item> + Send + 'static {
+    iter(0..end).map(Item)
+}
+
+/// A few items, and then none for ever; the stream holds a reference.
+fn waiting(held: &Arc<()>) -> impl Stream<Item = Item> + Send + 'static {
+    let held = held.clone();
+    items(5).chain(pending()).map(move |item| {
+        let _held = &held;
+        item
+    })
+}
+
+#[test]
+fn all_items_come_in_order_and_then_the_end_with_its_reason() {
+    type Items = Box<dyn Stream<Item = Item> + Send + Unpin>;
+    /// The name, the stream, what is done to its process, and the items and ends that come.
+    type Row = (&'static str, Items, Option<fn(Pid)>, u64, Vec<ExitReason>);
+    let panics = |at| {
+        Box::new(items(9).map(move |item| {
+            assert!(item.0 != at, "torn");
+            item
+        })) as Items
+    };
+    let waits = || Box::new(items(9).chain(pending())) as Items;
+    let torn = || ExitReason::Panicked("torn".into());
+    let bored = ExitReason::other("bored");
+    let table: [Row; 6] = [
+        ("empty", Box::new(items(0)), None, 0, vec![ExitReason::Normal]),
+        ("long", Box::new(items(1_000)), None, 1_000, vec![ExitReason::Normal]),
+        ("panics", panics(0), None, 0, vec![torn()]),
+        (
+            "is asked to exit",
+            waits(),
+            Some(|pid| pid.exit(ExitReason::other("bored"))),
+            9,
+            vec![bored],
+        ),
+        (
+            "is shut down",
+            waits(),
+            Some(|pid| pid.exit(ExitReason::Shutdown)),
+            9,
+            vec![ExitReason::Shutdown],
+        ),
+        ("is killed", waits(), Some(Pid::kill), 9, vec![]),
+    ];
+    let runtime = runtime();
+    for (name, stream, act, count, ends) in table {
+        runtime.block_on(async |runtime| {
+            let reader = runtime.spawn(reader(10_000)).unwrap();
+            let feeder = reader.call(Attach(stream)).await.unwrap().unwrap();
+            let mut kept = reader.call(Kept).await.unwrap();
+            while kept.0.len() as u64 != count {
+                kept = reader.call(Kept).await.unwrap();
+            }
+            if let Some(act) = act {
+                act(feeder);
+            }
+            feeder.exited().await;
+            let kept = reader.call(Kept).await.unwrap();
+            assert_eq!(kept, ((0..count).collect(), ends), "{name}");
+            reader.kill();
+        });
+    }
+}
+
+#[test]
+fn a_stream_is_sixteen_items_ahead_at_most() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let process = reader(0);
+        let gate = process.gate.clone();
+        let reader = runtime.spawn(process).unwrap();
+        let taken = Arc::new(AtomicU64::new(0));
+        let stream = {
+            let taken = taken.clone();
+            iter(0..100).map(move |number| {
+                taken.fetch_add(1, Ordering::Relaxed);
+                Item(number)
+            })
+        };
+        assert!(reader.call(Attach(stream)).await.unwrap().is_ok());
+        for handled in 0..=50 {
+            eventually(|| taken.load(Ordering::Relaxed) == 16 + handled).await;
+            tokio::time::sleep(Duration::from_micros(100)).await;
+            assert_eq!(taken.load(Ordering::Relaxed), 16 + handled);
+            gate.add_permits(1);
+        }
+        gate.add_permits(100);
+        eventually(|| taken.load(Ordering::Relaxed) == 100).await;
+    });
+}
+
+#[test]
+fn a_stream_is_dropped_with_its_process() {
+    type End = fn(Address<Reader>);
+    let ends: [(&str, usize, End); 5] = [
+        ("stopped", 100, |reader| assert!(reader.stop())),
+        ("exited", 100, |reader| reader.exit(ExitReason::other("done"))),
+        ("killed in its turn", 0, Address::kill),
+        ("killed between turns", 100, Address::kill),
+        ("panicked", 100, |reader| assert!(reader.send(Item(BAD)).is_ok())),
+    ];
+    let runtime = runtime();
+    for (name, permits, end) in ends {
+        runtime.block_on(async |runtime| {
+            let reader = runtime.spawn(reader(permits)).unwrap();
+            let held = Arc::new(());
+            assert!(reader.send(AttachAll([(); 3].map(|()| waiting(&held)))).is_ok());
+            eventually(|| runtime.process_count() == 4).await;
+            end(reader);
+            eventually(|| runtime.process_count() == 0).await;
+            assert_eq!(Arc::strong_count(&held), 1, "{name}");
+        });
+    }
+}
+
+#[test]
+fn a_shutdown_ends_attached_streams() {
+    let runtime = runtime();
+    let held = Arc::new(());
+    runtime.block_on(async |runtime| {
+        let reader = runtime.spawn(reader(100)).unwrap();
+        assert!(reader.call(Attach(waiting(&held))).await.unwrap().is_ok());
+    });
+    assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);
+    assert_eq!(Arc::strong_count(&held), 1);
+}
+
+#[test]
+fn no_mailbox_bound_takes_items_away() {
+    let runtime = runtime();
+    let bounds = [Overflow::Wait, Overflow::Reject, Overflow::DropNewest, Overflow::DropOldest];
+    for overflow in bounds {
+        runtime.block_on(async |runtime| {
+            let process = reader(0);
+            let gate = process.gate.clone();
+            let bounded = runtime.spawner().mailbox(MailboxBound::new(1, overflow));
+            let reader = bounded.spawn(process).unwrap();
+            let feeder = reader.call(Attach(items(100))).await.unwrap().unwrap();
+            gate.add_permits(100);
+            feeder.exited().await;
+            let kept = reader.call(Kept).await.unwrap();
+            assert_eq!(kept, ((0..100).collect(), vec![ExitReason::Normal]), "{overflow:?}");
+        });
+    }
+}
+
+#[test]
+fn a_stream_without_a_process_comes_back() {
+    let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let reader = runtime.spawn(reader(100)).unwrap();
+        let refused = reader.call(Attach(items(3))).await.unwrap();
+        let Err(SpawnError::Limit { limit: 1, process: stream }) = refused else {
+            panic!("there was no room");
+        };
+        assert_eq!(stream.map(|item| item.0).collect::<Vec<_>>().await, [0, 1, 2]);
+        assert_eq!(reader.call(Kept).await.unwrap(), (vec![], vec![]));
+    });
+}
