@@ -113,6 +113,10 @@ fn run(seed: u64, cut_at: Option<u64>) -> Run {
     let mut state = State::new();
     // The store is closed and opened again in between.
     for _ in 0..2 {
+        // The power may have failed while the store was closed.
+        if disk.is_down() {
+            break;
+        }
         let Ok(store) = disk.open(&options) else { break };
         let steps = Steps::of(&store);
         let mut writes: Vec<Write> = Vec::new();
@@ -141,9 +145,6 @@ fn run(seed: u64, cut_at: Option<u64>) -> Run {
         if random.bool() {
             // As when the process is killed.
             steps.abandon();
-        }
-        if disk.is_down() {
-            break;
         }
     }
     let events = std::mem::take(&mut *events.lock().unwrap());
