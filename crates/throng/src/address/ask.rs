@@ -110,12 +110,14 @@ impl<R> ReplyTo<R> {
     /// use throng::prelude::*;
     ///
     /// /// Takes orders, and confirms each when it was printed, which takes some time.
-    /// struct Shop;
+    /// #[derive(Default)]
+    /// struct Shop { orders: u32 }
     ///
     /// #[process]
     /// impl Shop {
     ///     #[message(send)]
     ///     fn order(&mut self, reply: ReplyTo<&'static str>) {
+    ///         self.orders += 1;
     ///         reply.detach();
     ///         tokio::spawn(async move {
     ///             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -128,6 +130,10 @@ impl<R> ReplyTo<R> {
     ///     async fn survey(&mut self, buyer: Address<Buyer>) -> bool {
     ///         buyer.is_content().await.is_ok()
     ///     }
+    ///     # #[message]
+    ///     # fn orders(&self) -> u32 {
+    ///     #     self.orders
+    ///     # }
     /// }
     ///
     /// struct Buyer { shop: Address<Shop> }
@@ -148,9 +154,11 @@ impl<R> ReplyTo<R> {
     /// # fn main() -> Result<(), throng::Error> {
     /// let runtime = Runtime::builder().workers(1).start()?;
     /// runtime.block_on(async |runtime| {
-    ///     let shop = runtime.spawn(Shop)?;
+    ///     let shop = runtime.spawn(Shop::default())?;
     ///     let buyer = runtime.spawn(Buyer { shop })?;
     ///     let bought = tokio::spawn(buyer.buy());
+    ///     // A survey before the order would wait for a buyer that waits for the shop.
+    ///     while shop.orders().await? == 0 {}
     ///     assert!(shop.survey(buyer).await?);
     ///     assert_eq!(bought.await.expect("does not panic")?, Some("printed"));
     ///     Ok(())
