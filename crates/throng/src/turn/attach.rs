@@ -83,7 +83,7 @@ impl<P: Process> Context<P> {
     /// # Errors
     /// [`SpawnError`] hands the stream and `end` back.
     ///
-    /// Cost: a spawn, about 400 bytes besides the stream, and a pooled block for each item.
+    /// Cost: a spawn with a pooled block for the stream, a few small allocations, and a pooled block for each item.
     pub fn attach<S, T, E>(&self, stream: S, end: E) -> Result<Pid, SpawnError<(S, E)>>
     where
         S: Stream<Item: Turn<P>> + Send + 'static,
