@@ -60,7 +60,7 @@
 //! handler, and turns share the flushes of the disk.
 //!
 //! Everything that wakes an entity is such a turn: calls and sends through an [`Entity`], timers,
-//! receive timeouts, piped results, messages to its [address](throng::Context::address), and the
+//! receive timeouts, piped results, items of attached streams, messages to its [address](throng::Context::address), and the
 //! hooks `started`, `down`, `exit` and `timeout`. The only exception is the hook
 //! [`stopping`](throng::Process::stopping), which runs after the last turn: its changes are not
 //! kept.
@@ -87,16 +87,16 @@
 //! - User code runs under no lock of this crate. A panic in user code (also in `initial`,
 //!   `Deserialize`, `migrate`) fails the calls to that entity and no other calls.
 //! - An activation that found nothing on disk and has changed nothing ends after its turn and does
-//!   not count against [`live_max`](Options::live_max). If a timer, a piped future, a receive
-//!   timeout, a link, a monitor, a name or a group may still wake it, the activation stays and
+//!   not count against [`live_max`](Options::live_max). If a timer, a piped future, an attached
+//!   stream, a receive timeout, a link, a monitor, a name or a group may still wake it, the activation stays and
 //!   counts like that of a stored entity. Every activation takes a process of the runtime: at the
 //!   runtime's limit of processes, seldom used entities are passivated to make room.
 //! - A stored state that is newer than the program, or damaged, is refused, never misread.
 //!
 //! Messages that a handler sends leave at once, before its commit and also before the commits of
 //! earlier turns, and are not recalled if the turn is discarded. The same holds for its I/O. Only
-//! the reply waits, and the actions of [`after_commit`](DurableContext::after_commit). Timers, links,
-//! monitors, names and fields marked `#[serde(skip)]` end with the activation.
+//! the reply waits, and the actions of [`after_commit`](DurableContext::after_commit). Timers, streams,
+//! links, monitors, names and fields marked `#[serde(skip)]` end with the activation.
 //!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.

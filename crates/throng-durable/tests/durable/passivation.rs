@@ -7,6 +7,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, EntityError, Node, OpenError};
+use tokio::sync::mpsc;
+use tokio_stream::StreamExt;
+use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::{Add, Counter, Explode, Get, HANGS_AFTER, Turns, begin, with_node};
 
@@ -560,6 +563,57 @@ fn a_blank_entity_stays_for_its_timer() {
             };
             assert!(tokio::time::timeout(Duration::from_secs(30), search).await.is_ok());
             assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), 7);
+        },
+    );
+}
+
+/// Attaches a stream whose items are added, and changes nothing.
+struct Attach(UnboundedReceiverStream<u64>);
+impl Message for Attach {
+    type Reply = Pid;
+}
+impl Handle<Attach> for Counter {
+    async fn handle(&mut self, Attach(numbers): Attach, cx: &mut Context<Self>) -> Pid {
+        cx.attach(numbers.map(Add), |_| Add(1_000)).unwrap()
+    }
+}
+
+#[test]
+fn a_blank_entity_stays_for_its_stream() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            let (numbers, stream) = mpsc::unbounded_channel();
+            counter.call(Attach(stream.into())).await.unwrap();
+            assert_eq!(counter.call(Get).await.unwrap(), 0);
+            numbers.send(7).unwrap();
+            let search = async {
+                while counter.call(Get).await.unwrap() != 7 {
+                    tokio::task::yield_now().await;
+                }
+            };
+            assert!(tokio::time::timeout(Duration::from_secs(30), search).await.is_ok());
+        },
+    );
+}
+
+#[test]
+fn a_stream_ends_with_the_activation() {
+    with_node(
+        |options| options.idle_after(Duration::from_millis(500)),
+        async |node| {
+            let counter = node.entity::<Counter>("it");
+            let (numbers, stream) = mpsc::unbounded_channel();
+            let feeder = counter.call(Attach(stream.into())).await.unwrap();
+            assert!(numbers.send(7).is_ok());
+            while counter.call(Get).await.unwrap() != 7 {
+                tokio::task::yield_now().await;
+            }
+            wait_until_empty(node).await;
+            assert!(tokio::time::timeout(Duration::from_secs(30), feeder.exited()).await.is_ok());
+            assert!(numbers.send(8).is_err(), "the stream is still there");
+            assert_eq!(counter.call(Get).await.unwrap(), 7);
         },
     );
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, DurableContext, Node, Str, U64};
+use tokio_stream::StreamExt;
 
 use crate::layouts::Layout;
 use crate::{HANGS_AFTER, runtime};
@@ -139,7 +140,7 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
         let sleeper = node.entity::<Sleeper>("it");
         let address = sleeper.call(WhoAmI).await.unwrap();
         on_disk(&node, "started").await;
-        let ways: [(&str, Way); 7] = [
+        let ways: [(&str, Way); 9] = [
             ("send_after", |cx| drop(cx.send_after(Duration::ZERO, Note("send_after")))),
             ("runtime", |cx| {
                 let runtime = cx.runtime().clone();
@@ -147,6 +148,13 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
             }),
             ("pipe", |cx| {
                 cx.pipe(async { Note("pipe") }).unwrap();
+            }),
+            ("item", |cx| {
+                let items = tokio_stream::iter([Note("item")]).chain(tokio_stream::pending());
+                cx.attach(items, |_| Note("never")).unwrap();
+            }),
+            ("end", |cx| {
+                cx.attach(tokio_stream::empty::<Note>(), |_| Note("end")).unwrap();
             }),
             ("timeout", |cx| cx.receive_timeout(Duration::ZERO)),
             ("down", |cx| {

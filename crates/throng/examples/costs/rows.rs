@@ -9,6 +9,7 @@ use throng::prelude::*;
 use throng::{MailboxBound, Overflow};
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
+use tokio_stream::StreamExt;
 
 /// Cost of a single operation. A figure that the row does not measure is `None`.
 pub(crate) struct Cost {
@@ -64,6 +65,7 @@ rows! {
     "child" 200_000 child "a process started by a dynamic supervisor";
     "restart" 200_000 restart "a child killed, until it is started again";
     "pipe" 500_000 pipe "a future run beside a process, until its result is handled";
+    "stream" 500_000 stream "an item of an attached stream that never waits, until it is handled";
     "blocking" 50_000 blocking "a closure run on the blocking threads, until its result is there";
     "info" 500_000 info "an inspection of an idle process";
 }
@@ -316,6 +318,21 @@ async fn pipe(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     Ok(time(clock, count))
 }
 
+async fn stream(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let clock = Instant::now();
+    let items = tokio_stream::iter(0..count).map(Notice::Item);
+    driver.context(|cx| cx.attach(items, Notice::Ended).map(drop).map_err(|_| "no process"))?;
+    for number in 0..count {
+        ensure(
+            matches!(driver.recv().await, Notice::Item(item) if item == number),
+            "an item is wrong",
+        )?;
+    }
+    let ended = matches!(driver.recv().await, Notice::Ended(ExitReason::Normal));
+    ensure(ended, "the stream has not ended")?;
+    Ok(time(clock, count))
+}
+
 async fn blocking(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let clock = Instant::now();
     for number in 0..count {
@@ -458,7 +475,9 @@ async fn exits(
             Notice::Down(Down { reason, .. }) | Notice::Exit(Exit { reason, .. }) => {
                 return Err(format!("a process exited for another reason: {reason}"));
             }
-            Notice::Piped => return Err("another message came".to_owned()),
+            Notice::Piped | Notice::Item(_) | Notice::Ended(_) => {
+                return Err("another message came".to_owned());
+            }
         }
     }
     Ok((each(clock.elapsed(), count), bytes))
@@ -512,6 +531,8 @@ pub(crate) enum Notice {
     Down(Down),
     Exit(Exit),
     Piped,
+    Item(u64),
+    Ended(ExitReason),
 }
 impl Message for Notice {
     type Reply = ();

@@ -29,7 +29,8 @@
 /// ```
 ///
 /// Only the sends and calls of others count against the bound. Messages that the process itself has
-/// asked for (timers, [piped](crate::Context::pipe) results, the exit of another process, changes
+/// asked for (timers, [piped](crate::Context::pipe) results, items of
+/// [attached](crate::Context::attach) streams, the exit of another process, changes
 /// of a group) and requests to exit are neither refused nor dropped, and keep their place in the
 /// order.
 ///

@@ -8,8 +8,10 @@
 //! Invariants:
 //! 1. At most [`WINDOW`] items are taken from the stream and not handled. The permit of an item goes back
 //!    when its turn is over or the item is dropped, whatever the reason.
-//! 2. The message about the end comes after all items, once, unless the feeder is killed.
+//! 2. The message about the end comes after all items, once, unless the feeder is killed or the process has
+//!    exited.
 //! 3. The stream is dropped when its process exits, even while the stream waits.
+//! 4. A stream that never waits holds its worker for at most [`WINDOW`] items at a time.
 
 use crate::address::{Address, Pid};
 use crate::error::SpawnError;
@@ -24,6 +26,14 @@ use std::task::Poll;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Number of items that a stream is ahead of its process, at most.
+///
+/// Nanoseconds per item of a stream that never waits (`costs stream`, medians of 3 on a busy machine):
+///
+/// | window | 1 | 4 | 16 | 64 | 256 |
+/// |---|---|---|---|---|---|
+/// | ns | 316 | 212 | 184 | 185 | 93 |
+///
+/// A socket delivers an item in microseconds, and each item ahead is memory, so 256 do not pay.
 const WINDOW: usize = 16;
 
 impl<P: Process> Context<P> {
@@ -142,24 +152,46 @@ where
         feeder.end = Some(end);
         let to = feeder.to;
         let mut stream = pin!(stream);
+        // Both return whether the process has exited.
         let feed = async {
             let window = Arc::new(Semaphore::new(WINDOW));
-            while let Ok(permit) = window.clone().acquire_owned().await
-                && let Some(turn) = poll_fn(|cx| stream.as_mut().poll_next(cx)).await
-            {
+            for number in 1.. {
+                if number % WINDOW == 0 {
+                    yield_once().await;
+                }
+                let Ok(permit) = window.clone().acquire_owned().await else { break };
+                let Some(turn) = poll_fn(|cx| stream.as_mut().poll_next(cx)).await else { break };
                 if let Err(Item { turn, .. }) = to.push(Item { turn, permit }) {
-                    return drop_users(turn);
+                    drop_users(turn);
+                    return true;
                 }
             }
+            false
         };
         let (mut feed, mut exited) = (pin!(feed), pin!(to.pid().exited()));
-        poll_fn(|cx| match exited.as_mut().poll(cx) {
-            Poll::Ready(_) => Poll::Ready(()),
+        let exited = poll_fn(|cx| match exited.as_mut().poll(cx) {
+            Poll::Ready(_) => Poll::Ready(true),
             Poll::Pending => feed.as_mut().poll(cx),
-        })
-        .await;
+        });
+        if exited.await {
+            drop_users(feeder.end.take());
+        }
         cx.stop(ExitReason::Normal);
     }
+}
+
+/// Returns to the scheduler once, so that other processes of this worker run.
+async fn yield_once() {
+    let mut has_yielded = false;
+    poll_fn(|cx| {
+        if has_yielded {
+            return Poll::Ready(());
+        }
+        has_yielded = true;
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }
 
 /// An item in the mailbox, or in its turn.

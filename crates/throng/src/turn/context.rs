@@ -265,9 +265,9 @@ impl<P: Process> Context<P> {
     }
 
     /// Whether something other than a message may still wake this process: a timer whose message is
-    /// neither handled nor cancelled, a piped future, a receive timeout, a link, a monitor, a name
-    /// or a group. Meant for a [layer](crate::layer::Layer) that asks about a process that it has spawned.
-    /// A process that has ever piped a future counts as tied, even when the result has come.
+    /// neither handled nor cancelled, a piped future, an attached stream, a receive timeout, a link, a
+    /// monitor, a name or a group. Meant for a [layer](crate::layer::Layer) that asks about a process that it has spawned.
+    /// A process that has ever piped a future or attached a stream counts as tied, even when the result or the end has come.
     pub fn has_ties(&mut self) -> bool {
         self.timeout.is_some() || self.current.if_extension(Extension::is_tied).unwrap_or(false)
     }

@@ -236,6 +236,99 @@ fn no_mailbox_bound_takes_items_away() {
 }
 
 #[test]
+fn a_used_up_budget_refuses_no_item() {
+    drop(runtime());
+    let runtime = Runtime::builder().workers(2).mailbox_budget(64 * 1024).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let process = reader(0);
+        let gate = process.gate.clone();
+        let reader = runtime.spawn(process).unwrap();
+        let feeder = reader.call(Attach(waiting_for(&gate, 100))).await.unwrap().unwrap();
+        while reader.send(Item(100)).is_ok() {}
+        assert!(runtime.mailbox_bytes() > 64 * 1024);
+        gate.add_permits(1_000_000);
+        feeder.exited().await;
+        let (mut items, ends) = loop {
+            // The budget refuses this call at first.
+            if let Ok(kept) = reader.call(Kept).await {
+                break kept;
+            }
+        };
+        items.retain(|number| *number < 100);
+        assert_eq!((items, ends), ((0..100).collect(), vec![ExitReason::Normal]));
+    });
+}
+
+/// The numbers below `end`, as soon as `gate` has permits.
+fn waiting_for(gate: &Arc<Semaphore>, end: u64) -> impl Stream<Item = Item> + Send + 'static {
+    let gate = gate.clone();
+    Box::pin(
+        tokio_stream::once(gate)
+            .then(async |gate| drop(gate.acquire().await.unwrap()))
+            .filter_map(|()| None)
+            .chain(items(end)),
+    )
+}
+
+#[test]
+fn the_last_message_is_made_only_for_a_process_that_is_there() {
+    /// The name, whether the reader is killed first, and whether `end` runs.
+    type Row = (&'static str, bool, bool);
+    let table: [Row; 2] = [("there", false, true), ("gone", true, false)];
+    let runtime = runtime();
+    for (name, killed, runs) in table {
+        runtime.block_on(async |runtime| {
+            let reader = runtime.spawn(reader(100)).unwrap();
+            let ran = Arc::new(AtomicU64::new(0));
+            let feeder = reader.call(AttachPanicking(pending(), ran.clone())).await.unwrap();
+            if killed {
+                reader.kill();
+            } else {
+                feeder.exit(ExitReason::other("bored"));
+            }
+            feeder.exited().await;
+            assert_eq!(ran.load(Ordering::Relaxed), u64::from(runs), "{name}");
+            assert_eq!(Arc::strong_count(&ran), 1, "{name}");
+            if !killed {
+                assert_eq!(reader.call(Kept).await.unwrap(), (vec![], vec![]), "{name}");
+            }
+        });
+    }
+}
+
+/// Attaches a stream whose last message cannot be made.
+struct AttachPanicking<S>(S, Arc<AtomicU64>);
+impl<S: Stream<Item = Item> + Send + 'static> Turn<Reader> for AttachPanicking<S> {
+    type Reply = Pid;
+    async fn run(self, _: &mut Reader, cx: &mut Context<Reader>) -> Pid {
+        let AttachPanicking(stream, ran) = self;
+        let end = move |_| -> End {
+            ran.fetch_add(1, Ordering::Relaxed);
+            panic!("on purpose")
+        };
+        cx.attach(stream, end).map_err(|_| "no room").unwrap()
+    }
+}
+
+#[test]
+fn a_stream_that_never_ends_lets_other_processes_run() {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let fast = runtime.spawn(reader(Semaphore::MAX_PERMITS)).unwrap();
+        let endless = tokio_stream::iter(0..).map(Item);
+        let feeder = fast.call(Attach(endless)).await.unwrap().unwrap();
+        let other = runtime.spawn(reader(0)).unwrap();
+        for _ in 0..100 {
+            assert_eq!(other.call(Kept).await.unwrap(), (vec![], vec![]));
+        }
+        feeder.kill();
+        feeder.exited().await;
+        let (items, ends) = fast.call(Kept).await.unwrap();
+        assert_eq!((items.len() as u64, ends), (items.last().map_or(0, |last| last + 1), vec![]));
+    });
+}
+
+#[test]
 fn a_stream_without_a_process_comes_back() {
     let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
     runtime.block_on(async |runtime| {
