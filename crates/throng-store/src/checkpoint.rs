@@ -66,7 +66,9 @@ pub(crate) const IDLE: Duration = Duration::from_secs(1);
 /// |---|---|---|---|---|
 /// | 1.3 s | 0.08 s | 0.10 s | 0.11 s | 2.7 s |
 const BURST: f64 = 0.25;
-/// Pause of a writer before it looks again how far the checkpoint is.
+/// Pause of a writer before it looks again how far the checkpoint is. The checkpoint of the table above applies
+/// about 70 changes meanwhile, which is less than a group of a thousand turns in flight, so the writer is not
+/// late by more than it would be with an exact wake.
 const PACE: Duration = Duration::from_millis(1);
 
 impl Checkpoints {
