@@ -171,7 +171,8 @@ cfg_if::cfg_if! {
         pub use crate::runtime::{AbandonedKind, Runtime, RuntimeBuilder, RuntimeHandle, Shutdown};
 
         // Names and groups.
-        pub use crate::signal::group::{Group, GroupChange, GroupEvent, GroupMonitor};
+        pub use crate::signal::group::{Group, GroupChange, GroupEvent, GroupMonitor, Topic};
+        pub use crate::signal::registry::keyed::{Registry, RegistryEntry};
         pub use crate::signal::registry::{Name, RegisterError, Registered};
 
         // Supervision.

@@ -44,7 +44,7 @@ use crate::scheduler::spare::Activated;
 use crate::scheduler::worker::Worker;
 use crate::scheduler::{Phase, Scheduler};
 use crate::signal::group::Groups;
-use crate::signal::registry::Registry;
+use crate::signal::registry::Names;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{HashState, JoinHandle, Mutex, ThreadBuilder, lock};
 use crate::timer::message_timer::{self, Timer};
@@ -334,8 +334,8 @@ impl RuntimeHandle {
         &self.0
     }
 
-    pub(crate) fn registry(&self) -> &Arc<Registry> {
-        &self.0.registry
+    pub(crate) fn names(&self) -> &Names {
+        &self.0.names
     }
 
     pub(crate) fn groups(&self) -> &Arc<Groups> {
@@ -373,7 +373,7 @@ pub(crate) struct Shared {
     workers_running: AtomicUsize,
     pub(crate) clock_keeper: ClockKeeper,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    registry: Arc<Registry>,
+    names: Names,
     groups: Arc<Groups>,
     tokio: tokio::runtime::Handle,
 }

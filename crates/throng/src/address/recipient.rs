@@ -3,7 +3,7 @@
 use crate::address::ask::{Ask, ReplyTo};
 use crate::address::call::Call;
 use crate::address::delivery::Delivery;
-use crate::address::{Address, RawAddress};
+use crate::address::{Address, Pid, RawAddress};
 use crate::error::SendError;
 use crate::mailbox::envelope::{Cast, OfferOrWait, Route};
 use crate::process::{Handle, Message};
@@ -111,6 +111,47 @@ impl<M: Message> Recipient<M> {
         Ask::new(self.raw, self.kind.offer_or_wait, question)
     }
 
+    /// Returns the pid of the process, by which it can be monitored, linked or asked to exit.
+    ///
+    /// ```
+    /// # use throng::prelude::*;
+    /// struct Watch(Recipient<Note>);
+    /// struct Note;
+    /// # impl Message for Note { type Reply = (); }
+    /// # impl Message for Watch { type Reply = (); }
+    /// struct Guard;
+    /// impl Process for Guard {
+    ///     async fn down(&mut self, down: Down, cx: &mut Context<Self>) {
+    ///         cx.stop(down.reason);
+    ///     }
+    /// }
+    /// impl Handle<Watch> for Guard {
+    ///     async fn handle(&mut self, Watch(other): Watch, cx: &mut Context<Self>) {
+    ///         cx.monitor(other);
+    ///     }
+    /// }
+    /// # struct Other;
+    /// # impl Process for Other {}
+    /// # impl Handle<Note> for Other {
+    /// #     async fn handle(&mut self, _: Note, _: &mut Context<Self>) {}
+    /// # }
+    /// # fn main() -> Result<(), throng::Error> {
+    /// # let runtime = Runtime::builder().workers(1).start()?;
+    /// # let guard = runtime.spawn(Guard)?;
+    /// # let other = runtime.spawn(Other)?.recipient::<Note>();
+    /// # runtime.block_on(async |_| {
+    /// #     guard.call(Watch(other)).await?;
+    /// #     let ended = guard.pid().exited();
+    /// #     other.pid().kill();
+    /// #     assert!(matches!(ended.await, ExitReason::Killed | ExitReason::NoProcess));
+    /// #     Ok(())
+    /// # })
+    /// # }
+    /// ```
+    pub fn pid(self) -> Pid {
+        Pid::from_raw(self.raw)
+    }
+
     /// Whether the process has not exited yet.
     pub fn is_alive(self) -> bool {
         self.raw.is_alive()
@@ -127,6 +168,12 @@ impl<P: Handle<M>, M: Message> From<Address<P>> for Recipient<M> {
             }
         };
         Recipient { raw: address.raw(), kind }
+    }
+}
+
+impl<M: Message> From<Recipient<M>> for Pid {
+    fn from(recipient: Recipient<M>) -> Pid {
+        recipient.pid()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::runtime::events::Events;
 use crate::scheduler::Scheduler;
 use crate::scheduler::watchdog::Watchdog;
 use crate::signal::group::Groups;
-use crate::signal::registry::Registry;
+use crate::signal::registry::Names;
 use crate::sync::atomic::AtomicUsize;
 use crate::sync::{self, Mutex};
 use crate::timer::Clock;
@@ -215,7 +215,7 @@ impl RuntimeBuilder {
             workers_running: AtomicUsize::new(0),
             clock_keeper: ClockKeeper::default(),
             threads: Mutex::new(Vec::new()),
-            registry: Arc::new(Registry::new()),
+            names: Names::new(),
             groups: Arc::new(Groups::new()),
             tokio,
         })

@@ -1,10 +1,11 @@
 //! Groups: processes of the same type under a common name, which leave when they exit. Like OTP's
-//! `pg`, with the runtime as the only scope.
+//! `pg`, with the runtime as the only scope. A topic is a group whose members are processes of any
+//! type that handle its message.
 //!
 //! ```text
 //!  RuntimeHandle::group ─▶ Groups: (name, type) ─▶ weak ─┐
 //!                                                        ▼
-//!  Group (handle) ────────────────────────────────────▶ Core { members, monitors }
+//!  Group, Topic (handles) ────────────────────────────▶ Core { members, monitors }
 //!  a member's membership, which leaves at its exit ──────┘
 //! ```
 //! Invariants:
@@ -15,11 +16,13 @@
 //!    thread at a time: so each monitor sees every change in order, and no user code runs under the
 //!    lock.
 
+use crate::address::recipient::Recipient;
 use crate::address::{Address, Pid};
 use crate::cell::extension::Membership;
 use crate::process::{Handle, Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
-use crate::signal::registry::{Name, shard_of};
+use crate::signal::registry::Name;
+use crate::signal::registry::table::shard_of;
 use crate::signal::{self, Signal};
 use crate::sync::{Mutex, lock};
 use indexmap::IndexMap;
@@ -27,6 +30,7 @@ use rustc_hash::FxBuildHasher;
 use std::any::{Any, TypeId};
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::Hash;
 use std::sync::{Arc, Weak};
 
 const SHARDS: usize = 16;
@@ -61,7 +65,7 @@ const SHARDS: usize = 16;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Group<P: Process>(Arc<Core<P>>);
+pub struct Group<P: Process>(Arc<Core<Address<P>>>);
 
 /// A change of a group's members: the message that the group's [monitors](Group::monitor) get.
 pub struct GroupEvent<P> {
@@ -134,7 +138,7 @@ impl<P: Process> Group<P> {
 
     /// Returns the number of processes that are members, each counted once.
     pub fn len(&self) -> usize {
-        lock(&self.0.state).members.len()
+        self.0.len()
     }
 
     /// Whether the group has no members.
@@ -147,8 +151,7 @@ impl<P: Process> Group<P> {
     ///
     /// Cost: a copy of the list of addresses under the group's lock, then a send for each.
     pub fn broadcast<T: Turn<P> + Clone>(&self, message: T) -> usize {
-        let members: Vec<_> = lock(&self.0.state).members.keys().copied().collect();
-        members.into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
+        self.0.distinct().into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
     }
 
     /// Monitors the group: from this call until it exits, `watcher` gets a [`GroupEvent`] for each
@@ -184,8 +187,11 @@ impl<P: Process> Group<P> {
         watcher: Address<Q>,
     ) -> (GroupMonitor, Vec<Address<P>>) {
         // A watcher that has exited is about to lose its monitor.
-        let tell = Box::new(move |event| drop(watcher.push(event)));
-        self.0.monitor(Recipient { pid: watcher.pid(), tell })
+        let group = self.name().clone();
+        let tell = Box::new(move |(change, member)| {
+            drop(watcher.push(GroupEvent { group: group.clone(), change, member }));
+        });
+        self.0.monitor(Monitor { pid: watcher.pid(), tell })
     }
 
     /// Removes a monitor; returns `false` if the monitor was removed before, or its watcher has
@@ -219,12 +225,142 @@ impl<P> fmt::Debug for GroupEvent<P> {
     }
 }
 
+/// Publish and subscribe within a runtime: processes of any type that handle an `M`, under a common
+/// name. Cloning this handle costs a reference count.
+///
+/// ```
+/// use throng::prelude::*;
+///
+/// #[derive(Clone)]
+/// struct Posted(&'static str);
+/// impl Message for Posted { type Reply = (); }
+///
+/// struct Reader { read: Vec<&'static str> }
+/// #[process]
+/// impl Reader {
+///     #[message]
+///     fn read(&self) -> Vec<&'static str> {
+///         self.read.clone()
+///     }
+/// }
+/// impl Handle<Posted> for Reader {
+///     async fn handle(&mut self, Posted(text): Posted, _: &mut Context<Self>) {
+///         self.read.push(text);
+///     }
+/// }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// let runtime = Runtime::builder().workers(1).start()?;
+/// let news = runtime.topic::<Posted>("news");
+/// let reader = runtime.spawn(Reader { read: Vec::new() })?;
+/// news.subscribe(reader);
+/// assert_eq!(news.publish(Posted("hello")), 1);
+/// assert_eq!(runtime.block_on(async |_| reader.read().await)?, ["hello"]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Topic<M: Message>(Arc<Core<Recipient<M>>>);
+
+impl RuntimeHandle {
+    /// Returns the topic of message `M` with this name, and makes it if there is none. Topics of
+    /// different messages share nothing, even if they share a name.
+    ///
+    /// Cost: a lock with little contention; keep the handle if it is used often.
+    pub fn topic<M: Message>(&self, name: impl Into<Name>) -> Topic<M> {
+        Topic(Groups::get(self.groups(), name.into()))
+    }
+}
+
+impl<M: Message> Topic<M> {
+    /// Returns the topic's name.
+    pub fn name(&self) -> &Name {
+        &self.0.name
+    }
+
+    /// Adds a subscriber; returns `false` if the process has exited. The process is a subscriber until it
+    /// exits, or has [unsubscribed](Self::unsubscribe) as often as it has subscribed.
+    ///
+    /// Cost: the topic's lock; the first time, an allocation and a signal to the process.
+    pub fn subscribe(&self, subscriber: impl Into<Recipient<M>>) -> bool {
+        let joined = Core::join(&self.0, subscriber.into());
+        self.0.tell();
+        joined
+    }
+
+    /// Takes back a single subscription; returns `false` if the process is not a subscriber.
+    pub fn unsubscribe(&self, subscriber: impl Into<Recipient<M>>) -> bool {
+        let left = self.0.leave(subscriber.into());
+        self.0.tell();
+        left
+    }
+
+    /// Sends a message to each subscriber once, in no particular order. Returns the number of subscribers to
+    /// which the message was sent; a mailbox without room refuses it, by its own policy.
+    ///
+    /// Messages that one process publishes arrive in the order of publishing at each subscriber.
+    ///
+    /// Cost: a copy of the list of subscribers under the topic's lock, then a clone of the message and a send
+    /// for each.
+    pub fn publish(&self, message: M) -> usize
+    where
+        M: Clone,
+    {
+        self.0.distinct().into_iter().filter(|to| to.send(message.clone()).is_ok()).count()
+    }
+
+    /// Returns the subscribers, each once, in no particular order.
+    ///
+    /// A process that has just exited may still be listed.
+    pub fn subscribers(&self) -> Vec<Recipient<M>> {
+        self.0.distinct()
+    }
+
+    /// Returns the number of subscribers, each counted once.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether the topic has no subscribers.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl<M: Message> Clone for Topic<M> {
+    fn clone(&self) -> Self {
+        Topic(self.0.clone())
+    }
+}
+
+impl<M: Message> fmt::Debug for Topic<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Topic({}, {} subscribers)", self.0.name, self.len())
+    }
+}
+
+/// Reference to a process by which it is a member of a group.
+trait Member: Copy + Eq + Hash + Send + Sync + 'static {
+    fn pid(self) -> Pid;
+}
+
+impl<P: Process> Member for Address<P> {
+    fn pid(self) -> Pid {
+        Address::pid(self)
+    }
+}
+
+impl<M: Message> Member for Recipient<M> {
+    fn pid(self) -> Pid {
+        Recipient::pid(self)
+    }
+}
+
 /// The groups of a runtime.
 pub(crate) struct Groups {
     shards: [Mutex<Shard>; SHARDS],
 }
 
-/// The groups of a shard. Each value is the [`Core`] for the type of process in its key.
+/// The groups of a shard. Each value is the [`Core`] for the type of member in its key.
 type Shard = HashMap<(Name, TypeId), Weak<dyn Any + Send + Sync>>;
 
 impl Groups {
@@ -232,8 +368,8 @@ impl Groups {
         Groups { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    fn get<P: Process>(groups: &Arc<Groups>, name: Name) -> Arc<Core<P>> {
-        let id = (name, TypeId::of::<P>());
+    fn get<T: Member>(groups: &Arc<Groups>, name: Name) -> Arc<Core<T>> {
+        let id = (name, TypeId::of::<T>());
         let mut shard = lock(&groups.shards[shard_of(&*id.0, SHARDS)]);
         let present = shard.get(&id).and_then(Weak::upgrade);
         if let Some(Ok(core)) = present.map(Arc::downcast) {
@@ -250,38 +386,41 @@ impl Groups {
     }
 }
 
-struct Core<P: Process> {
+struct Core<T: Member> {
     name: Name,
     groups: Arc<Groups>,
-    state: Mutex<State<P>>,
+    state: Mutex<State<T>>,
 }
 
-struct State<P> {
+struct State<T> {
     /// Number of joins of each member, in an order that depends on joins and exits alone.
-    members: IndexMap<Address<P>, usize, FxBuildHasher>,
+    members: IndexMap<T, usize, FxBuildHasher>,
     /// Replaced as a whole, so that an event can keep the list of monitors that it is for.
-    monitors: Monitors<P>,
+    monitors: Monitors<T>,
     last_monitor: u64,
-    events: VecDeque<(GroupEvent<P>, Monitors<P>)>,
+    events: VecDeque<(Event<T>, Monitors<T>)>,
     /// Whether a thread is delivering events.
     telling: bool,
 }
 
-type Monitors<P> = Arc<Vec<(GroupMonitor, Arc<Recipient<P>>)>>;
+type Monitors<T> = Arc<Vec<(GroupMonitor, Arc<Monitor<T>>)>>;
 
-struct Recipient<P> {
+/// A change, and the member that it is of.
+type Event<T> = (GroupChange, T);
+
+struct Monitor<T> {
     pid: Pid,
-    tell: Box<dyn Fn(GroupEvent<P>) + Send + Sync>,
+    tell: Box<dyn Fn(Event<T>) + Send + Sync>,
 }
 
-impl<P: Process> Core<P> {
-    fn join(self: &Arc<Self>, member: Address<P>) -> bool {
+impl<T: Member> Core<T> {
+    fn join(self: &Arc<Self>, member: T) -> bool {
         let mut state = lock(&self.state);
         match state.members.get_mut(&member) {
-            Some(joins) if member.is_alive() => *joins += 1,
+            Some(joins) if member.pid().is_alive() => *joins += 1,
             Some(_) => return false,
             None => {
-                let membership = Box::new(Member { core: self.clone(), address: member });
+                let membership = Box::new(Joined { core: self.clone(), member });
                 let signal = Signal::Join { key: self.key(), membership };
                 if signal::try_send(member.pid(), signal).is_err() {
                     return false;
@@ -289,11 +428,11 @@ impl<P: Process> Core<P> {
                 state.members.insert(member, 1);
             }
         }
-        state.note(&self.name, GroupChange::Joined, member);
+        state.note(GroupChange::Joined, member);
         true
     }
 
-    fn leave(&self, member: Address<P>) -> bool {
+    fn leave(&self, member: T) -> bool {
         let mut state = lock(&self.state);
         let Some(joins) = state.members.get_mut(&member) else { return false };
         *joins -= 1;
@@ -302,20 +441,20 @@ impl<P: Process> Core<P> {
             // A member that has exited drops its membership anyway.
             let _ = signal::try_send(member.pid(), Signal::Leave { key: self.key() });
         }
-        state.note(&self.name, GroupChange::Left, member);
+        state.note(GroupChange::Left, member);
         true
     }
 
-    fn monitor(self: &Arc<Self>, recipient: Recipient<P>) -> (GroupMonitor, Vec<Address<P>>) {
-        let recipient = Arc::new(recipient);
+    fn monitor(self: &Arc<Self>, watcher: Monitor<T>) -> (GroupMonitor, Vec<T>) {
+        let watcher = Arc::new(watcher);
         let mut state = lock(&self.state);
         state.last_monitor += 1;
         let monitor = GroupMonitor(state.last_monitor);
         let membership =
-            Box::new(Monitoring { core: self.clone(), monitor, _key: recipient.clone() });
-        let signal = Signal::Join { key: recipient.key(), membership };
-        if signal::try_send(recipient.pid, signal).is_ok() {
-            Arc::make_mut(&mut state.monitors).push((monitor, recipient));
+            Box::new(Monitoring { core: self.clone(), monitor, _key: watcher.clone() });
+        let signal = Signal::Join { key: watcher.key(), membership };
+        if signal::try_send(watcher.pid, signal).is_ok() {
+            Arc::make_mut(&mut state.monitors).push((monitor, watcher));
         }
         (monitor, state.list())
     }
@@ -325,8 +464,8 @@ impl<P: Process> Core<P> {
         let Some(at) = state.monitors.iter().position(|(own, _)| *own == monitor) else {
             return false;
         };
-        let (_, recipient) = Arc::make_mut(&mut state.monitors).swap_remove(at);
-        let _ = signal::try_send(recipient.pid, Signal::Leave { key: recipient.key() });
+        let (_, watcher) = Arc::make_mut(&mut state.monitors).swap_remove(at);
+        let _ = signal::try_send(watcher.pid, Signal::Leave { key: watcher.key() });
         true
     }
 
@@ -339,10 +478,20 @@ impl<P: Process> Core<P> {
         while let Some((event, monitors)) = state.events.pop_front() {
             state.telling = true;
             drop(state);
-            monitors.iter().for_each(|(_, recipient)| (recipient.tell)(event.clone()));
+            monitors.iter().for_each(|(_, watcher)| (watcher.tell)(event));
             state = lock(&self.state);
         }
         state.telling = false;
+    }
+
+    /// Number of members, each counted once.
+    fn len(&self) -> usize {
+        lock(&self.state).members.len()
+    }
+
+    /// Members, each once.
+    fn distinct(&self) -> Vec<T> {
+        lock(&self.state).members.keys().copied().collect()
     }
 
     /// Key of a member's membership in this group: the address of the core, which the membership
@@ -352,15 +501,15 @@ impl<P: Process> Core<P> {
     }
 }
 
-impl<P> Recipient<P> {
-    /// Key of a watcher's membership: the recipient's address; the membership keeps it alive.
+impl<T> Monitor<T> {
+    /// Key of a watcher's membership: the address of its monitor; the membership keeps it alive.
     fn key(&self) -> usize {
         std::ptr::from_ref(self).addr()
     }
 }
 
-impl<P: Process> State<P> {
-    fn new() -> State<P> {
+impl<T: Member> State<T> {
+    fn new() -> State<T> {
         State {
             members: IndexMap::default(),
             monitors: Arc::default(),
@@ -370,22 +519,21 @@ impl<P: Process> State<P> {
         }
     }
 
-    fn list(&self) -> Vec<Address<P>> {
+    fn list(&self) -> Vec<T> {
         let members = self.members.iter();
         members.flat_map(|(&member, &joins)| std::iter::repeat_n(member, joins)).collect()
     }
 
-    fn note(&mut self, group: &Name, change: GroupChange, member: Address<P>) {
+    fn note(&mut self, change: GroupChange, member: T) {
         if !self.monitors.is_empty() {
-            let event = GroupEvent { group: group.clone(), change, member };
-            self.events.push_back((event, self.monitors.clone()));
+            self.events.push_back(((change, member), self.monitors.clone()));
         }
     }
 }
 
-impl<P: Process> Drop for Core<P> {
+impl<T: Member> Drop for Core<T> {
     fn drop(&mut self) {
-        let id = (self.name.clone(), TypeId::of::<P>());
+        let id = (self.name.clone(), TypeId::of::<T>());
         let mut shard = lock(&self.groups.shards[shard_of(&*self.name, SHARDS)]);
         // Another group of this name may have been made since the last reference to this core went.
         if shard.get(&id).is_some_and(|core| core.strong_count() == 0) {
@@ -395,17 +543,17 @@ impl<P: Process> Drop for Core<P> {
 }
 
 /// A member's side of its membership.
-struct Member<P: Process> {
-    core: Arc<Core<P>>,
-    address: Address<P>,
+struct Joined<T: Member> {
+    core: Arc<Core<T>>,
+    member: T,
 }
 
-impl<P: Process> Membership for Member<P> {
+impl<T: Member> Membership for Joined<T> {
     fn leave(self: Box<Self>, _: Pid) {
         let mut state = lock(&self.core.state);
-        let joins = state.members.swap_remove(&self.address).unwrap_or(0);
+        let joins = state.members.swap_remove(&self.member).unwrap_or(0);
         for _ in 0..joins {
-            state.note(&self.core.name, GroupChange::Left, self.address);
+            state.note(GroupChange::Left, self.member);
         }
         drop(state);
         self.core.tell();
@@ -413,14 +561,14 @@ impl<P: Process> Membership for Member<P> {
 }
 
 /// A watcher's side of its monitor.
-struct Monitoring<P: Process> {
-    core: Arc<Core<P>>,
+struct Monitoring<T: Member> {
+    core: Arc<Core<T>>,
     monitor: GroupMonitor,
-    /// Keeps the recipient's address, which is the key of this membership, from being used again.
-    _key: Arc<Recipient<P>>,
+    /// Keeps the monitor's address, which is the key of this membership, from being used again.
+    _key: Arc<Monitor<T>>,
 }
 
-impl<P: Process> Membership for Monitoring<P> {
+impl<T: Member> Membership for Monitoring<T> {
     fn leave(self: Box<Self>, _: Pid) {
         let mut state = lock(&self.core.state);
         if state.monitors.iter().any(|(own, _)| *own == self.monitor) {

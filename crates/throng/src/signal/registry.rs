@@ -1,36 +1,25 @@
-//! The registry: the names of the processes of a runtime.
+//! Processes by name and by key: the names of a runtime, and registries for keys of any type.
 //!
 //! ```text
-//!  register ──▶ shard of the name: name ─▶ Entry ◀── a membership of the process, which takes the
-//!  whereis ───▶ (a lock each)              pid, type    name away when the process exits
+//!  RuntimeHandle::register, whereis ─▶ Names ─────┐
+//!                                                 ├─▶ Table: key ─▶ process, value
+//!  Registry (handle): register, get_or_spawn ─────┘
 //! ```
-//! Invariants:
-//! 1. A name belongs to at most one process of the runtime; a process may have any number of names.
-//! 2. The signals by which a process gains and loses a membership are sent under the shard's lock,
-//!    so that they come in the order in which the table changed.
-//! 3. An entry whose process is dead counts for nothing: the next process may have the name, and
-//!    the membership of the dead process, which leaves later, removes only its own entry.
-//!
-//! No two locks are held at once, and no user code runs under a lock.
+//! Invariants: see [`table`].
 
 use crate::address::{Address, Pid};
-use crate::cell::extension::Membership;
 use crate::error::Error;
 use crate::process::Process;
 use crate::runtime::RuntimeHandle;
-use crate::signal::{self, Signal};
-use crate::sync::{Mutex, lock};
 use std::any::{TypeId, type_name};
 use std::borrow::Borrow;
-use std::collections::HashMap;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::ops::Deref;
+use std::ops::{Bound, Deref};
 use std::sync::Arc;
+use table::{Refused, Table};
 
-/// Number of shards, a power of two. When all workers look names up at once, two of them rarely
-/// meet in the same shard.
-const SHARDS: usize = 64;
+pub(crate) mod keyed;
+pub(crate) mod table;
 
 /// The name of a process, of a group, or of a supervisor's child. Cloning it costs a reference
 /// count.
@@ -83,28 +72,37 @@ impl fmt::Debug for Name {
     }
 }
 
-/// The reason why a name was not registered.
+/// The reason why a name, or a key of a [`Registry`](crate::Registry), was not registered.
 #[derive(thiserror::Error, Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum RegisterError {
+pub enum RegisterError<K = Name> {
     /// Another process has the name, or this process has it already.
-    #[error("the name {name} is taken by {by:?}")]
+    #[error("the name {name:?} is taken by {by:?}")]
     Taken {
-        /// The name.
-        name: Name,
+        /// The name or the key.
+        name: K,
         /// The process that has the name.
         by: Pid,
     },
     /// The process has exited.
-    #[error("the process to be registered as {name} has exited")]
+    #[error("the process to be registered as {name:?} has exited")]
     NoProcess {
-        /// The name.
-        name: Name,
+        /// The name or the key.
+        name: K,
     },
 }
 
-impl From<RegisterError> for Error {
-    fn from(error: RegisterError) -> Error {
+impl<K> From<Refused<K>> for RegisterError<K> {
+    fn from(refused: Refused<K>) -> RegisterError<K> {
+        match refused {
+            Refused::Taken(name, by) => RegisterError::Taken { name, by },
+            Refused::NoProcess(name) => RegisterError::NoProcess { name },
+        }
+    }
+}
+
+impl<K: fmt::Debug + Send + Sync + 'static> From<RegisterError<K>> for Error {
+    fn from(error: RegisterError<K>) -> Error {
         Error::new(error)
     }
 }
@@ -159,9 +157,9 @@ impl RuntimeHandle {
         name: impl Into<Name>,
         address: Address<P>,
     ) -> Result<(), RegisterError> {
-        let entry =
-            Entry { pid: address.pid(), process: TypeId::of::<P>(), type_name: type_name::<P>() };
-        Registry::register(self.registry(), name.into(), entry)
+        let process = ProcessType { id: TypeId::of::<P>(), name: type_name::<P>() };
+        let title = |name: &Name| Some(name.to_string());
+        Ok(self.names().0.insert(name.into(), address.pid(), process, title)?)
     }
 
     /// Returns the address of the process with this name, if it lives and is a `P`.
@@ -170,122 +168,45 @@ impl RuntimeHandle {
     ///
     /// Cost: a lock with little contention.
     pub fn whereis<P: Process>(&self, name: &str) -> Option<Address<P>> {
-        let entry = self.registry().find(name)?;
-        (entry.process == TypeId::of::<P>()).then(|| Address::from_raw(entry.pid.raw()))
+        let (pid, process) = self.names().0.find(name, |pid, process| (pid, process.id))?;
+        (process == TypeId::of::<P>()).then(|| Address::from_raw(pid.raw()))
     }
 
     /// Returns the pid of the process with this name, whatever its type.
     pub fn whereis_pid(&self, name: &str) -> Option<Pid> {
-        Some(self.registry().find(name)?.pid)
+        self.names().0.find(name, |pid, _| pid)
     }
 
     /// Takes a name away from its process, and returns that process's pid.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
-        self.registry().unregister(name)
+        self.names().0.remove(name)
     }
 
     /// Returns all names in sorted order. Each entry was true at some moment during the call.
     ///
     /// Cost: in proportion to the number of names; each shard is locked for its part of the list.
     pub fn registered(&self) -> Vec<Registered> {
-        self.registry().list()
+        let all = (Bound::Unbounded, Bound::Unbounded);
+        let names =
+            self.names().0.list::<str, _>(all, |_| true, |pid, process| (pid, process.name));
+        let registered = |(name, (pid, process))| Registered { name, pid, process };
+        names.into_iter().map(registered).collect()
     }
 }
 
-/// The names of a runtime's processes. See the file's head.
-pub(crate) struct Registry {
-    shards: [Mutex<HashMap<Name, Arc<Entry>>>; SHARDS],
+/// The names of a runtime's processes.
+pub(crate) struct Names(Arc<Table<Name, ProcessType>>);
+
+/// Type of a process that has a name.
+#[derive(Clone, Copy)]
+struct ProcessType {
+    id: TypeId,
+    name: &'static str,
 }
 
-struct Entry {
-    pid: Pid,
-    process: TypeId,
-    type_name: &'static str,
-}
-
-impl Registry {
-    pub(crate) fn new() -> Registry {
-        Registry { shards: std::array::from_fn(|_| Mutex::default()) }
-    }
-
-    fn shard(&self, name: &str) -> &Mutex<HashMap<Name, Arc<Entry>>> {
-        &self.shards[shard_of(name, SHARDS)]
-    }
-
-    fn register(self: &Arc<Self>, name: Name, entry: Entry) -> Result<(), RegisterError> {
-        let pid = entry.pid;
-        let mut names = lock(self.shard(&name));
-        if let Some(holder) = names.get(&name).filter(|entry| entry.pid.is_alive()) {
-            return Err(RegisterError::Taken { by: holder.pid, name });
-        }
-        let entry = Arc::new(entry);
-        let membership = Named { registry: self.clone(), name: name.clone(), entry: entry.clone() };
-        let signal = Signal::Join { key: key(&entry), membership: Box::new(membership) };
-        if signal::try_send(pid, signal).is_err() {
-            return Err(RegisterError::NoProcess { name });
-        }
-        names.insert(name, entry);
-        Ok(())
-    }
-
-    fn find(&self, name: &str) -> Option<Arc<Entry>> {
-        lock(self.shard(name)).get(name).filter(|entry| entry.pid.is_alive()).cloned()
-    }
-
-    fn unregister(&self, name: &str) -> Option<Pid> {
-        let mut names = lock(self.shard(name));
-        let entry = names.remove(name)?;
-        // A process that has exited has left already; a process that refuses signals still lives,
-        // and leaves soon.
-        let left = signal::try_send(entry.pid, Signal::Leave { key: key(&entry) });
-        (left.is_ok() || entry.pid.is_alive()).then_some(entry.pid)
-    }
-
-    fn list(&self) -> Vec<Registered> {
-        let mut all = Vec::new();
-        for shard in &self.shards {
-            all.extend(lock(shard).iter().filter(|(_, entry)| entry.pid.is_alive()).map(
-                |(name, entry)| Registered {
-                    name: name.clone(),
-                    pid: entry.pid,
-                    process: entry.type_name,
-                },
-            ));
-        }
-        all.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        all
-    }
-}
-
-/// Key of an entry's membership: the entry's address, unique while the membership holds the entry.
-fn key(entry: &Arc<Entry>) -> usize {
-    Arc::as_ptr(entry).addr()
-}
-
-/// Returns the index, below `shards`, of the shard that a key belongs to; the same in each run.
-pub(crate) fn shard_of<T: Hash + ?Sized>(key: &T, shards: usize) -> usize {
-    let mut hasher = DefaultHasher::new();
-    key.hash(&mut hasher);
-    hasher.finish() as usize % shards
-}
-
-/// A process's side of an entry: its membership under that name.
-struct Named {
-    registry: Arc<Registry>,
-    name: Name,
-    entry: Arc<Entry>,
-}
-
-impl Membership for Named {
-    fn name(&self) -> Option<String> {
-        Some(self.name.to_string())
-    }
-
-    fn leave(self: Box<Self>, _: Pid) {
-        let mut names = lock(self.registry.shard(&self.name));
-        if names.get(&self.name).is_some_and(|entry| Arc::ptr_eq(entry, &self.entry)) {
-            names.remove(&self.name);
-        }
+impl Names {
+    pub(crate) fn new() -> Names {
+        Names(Arc::new(Table::new()))
     }
 }
 
@@ -302,7 +223,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let idle = runtime.spawn(Idle).expect("spawns");
         runtime.register("idle", idle).expect("registers");
-        let entry = Arc::downgrade(&runtime.registry().find("idle").expect("is registered"));
+        let entry = Arc::downgrade(&runtime.names().0.holder("idle").expect("is registered"));
         assert_eq!(runtime.unregister("idle"), Some(idle.pid()));
         // The process drops its membership in its own time.
         while entry.strong_count() > 0 {

@@ -20,6 +20,7 @@ mod layer;
 mod limits;
 mod order;
 mod recipients;
+mod registries;
 mod registry;
 mod replies;
 mod room;
@@ -29,6 +30,7 @@ mod spawning;
 mod stress;
 mod supervisors;
 mod timers;
+mod topics;
 mod work;
 
 use throng::prelude::*;

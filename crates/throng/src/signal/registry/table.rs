@@ -1,0 +1,272 @@
+//! A table of processes by key, in the order of the keys.
+//!
+//! ```text
+//!  insert ──▶ shard of the key: key ─▶ Slot ◀── a membership of the process, which takes the
+//!  find ────▶ (a lock each)            pid, value    slot away when the process exits
+//! ```
+//! Invariants:
+//! 1. A key belongs to at most one process; a process may have any number of keys.
+//! 2. The signals by which a process gains and loses a membership are sent under the shard's lock,
+//!    so that they come in the order in which the table changed.
+//! 3. A slot whose process is dead counts for nothing: the next process may have the key, and
+//!    the membership of the dead process, which leaves later, removes only its own slot.
+//!
+//! No two shards are locked at once. Keys are compared and values are cloned under a shard's lock; no
+//! other user code runs under it.
+
+use crate::address::Pid;
+use crate::cell::extension::Membership;
+use crate::exit::drop_users;
+use crate::signal::{self, Signal};
+use crate::sync::{Mutex, MutexGuard, lock};
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+/// Number of shards, a power of two. When all workers look keys up at once, two of them rarely
+/// meet in the same shard.
+const SHARDS: usize = 64;
+
+/// Processes by key, each with a value. See the file's head.
+pub(super) struct Table<K, V> {
+    shards: [Mutex<Shard<K, V>>; SHARDS],
+}
+
+type Shard<K, V> = BTreeMap<K, Slot<V>>;
+
+/// A key's process and value.
+struct Slot<V> {
+    /// Shared with the process's membership, which it identifies.
+    holder: Arc<Pid>,
+    value: V,
+}
+
+/// The cause why a process did not get a key.
+pub(super) enum Refused<K> {
+    /// Another process has the key.
+    Taken(K, Pid),
+    /// The process has exited.
+    NoProcess(K),
+}
+
+impl<K, V> Table<K, V>
+where
+    K: Ord + Hash + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    pub(super) fn new() -> Table<K, V> {
+        Table { shards: std::array::from_fn(|_| Mutex::default()) }
+    }
+
+    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, Shard<K, V>> {
+        lock(&self.shards[shard_of(key, SHARDS)])
+    }
+
+    /// Gives a process a key, unless a living process has it. `title` is the name that the key is to the
+    /// process, if it is one.
+    pub(super) fn insert(
+        self: &Arc<Self>,
+        key: K,
+        pid: Pid,
+        value: V,
+        title: Title<K>,
+    ) -> Result<(), Refused<K>> {
+        // Users' values are dropped after the lock.
+        let mut shard = self.shard(&key);
+        let refused = if let Some(slot) = shard.get(&key).filter(|slot| slot.holder.is_alive()) {
+            Refused::Taken(key, *slot.holder)
+        } else if let Some(holder) = self.join(&key, pid, title) {
+            let replaced = shard.insert(key, Slot { holder, value });
+            drop(shard);
+            drop_users(replaced);
+            return Ok(());
+        } else {
+            Refused::NoProcess(key)
+        };
+        drop(shard);
+        drop_users(value);
+        Err(refused)
+    }
+
+    /// Returns the living process that has the key, or gives the key to the one that `spawn` makes of `process`.
+    /// The shard is locked meanwhile, so that `spawn` must run no user code.
+    pub(super) fn find_or_insert<P, E>(
+        self: &Arc<Self>,
+        key: K,
+        value: V,
+        process: P,
+        spawn: impl FnOnce(P) -> Result<Pid, E>,
+    ) -> Result<Pid, E> {
+        let mut shard = self.shard(&key);
+        if let Some(slot) = shard.get(&key).filter(|slot| slot.holder.is_alive()) {
+            let present = *slot.holder;
+            drop(shard);
+            drop_users((key, value, process));
+            return Ok(present);
+        }
+        let pid = spawn(process)?;
+        let replaced = match self.join(&key, pid, |_| None) {
+            Some(holder) => Ok(shard.insert(key, Slot { holder, value })),
+            // The process has been killed already, for instance by the end of its parent.
+            None => Err((key, value)),
+        };
+        drop(shard);
+        drop_users(replaced);
+        Ok(pid)
+    }
+
+    /// Sends a process its membership, with the shard locked.
+    fn join(self: &Arc<Self>, key: &K, pid: Pid, title: Title<K>) -> Option<Arc<Pid>> {
+        let holder = Arc::new(pid);
+        let (table, key) = (self.clone(), key.clone());
+        let membership = Box::new(Keyed { table, key, holder: holder.clone(), title });
+        let signal = Signal::Join { key: id(&holder), membership };
+        signal::try_send(pid, signal).is_ok().then_some(holder)
+    }
+
+    /// Returns what `read` makes of the process and the value of a key, unless the process has exited.
+    pub(super) fn find<Q, R>(&self, key: &Q, read: impl FnOnce(Pid, &V) -> R) -> Option<R>
+    where
+        K: Borrow<Q>,
+        Q: Ord + Hash + ?Sized,
+    {
+        let shard = self.shard(key);
+        let slot = shard.get(key).filter(|slot| slot.holder.is_alive())?;
+        Some(read(*slot.holder, &slot.value))
+    }
+
+    /// Replaces the value of a key; hands `value` back if no living process has the key.
+    pub(super) fn replace<Q>(&self, key: &Q, value: V) -> Result<V, V>
+    where
+        K: Borrow<Q>,
+        Q: Ord + Hash + ?Sized,
+    {
+        let mut shard = self.shard(key);
+        match shard.get_mut(key).filter(|slot| slot.holder.is_alive()) {
+            Some(slot) => Ok(std::mem::replace(&mut slot.value, value)),
+            None => Err(value),
+        }
+    }
+
+    /// Takes a key away from its process, and returns both; `None` if the process has exited.
+    pub(super) fn remove<Q>(&self, key: &Q) -> Option<Pid>
+    where
+        K: Borrow<Q>,
+        Q: Ord + Hash + ?Sized,
+    {
+        let mut shard = self.shard(key);
+        let slot = shard.remove(key)?;
+        // A process that has exited has left already; a process that refuses signals still lives,
+        // and leaves soon.
+        let pid = *slot.holder;
+        let left = signal::try_send(pid, Signal::Leave { key: id(&slot.holder) });
+        drop(shard);
+        drop_users(slot);
+        (left.is_ok() || pid.is_alive()).then_some(pid)
+    }
+
+    /// Returns what `read` makes of each entry of a range, sorted by key. Each entry was true at some moment
+    /// during the call.
+    pub(super) fn list<Q, R>(
+        &self,
+        range: (Bound<&Q>, Bound<&Q>),
+        while_in: impl Fn(&K) -> bool,
+        read: impl Fn(Pid, &V) -> R,
+    ) -> Vec<(K, R)>
+    where
+        K: Borrow<Q>,
+        Q: Ord + ?Sized,
+    {
+        let mut all = Vec::new();
+        if is_empty(range) {
+            return all;
+        }
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let entries = shard.range::<Q, _>(range).take_while(|(key, _)| while_in(key));
+            let living = entries.filter(|(_, slot)| slot.holder.is_alive());
+            all.extend(living.map(|(key, slot)| (key.clone(), read(*slot.holder, &slot.value))));
+        }
+        all.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
+        all
+    }
+
+    /// Returns the identity of a key's process.
+    #[cfg(test)]
+    pub(super) fn holder<Q>(&self, key: &Q) -> Option<Arc<Pid>>
+    where
+        K: Borrow<Q>,
+        Q: Ord + Hash + ?Sized,
+    {
+        Some(self.shard(key).get(key)?.holder.clone())
+    }
+
+    /// Number of keys, with those of processes that have just exited.
+    pub(super) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| lock(shard).len()).sum()
+    }
+}
+
+/// Whether a range has no keys; [`BTreeMap::range`] panics for some of them.
+fn is_empty<Q: Ord + ?Sized>((from, to): (Bound<&Q>, Bound<&Q>)) -> bool {
+    match (from, to) {
+        (Bound::Included(from), Bound::Included(to)) => from > to,
+        (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))
+        | (Bound::Excluded(from), Bound::Included(to)) => from >= to,
+        (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
+    }
+}
+
+/// Returns the bounds of a range.
+pub(super) fn bounds<Q: ?Sized>(range: &impl RangeBounds<Q>) -> (Bound<&Q>, Bound<&Q>) {
+    (range.start_bound(), range.end_bound())
+}
+
+/// Returns the name that a key is to a process, if it is one.
+pub(super) type Title<K> = fn(&K) -> Option<String>;
+
+/// Key of a slot's membership: the holder's address, unique while the membership has the holder.
+fn id(holder: &Arc<Pid>) -> usize {
+    Arc::as_ptr(holder).addr()
+}
+
+/// Returns the index, below `shards`, of the shard that a key belongs to; the same in each run.
+pub(crate) fn shard_of<T: Hash + ?Sized>(key: &T, shards: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    key.hash(&mut hasher);
+    hasher.finish() as usize % shards
+}
+
+/// A process's side of a slot.
+struct Keyed<K, V> {
+    table: Arc<Table<K, V>>,
+    key: K,
+    holder: Arc<Pid>,
+    title: Title<K>,
+}
+
+impl<K, V> Membership for Keyed<K, V>
+where
+    K: Ord + Hash + Clone + Send + Sync + 'static,
+    V: Send + Sync + 'static,
+{
+    fn name(&self) -> Option<String> {
+        (self.title)(&self.key)
+    }
+
+    fn leave(self: Box<Self>, _: Pid) {
+        let Keyed { table, key, holder, .. } = *self;
+        let mut shard = table.shard(&key);
+        let removed = match shard.entry(key) {
+            Entry::Occupied(entry) if Arc::ptr_eq(&entry.get().holder, &holder) => {
+                Some(entry.remove_entry())
+            }
+            _ => None,
+        };
+        drop(shard);
+        drop_users(removed);
+    }
+}
