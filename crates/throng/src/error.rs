@@ -20,6 +20,14 @@ pub enum SendError<T> {
 }
 
 impl<T> SendError<T> {
+    /// Returns the same error, with the result of `f` to hand back.
+    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> SendError<U> {
+        match self {
+            SendError::NoProcess(message) => SendError::NoProcess(f(message)),
+            SendError::Overloaded(message) => SendError::Overloaded(f(message)),
+        }
+    }
+
     /// Returns the message that was not sent.
     pub fn into_message(self) -> T {
         match self {
@@ -70,6 +78,20 @@ pub enum CallError<T> {
         /// it was still waiting for room, and is dropped.
         enqueued: bool,
     },
+}
+
+impl<T> CallError<T> {
+    /// Returns the same error, with the result of `f` to hand back.
+    pub(crate) fn map<U>(self, f: impl FnOnce(T) -> U) -> CallError<U> {
+        match self {
+            CallError::NoProcess(message) => CallError::NoProcess(f(message)),
+            CallError::Overloaded(message) => CallError::Overloaded(f(message)),
+            CallError::Died(reason) => CallError::Died(reason),
+            CallError::Unanswered => CallError::Unanswered,
+            CallError::Cycle(message) => CallError::Cycle(message.map(f)),
+            CallError::TimedOut { enqueued } => CallError::TimedOut { enqueued },
+        }
+    }
 }
 
 impl<T> From<SendError<T>> for CallError<T> {

@@ -149,6 +149,7 @@ cfg_if::cfg_if! {
         // Processes, messages and handlers.
         pub use crate::exit::{ExitReason, IntoExitReason};
         pub use crate::process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn};
+        pub use crate::turn::agent::{Agent, With};
         pub use crate::turn::async_process::{AsyncProcess, Inbox};
         pub use crate::turn::context::Context;
 
@@ -165,6 +166,7 @@ cfg_if::cfg_if! {
         };
         pub use crate::mailbox::bound::{MailboxBound, Overflow};
         pub use crate::timer::message_timer::Timer;
+        pub use crate::timer::timeout::Timeout;
 
         // The runtime: start, shutdown, spawning.
         pub use crate::runtime::spawner::Spawner;
@@ -178,7 +180,7 @@ cfg_if::cfg_if! {
         // Supervision.
         pub use crate::supervisor::{
             AutoShutdown, Child, ChildCount, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState,
-            IntoChildSpec, Restart, Supervisor, SupervisorError, SupervisorSpec,
+            IntoChildSpec, KeyedWorker, Pool, Restart, Supervisor, SupervisorError, SupervisorSpec,
         };
 
         // Inspection and metrics.

@@ -14,11 +14,13 @@ mod child;
 mod engine;
 mod error;
 mod manage;
+mod pool;
 mod process;
 mod spec;
 
 pub use self::child::Child;
 pub use self::error::{ChildError, SupervisorError};
 pub use self::manage::{ChildCount, ChildInfo, ChildRef, ChildState};
+pub use self::pool::{KeyedWorker, Pool};
 pub use self::process::Supervisor;
 pub use self::spec::{AutoShutdown, ChildSpec, IntoChildSpec, Restart, SupervisorSpec};

@@ -19,6 +19,7 @@
 pub(crate) mod alarms;
 pub(crate) mod message_timer;
 pub(crate) mod receive_timeout;
+pub(crate) mod timeout;
 pub(crate) mod timer_state;
 
 mod bucket;

@@ -1,5 +1,6 @@
 //! Handling of a message: the handler's future, its storage while it waits, and its context.
 
+pub(crate) mod agent;
 pub(crate) mod async_process;
 pub(crate) mod attach;
 pub(crate) mod context;

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use throng::prelude::*;
-use throng::{MailboxBound, Overflow};
+use throng::{MailboxBound, Overflow, Pool, Registry};
 use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
 use tokio_stream::StreamExt;
@@ -64,6 +64,11 @@ rows! {
     "broadcast" 500_000 broadcast "a message to a group, for each member, until it is handled";
     "child" 200_000 child "a process started by a dynamic supervisor";
     "restart" 200_000 restart "a child killed, until it is started again";
+    "pool" 500_000 pool "a call to a pool of four workers, and its reply";
+    "keyed" 500_000 keyed "the same, to the worker of a key";
+    "registry" 500_000 registry "a process spawned by the first who asks for its key";
+    "registry-lookup" 500_000 registry_lookup "a process looked up by its key";
+    "publish" 500_000 publish "a message published, for each subscriber, until it is handled";
     "pipe" 500_000 pipe "a future run beside a process, until its result is handled";
     "stream" 500_000 stream "an item of an attached stream that never waits, until it is handled";
     "blocking" 50_000 blocking "a closure run on the blocking threads, until its result is there";
@@ -305,6 +310,82 @@ async fn restart(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let active = supervisor.count_children().await.map_err(text)?.active as u64;
     ensure(addresses.len() as u64 == count && active == count, "some children were not restarted")?;
     Ok(cost)
+}
+
+/// Starts a pool whose workers have room for eight messages each.
+async fn start_pool(driver: &mut Driver) -> Result<Pool<Unit>, String> {
+    let (pool, supervisor) = Pool::new(4, 8, || ChildSpec::new(|| Unit(0)));
+    supervisor.start_async(&driver.runtime()).await.map_err(text)?;
+    Ok(pool)
+}
+
+async fn pool(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let pool = start_pool(driver).await?;
+    let clock = Instant::now();
+    let mut sum = 0;
+    for _ in 0..count {
+        sum += pool.call(Increment).await.map_err(text)?;
+    }
+    let cost = time(clock, count);
+    // The workers take turns, and each returns its own count.
+    let each = count / 4;
+    ensure(!count.is_multiple_of(4) || sum == 4 * (each * (each + 1) / 2), "a call is missing")?;
+    Ok(cost)
+}
+
+async fn keyed(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let pool = start_pool(driver).await?;
+    let clock = Instant::now();
+    for number in 1..=count {
+        let reply = pool.keyed("key").call(Increment).await.map_err(text)?;
+        ensure(reply == number, "a call is missing")?;
+    }
+    Ok(time(clock, count))
+}
+
+async fn registry(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let units: Registry<u64, Unit> = Registry::new(&driver.runtime());
+    let before = resident::now();
+    let mut spawning = Duration::ZERO;
+    for first in (0..count).step_by(CHUNK) {
+        let clock = Instant::now();
+        let numbers = first..count.min(first + CHUNK as u64);
+        let found = numbers.map(|number| units.get_or_spawn(number, || Unit(number)).map_err(text));
+        let found = found.collect::<Result<Vec<_>, _>>()?;
+        spawning += clock.elapsed();
+        settle(&found).await?;
+    }
+    let bytes = growth(before, count);
+    ensure(units.len() as u64 == count, "a key is missing")?;
+    Ok(Cost { ns: Some(each(spawning, count)), bytes: Some(bytes) })
+}
+
+async fn registry_lookup(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let units: Registry<u64, Unit> = Registry::new(&driver.runtime());
+    for number in 0..count {
+        units.get_or_spawn(number, || Unit(number)).map_err(text)?;
+    }
+    let clock = Instant::now();
+    // A large odd step visits the keys out of order.
+    let found = (0..count).filter(|n| units.get(&(n * 7_919 % count)).is_some()).count() as u64;
+    let cost = time(clock, count);
+    ensure(found == count, "a key is missing")?;
+    Ok(cost)
+}
+
+async fn publish(driver: &mut Driver, count: u64) -> Result<Cost, String> {
+    let units = spawn(driver, 1_000)?;
+    let topic = driver.runtime().topic::<Add>("units");
+    ensure(units.iter().all(|unit| topic.subscribe(*unit)), "a process has exited")?;
+    settle(&units).await?;
+    let rounds = count / units.len() as u64;
+    let clock = Instant::now();
+    for _ in 0..rounds {
+        HANDLED.arm(units.len() as u64);
+        ensure(topic.publish(Add) == units.len(), "a process has exited")?;
+        HANDLED.reached().await;
+    }
+    Ok(time(clock, rounds * units.len() as u64))
 }
 
 async fn pipe(driver: &mut Driver, count: u64) -> Result<Cost, String> {

@@ -275,6 +275,37 @@ impl Address<Supervisor> {
         self.add_child(None, child.into_child_spec()).await
     }
 
+    /// Adds many children without ids in one message, and starts them in order. The supervisor drops a child's
+    /// spec as in [`spawn_child`](Self::spawn_child).
+    ///
+    /// ```
+    /// use throng::{ChildSpec, Restart, Supervisor, prelude::*};
+    /// # struct Player(u32);
+    /// # impl Process for Player {}
+    ///
+    /// # fn main() -> Result<(), throng::Error> {
+    /// # let runtime = Runtime::builder().workers(1).start()?;
+    /// let players = Supervisor::dynamic().start(&runtime)?;
+    /// let player = |number| ChildSpec::new(move || Player(number)).restart(Restart::Transient);
+    /// let all = runtime.block_on(async |_| players.spawn_children((0..1000).map(player)).await)?;
+    /// assert_eq!(all.len(), 1000);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`ChildError::Failed`] if a child does not start: those that were started before it are stopped, in
+    /// reverse order, so that none is left; [`ChildError::Unanswered`].
+    pub async fn spawn_children<C: IntoChildSpec>(
+        self,
+        children: impl IntoIterator<Item = C>,
+    ) -> Result<Vec<Child<C::Process>>, ChildError> {
+        let specs = children.into_iter().map(IntoChildSpec::into_child_spec);
+        let (handles, starters) = specs.map(|spec| (spec.handle(), Starter::new(spec))).unzip();
+        self.manage(AddAll(starters)).await??;
+        Ok(handles)
+    }
+
     /// Stops a child within the time its spec allows, and does not restart it. A child that has an
     /// id and is not [temporary](Restart::Temporary) can be started again by
     /// [`restart_child`](Self::restart_child).
@@ -372,6 +403,30 @@ impl Turn<Supervisor> for Add {
 
     async fn run(self, supervisor: &mut Supervisor, cx: &mut Context<Supervisor>) -> Self::Reply {
         supervisor.start_new(self.0, self.1, cx).await
+    }
+}
+
+struct AddAll(Vec<Starter>);
+
+impl Turn<Supervisor> for AddAll {
+    type Reply = Result<(), ChildError>;
+
+    async fn run(self, supervisor: &mut Supervisor, cx: &mut Context<Supervisor>) -> Self::Reply {
+        let mut added = Vec::with_capacity(self.0.len());
+        for starter in self.0 {
+            let slot = starter.slot().clone();
+            if let Err(error) = supervisor.start_new(None, starter, cx).await {
+                for slot in added.into_iter().rev() {
+                    // A child that has ended by itself meanwhile is gone already.
+                    if let Ok(key) = supervisor.find(&ChildRef(Which::Slot(slot))) {
+                        supervisor.terminate(key, cx).await;
+                    }
+                }
+                return Err(error);
+            }
+            added.push(slot);
+        }
+        Ok(())
     }
 }
 

@@ -19,6 +19,7 @@ mod kept;
 mod layer;
 mod limits;
 mod order;
+mod pools;
 mod recipients;
 mod registries;
 mod registry;

@@ -673,3 +673,34 @@ fn restarts_do_not_delay_the_shutdown() {
     outer.start(&runtime).unwrap();
     assert_eq!(runtime.shutdown(MINUTE).abandoned, 0);
 }
+
+#[test]
+fn many_children_start_in_one_message_all_or_none() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let log = Log::default();
+        let supervisor = Supervisor::dynamic().start_async(runtime).await.unwrap();
+        let children = supervisor.spawn_children(["a", "b", "c"].map(|name| log.child(name)));
+        let children = children.await.unwrap();
+        assert_eq!(log.take(), ["start a", "start b", "start c"]);
+        assert!(children.iter().all(|child| child.address().is_some()));
+
+        let specs = [log.child("d"), log.child("e"), log.failing("f"), log.child("g")];
+        let failed = supervisor.spawn_children(specs).await;
+        assert!(matches!(failed, Err(ChildError::Failed(ExitReason::Panicked(_)))), "{failed:?}");
+        assert_eq!(log.take(), ["start d", "start e", "stop f", "stop e", "stop d"]);
+        assert_eq!(supervisor.count_children().await.unwrap().specs, 3);
+
+        assert!(
+            supervisor.spawn_children(Vec::<ChildSpec<Noted>>::new()).await.unwrap().is_empty()
+        );
+        let many = (0..scaled(10_000)).map(|_| || Counter { count: 0 });
+        let many = supervisor.spawn_children(many).await.unwrap();
+        assert_eq!(many.len() as u64, scaled(10_000));
+        assert_eq!(many[7].call(Add(7)).await.unwrap(), 7);
+        supervisor.kill();
+        supervisor.pid().exited().await;
+        let dead = supervisor.spawn_children([log.child("h")]).await;
+        assert!(matches!(dead, Err(ChildError::Unanswered(_))));
+    });
+}

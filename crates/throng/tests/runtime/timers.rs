@@ -4,6 +4,7 @@ use crate::{Add, Counter, Fail, runtime, scaled};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
+use throng::Timeout;
 use throng::prelude::*;
 
 /// Longest wait for an expected event.
@@ -554,5 +555,129 @@ fn timers_are_set_and_cancelled_beside_a_thread_that_uses_the_context() {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         counter.call(SetBeside(scaled(1000))).within(PATIENCE).await.unwrap();
         assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+    });
+}
+
+/// Keeps a timeout, and does as it is told.
+#[derive(Default)]
+struct Patient {
+    timeout: Timeout,
+    rung: Vec<u64>,
+}
+impl Process for Patient {}
+
+struct Ring(u64);
+impl Message for Ring {
+    type Reply = ();
+}
+impl Handle<Ring> for Patient {
+    async fn handle(&mut self, Ring(number): Ring, _: &mut Context<Self>) {
+        assert!(!self.timeout.is_set(), "its turn has begun");
+        self.rung.push(number);
+    }
+}
+
+/// Sets a timeout whose message is in the mailbox when the turn goes on, and acts.
+struct Late(fn(&mut Patient, &mut Context<Patient>) -> bool);
+impl Message for Late {
+    type Reply = bool;
+}
+impl Handle<Late> for Patient {
+    async fn handle(&mut self, Late(act): Late, cx: &mut Context<Self>) -> bool {
+        self.timeout.set(cx, Duration::ZERO, Ring(1));
+        let me = cx.address();
+        while cx.runtime().info(me).await.is_none_or(|info| info.mailbox_len == 0) {
+            tokio::task::yield_now().await;
+        }
+        act(self, cx)
+    }
+}
+
+struct Rung;
+impl Message for Rung {
+    type Reply = (Vec<u64>, bool);
+}
+impl Handle<Rung> for Patient {
+    async fn handle(&mut self, _: Rung, _: &mut Context<Self>) -> (Vec<u64>, bool) {
+        (self.rung.clone(), self.timeout.is_set())
+    }
+}
+
+#[test]
+fn the_message_of_a_timeout_is_never_handled_late() {
+    /// The name, what is done to a timeout whose message waits in the mailbox, whether it cancels a
+    /// message, and the messages that are handled.
+    type Row =
+        (&'static str, fn(&mut Patient, &mut Context<Patient>) -> bool, bool, &'static [u64]);
+    let table: [Row; 5] = [
+        ("left alone", |_, _| false, false, &[1]),
+        ("cancelled", |patient, _| patient.timeout.cancel(), true, &[]),
+        (
+            "dropped",
+            |patient, _| {
+                patient.timeout = Timeout::default();
+                true
+            },
+            true,
+            &[],
+        ),
+        (
+            "set again",
+            |patient, cx| {
+                patient.timeout.set(cx, Duration::ZERO, Ring(2));
+                true
+            },
+            true,
+            &[2],
+        ),
+        (
+            "cancelled twice",
+            |patient, _| patient.timeout.cancel() && !patient.timeout.cancel(),
+            true,
+            &[],
+        ),
+    ];
+    let runtime = runtime();
+    for (name, act, cancels, rung) in table {
+        runtime.block_on(async |runtime| {
+            let patient = runtime.spawn(Patient::default()).unwrap();
+            assert_eq!(patient.call(Late(act)).await.unwrap(), cancels, "{name}");
+            while patient.call(Rung).await.unwrap().1 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(patient.call(Rung).await.unwrap(), (rung.to_vec(), false), "{name}");
+            assert_eq!(runtime.info(patient).await.unwrap().mailbox_len, 0, "{name}");
+            patient.kill();
+        });
+    }
+}
+
+impl Handle<Counted> for Patient {
+    async fn handle(&mut self, _: Counted, _: &mut Context<Self>) {}
+}
+
+#[test]
+fn a_timeout_drops_its_message_when_it_is_cancelled_or_its_process_exits() {
+    struct Set(Arc<AtomicU64>);
+    impl Message for Set {
+        type Reply = ();
+    }
+    impl Handle<Set> for Patient {
+        async fn handle(&mut self, Set(drops): Set, cx: &mut Context<Self>) {
+            self.timeout.set(cx, NEVER, Counted(drops));
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let drops = Arc::new(AtomicU64::new(0));
+        let patient = runtime.spawn(Patient::default()).unwrap();
+        for round in 0..3 {
+            patient.call(Set(drops.clone())).await.unwrap();
+            assert_eq!(drops.load(Ordering::Relaxed), round);
+        }
+        assert_eq!(patient.call(Rung).await.unwrap(), (vec![], true));
+        patient.kill();
+        patient.pid().exited().await;
+        crate::eventually(|| drops.load(Ordering::Relaxed) == 3).await;
     });
 }

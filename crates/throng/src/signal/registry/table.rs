@@ -39,10 +39,14 @@ type Shard<K, V> = BTreeMap<K, Slot<V>>;
 
 /// A key's process and value.
 struct Slot<V> {
+    pid: Pid,
     /// Shared with the process's membership, which it identifies.
-    holder: Arc<Pid>,
+    holder: Arc<Holder>,
     value: V,
 }
+
+/// The identity of a slot and its membership: its address.
+pub(super) struct Holder;
 
 /// The cause why a process did not get a key.
 pub(super) enum Refused<K> {
@@ -76,10 +80,10 @@ where
     ) -> Result<(), Refused<K>> {
         // Users' values are dropped after the lock.
         let mut shard = self.shard(&key);
-        let refused = if let Some(slot) = shard.get(&key).filter(|slot| slot.holder.is_alive()) {
-            Refused::Taken(key, *slot.holder)
+        let refused = if let Some(slot) = shard.get(&key).filter(|slot| slot.pid.is_alive()) {
+            Refused::Taken(key, slot.pid)
         } else if let Some(holder) = self.join(&key, pid, title) {
-            let replaced = shard.insert(key, Slot { holder, value });
+            let replaced = shard.insert(key, Slot { pid, holder, value });
             drop(shard);
             drop_users(replaced);
             return Ok(());
@@ -101,15 +105,15 @@ where
         spawn: impl FnOnce(P) -> Result<Pid, E>,
     ) -> Result<Pid, E> {
         let mut shard = self.shard(&key);
-        if let Some(slot) = shard.get(&key).filter(|slot| slot.holder.is_alive()) {
-            let present = *slot.holder;
+        if let Some(slot) = shard.get(&key).filter(|slot| slot.pid.is_alive()) {
+            let present = slot.pid;
             drop(shard);
             drop_users((key, value, process));
             return Ok(present);
         }
         let pid = spawn(process)?;
         let replaced = match self.join(&key, pid, |_| None) {
-            Some(holder) => Ok(shard.insert(key, Slot { holder, value })),
+            Some(holder) => Ok(shard.insert(key, Slot { pid, holder, value })),
             // The process has been killed already, for instance by the end of its parent.
             None => Err((key, value)),
         };
@@ -119,8 +123,8 @@ where
     }
 
     /// Sends a process its membership, with the shard locked.
-    fn join(self: &Arc<Self>, key: &K, pid: Pid, title: Title<K>) -> Option<Arc<Pid>> {
-        let holder = Arc::new(pid);
+    fn join(self: &Arc<Self>, key: &K, pid: Pid, title: Title<K>) -> Option<Arc<Holder>> {
+        let holder = Arc::new(Holder);
         let (table, key) = (self.clone(), key.clone());
         let membership = Box::new(Keyed { table, key, holder: holder.clone(), title });
         let signal = Signal::Join { key: id(&holder), membership };
@@ -134,8 +138,8 @@ where
         Q: Ord + Hash + ?Sized,
     {
         let shard = self.shard(key);
-        let slot = shard.get(key).filter(|slot| slot.holder.is_alive())?;
-        Some(read(*slot.holder, &slot.value))
+        let slot = shard.get(key).filter(|slot| slot.pid.is_alive())?;
+        Some(read(slot.pid, &slot.value))
     }
 
     /// Replaces the value of a key; hands `value` back if no living process has the key.
@@ -145,7 +149,7 @@ where
         Q: Ord + Hash + ?Sized,
     {
         let mut shard = self.shard(key);
-        match shard.get_mut(key).filter(|slot| slot.holder.is_alive()) {
+        match shard.get_mut(key).filter(|slot| slot.pid.is_alive()) {
             Some(slot) => Ok(std::mem::replace(&mut slot.value, value)),
             None => Err(value),
         }
@@ -161,9 +165,9 @@ where
         let slot = shard.remove(key)?;
         // A process that has exited has left already; a process that refuses signals still lives,
         // and leaves soon.
-        let pid = *slot.holder;
-        let left = signal::try_send(pid, Signal::Leave { key: id(&slot.holder) });
+        let left = signal::try_send(slot.pid, Signal::Leave { key: id(&slot.holder) });
         drop(shard);
+        let pid = slot.pid;
         drop_users(slot);
         (left.is_ok() || pid.is_alive()).then_some(pid)
     }
@@ -187,8 +191,8 @@ where
         for shard in &self.shards {
             let shard = lock(shard);
             let entries = shard.range::<Q, _>(range).take_while(|(key, _)| while_in(key));
-            let living = entries.filter(|(_, slot)| slot.holder.is_alive());
-            all.extend(living.map(|(key, slot)| (key.clone(), read(*slot.holder, &slot.value))));
+            let living = entries.filter(|(_, slot)| slot.pid.is_alive());
+            all.extend(living.map(|(key, slot)| (key.clone(), read(slot.pid, &slot.value))));
         }
         all.sort_unstable_by(|(left, _), (right, _)| left.cmp(right));
         all
@@ -196,7 +200,7 @@ where
 
     /// Returns the identity of a key's process.
     #[cfg(test)]
-    pub(super) fn holder<Q>(&self, key: &Q) -> Option<Arc<Pid>>
+    pub(super) fn holder<Q>(&self, key: &Q) -> Option<Arc<Holder>>
     where
         K: Borrow<Q>,
         Q: Ord + Hash + ?Sized,
@@ -229,7 +233,7 @@ pub(super) fn bounds<Q: ?Sized>(range: &impl RangeBounds<Q>) -> (Bound<&Q>, Boun
 pub(super) type Title<K> = fn(&K) -> Option<String>;
 
 /// Key of a slot's membership: the holder's address, unique while the membership has the holder.
-fn id(holder: &Arc<Pid>) -> usize {
+fn id(holder: &Arc<Holder>) -> usize {
     Arc::as_ptr(holder).addr()
 }
 
@@ -244,7 +248,7 @@ pub(crate) fn shard_of<T: Hash + ?Sized>(key: &T, shards: usize) -> usize {
 struct Keyed<K, V> {
     table: Arc<Table<K, V>>,
     key: K,
-    holder: Arc<Pid>,
+    holder: Arc<Holder>,
     title: Title<K>,
 }
 

@@ -1,0 +1,239 @@
+//! Pools: work shared by supervised processes, routed by load or by a key, with bounded room.
+
+use crate::{eventually, runtime, scaled};
+use std::sync::Arc;
+use std::time::Duration;
+use throng::prelude::*;
+use throng::{KeyedWorker, Pool, SupervisorSpec};
+use tokio::sync::Semaphore;
+
+/// Notes the numbers that come. Each takes a permit of `gate` to handle.
+struct Clerk {
+    gate: Arc<Semaphore>,
+    numbers: Vec<u64>,
+}
+impl Process for Clerk {}
+
+#[derive(PartialEq, Eq, Debug)]
+struct Note(u64);
+impl Message for Note {
+    type Reply = Address<Clerk>;
+}
+impl Handle<Note> for Clerk {
+    async fn handle(&mut self, Note(number): Note, cx: &mut Context<Self>) -> Address<Clerk> {
+        self.gate.acquire().await.unwrap().forget();
+        assert_ne!(number, BAD, "on purpose");
+        self.numbers.push(number);
+        cx.address()
+    }
+}
+
+/// A number whose handler panics.
+const BAD: u64 = u64::MAX;
+
+struct Numbers;
+impl Message for Numbers {
+    type Reply = Vec<u64>;
+}
+impl Handle<Numbers> for Clerk {
+    async fn handle(&mut self, _: Numbers, _: &mut Context<Self>) -> Vec<u64> {
+        self.numbers.clone()
+    }
+}
+
+fn pool(size: usize, room: usize, permits: usize) -> (Pool<Clerk>, SupervisorSpec, Arc<Semaphore>) {
+    let gate = Arc::new(Semaphore::new(permits));
+    let (pool, supervisor) = Pool::new(size, room, || {
+        let gate = gate.clone();
+        ChildSpec::new(move || Clerk { gate: gate.clone(), numbers: Vec::new() })
+    });
+    (pool, supervisor.intensity(1_000, Duration::from_secs(1)), gate)
+}
+
+/// A way to send a message to a pool.
+type Send = fn(&Pool<Clerk>, Note) -> Result<(), SendError<Note>>;
+
+fn key(pool: &Pool<Clerk>) -> KeyedWorker<'_, Clerk> {
+    pool.keyed(&7_u64)
+}
+
+#[test]
+fn room_is_bounded_and_comes_back_when_a_turn_is_over() {
+    /// The name, a way to send, and the messages for which there is room: all workers', or one's.
+    type Row = (&'static str, Send, u64);
+    let table: [Row; 2] = [
+        ("any", |pool, note| pool.send(note), 12),
+        ("keyed", |pool, note| key(pool).send(note), 4),
+    ];
+    let runtime = runtime();
+    for (name, send, most) in table {
+        runtime.block_on(async |runtime| {
+            let (pool, supervisor, gate) = pool(3, 4, 0);
+            assert!(matches!(send(&pool, Note(1)), Err(SendError::NoProcess(Note(1)))), "{name}");
+            let supervisor = supervisor.start_async(runtime).await.unwrap();
+            for number in 0..most {
+                assert!(send(&pool, Note(number)).is_ok(), "{name}: {number}");
+            }
+            for round in 0..5 {
+                let full = send(&pool, Note(99));
+                assert!(matches!(full, Err(SendError::Overloaded(Note(99)))), "{name}");
+                assert_eq!(pool.len() as u64, most, "{name}");
+                gate.add_permits(1);
+                eventually(|| (pool.len() as u64) < most).await;
+                assert!(send(&pool, Note(round)).is_ok(), "{name}");
+            }
+            gate.add_permits(most as usize);
+            eventually(|| pool.is_empty()).await;
+            supervisor.kill();
+            supervisor.pid().exited().await;
+            eventually(|| matches!(send(&pool, Note(2)), Err(SendError::NoProcess(Note(2))))).await;
+            assert!(matches!(pool.deliver(Note(3)).await, Err(SendError::NoProcess(Note(3)))));
+            assert!(matches!(pool.call(Note(4)).await, Err(CallError::NoProcess(Note(4)))));
+        });
+    }
+}
+
+#[test]
+fn those_who_wait_for_room_get_it_in_any_worker() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (pool, supervisor, gate) = pool(3, 1, 0);
+        supervisor.start_async(runtime).await.unwrap();
+        let count = scaled(300);
+        let callers: Vec<_> = (0..count)
+            .map(|number| {
+                let pool = pool.clone();
+                runtime.tokio().spawn(async move {
+                    match number % 3 {
+                        0 => pool.deliver(Note(number)).await.is_ok(),
+                        1 => pool.call(Note(number)).await.is_ok(),
+                        _ => pool.keyed(&number).call(Note(number)).await.is_ok(),
+                    }
+                })
+            })
+            .collect();
+        gate.add_permits(count as usize);
+        for caller in callers {
+            assert!(caller.await.unwrap());
+        }
+        eventually(|| pool.is_empty()).await;
+        assert_eq!(gate.available_permits(), 0);
+    });
+}
+
+#[test]
+fn a_worker_that_is_slow_gets_no_more_than_its_room() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (pool, supervisor, gate) = pool(3, 2, 2);
+        supervisor.start_async(runtime).await.unwrap();
+        let stuck = pool.keyed(&1_u64).call(Note(1)).await.unwrap();
+        gate.forget_permits(1);
+        assert!(stuck.send(Note(2)).is_ok());
+        eventually(|| true).await;
+        // The stuck worker has room in the pool's count, and takes at most that much.
+        let (pool, count) = (&pool, scaled(100));
+        let mut taken = Vec::new();
+        for number in 0..4 {
+            assert!(pool.send(Note(number)).is_ok());
+        }
+        gate.add_permits(count as usize + 5);
+        for number in 0..count {
+            taken.push(pool.call(Note(number)).await.unwrap());
+        }
+        taken.sort_unstable();
+        taken.dedup();
+        assert_eq!(taken.len(), 3, "idle workers take turns");
+    });
+}
+
+#[test]
+fn a_key_leads_to_one_worker_and_keeps_the_order() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (pool, supervisor, _gate) = pool(4, 3, Semaphore::MAX_PERMITS);
+        supervisor.start_async(runtime).await.unwrap();
+        let count = scaled(1_000);
+        let mut workers = Vec::new();
+        for key in 0..8 {
+            for number in 0..count {
+                pool.keyed(&key).deliver(Note(key * count + number)).await.unwrap();
+            }
+            let worker = pool.keyed(&key).call(Note(BAD - 1)).await.unwrap();
+            let mut numbers = worker.call(Numbers).await.unwrap();
+            numbers.retain(|number| number / count == key);
+            assert_eq!(numbers, (key * count..(key + 1) * count).collect::<Vec<_>>());
+            workers.push(worker);
+        }
+        workers.sort_unstable();
+        workers.dedup();
+        assert!(workers.len() > 1, "all keys lead to one worker");
+    });
+}
+
+#[test]
+fn a_worker_that_fails_gives_its_room_back_and_is_started_again() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (pool, supervisor, gate) = pool(2, 3, 0);
+        supervisor.start_async(runtime).await.unwrap();
+        for round in 0..scaled(20) {
+            // One is handled when it fails; the others wait behind it.
+            let worker = pool.keyed("k");
+            worker.send(Note(BAD)).unwrap();
+            worker.send(Note(round)).unwrap();
+            let call = pool.keyed("k").call(Note(round));
+            let (call, ()) = tokio::join!(call, async {
+                eventually(|| pool.len() == 3).await;
+                assert!(matches!(pool.keyed("k").send(Note(9)), Err(SendError::Overloaded(_))));
+                gate.add_permits(1);
+            });
+            assert!(matches!(call, Err(CallError::Died(ExitReason::Panicked(_)))), "{call:?}");
+            eventually(|| pool.is_empty()).await;
+            gate.add_permits(1);
+            loop {
+                match pool.keyed("k").call(Note(round)).await {
+                    Ok(worker) => break assert_eq!(worker.call(Numbers).await.unwrap(), [round]),
+                    Err(CallError::NoProcess(Note(back))) => assert_eq!(back, round),
+                    // The incarnation that fails has taken it.
+                    Err(CallError::Died(_)) => {}
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn a_call_waits_for_room_until_its_deadline() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (pool, supervisor, _gate) = pool(1, 1, 0);
+        supervisor.start_async(runtime).await.unwrap();
+        pool.send(Note(1)).unwrap();
+        if cfg!(miri) {
+            return;
+        }
+        let late = pool.call(Note(2)).await;
+        assert!(matches!(late, Err(CallError::TimedOut { enqueued: false })), "{late:?}");
+        assert_eq!(pool.len(), 1);
+    });
+}
+
+#[test]
+fn a_delivery_that_is_given_up_takes_no_room() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (pool, supervisor, gate) = pool(2, 1, 0);
+        supervisor.start_async(runtime).await.unwrap();
+        for number in 0..2 {
+            pool.send(Note(number)).unwrap();
+        }
+        let patience = Duration::from_millis(10);
+        assert!(tokio::time::timeout(patience, pool.deliver(Note(9))).await.is_err());
+        gate.add_permits(3);
+        eventually(|| pool.is_empty()).await;
+        pool.call(Note(3)).await.unwrap();
+        assert!(pool.is_empty());
+    });
+}
