@@ -29,6 +29,24 @@ pub enum SocialError {
     /// The user follows the maximum number of users; unfollow a user first.
     #[error("you follow the maximum number of users; unfollow a user first")]
     FollowingFull,
+    /// The user blocks the user that is to be followed; unblock them first.
+    #[error("you block {0}; unblock this user first")]
+    Blocking(Name),
+    /// The user that is to be followed blocks the user.
+    #[error("{0} does not let you follow")]
+    Blocked(Name),
+    /// Users cannot block or unblock themselves.
+    #[error("you cannot block or unblock yourself")]
+    SelfBlock,
+    /// The user blocks the maximum number of users; unblock a user first.
+    #[error("you block the maximum number of users; unblock a user first")]
+    BlocksFull,
+    /// The token was revoked: by a logout, or by a change of the password. Log in again.
+    #[error("the token was revoked; log in again")]
+    TokenRevoked,
+    /// The post that was made under the idempotency key has been deleted since; use a new key.
+    #[error("the post that was made under the idempotency key was deleted; use a new key")]
+    PostDeleted,
     /// The idempotency key was used for a different text; use a new key.
     #[error("the idempotency key was used for a different text; use a new key")]
     KeyReused,

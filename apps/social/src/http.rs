@@ -3,13 +3,21 @@
 //! ```text
 //! POST   /api/v1/users               {name, password}    201 {id, name, token, expires_at}
 //! POST   /api/v1/sessions            {name, password}    201 {id, name, token, expires_at}
+//! DELETE /api/v1/sessions/current    bearer              204, and the token is revoked
+//! DELETE /api/v1/sessions            bearer              204, and all tokens of the user are revoked
+//! PUT    /api/v1/password            bearer {old, new}   204, and all tokens of the user are revoked
+//! GET    /api/v1/users               ?prefix &after &limit   200 {users: [NAME], next_after}
 //! GET    /api/v1/users/NAME                              200 {name, created, posts, following}
 //! GET    /api/v1/users/NAME/posts    ?cursor &limit      200 {posts, next_cursor}
 //! GET    /api/v1/following           bearer              200 {following: [NAME]}
 //! PUT    /api/v1/following/NAME      bearer              204
 //! DELETE /api/v1/following/NAME      bearer              204
+//! GET    /api/v1/blocks              bearer              200 {blocks: [NAME]}
+//! PUT    /api/v1/blocks/NAME         bearer              204
+//! DELETE /api/v1/blocks/NAME         bearer              204
 //! POST   /api/v1/posts               bearer {text}       201 {id, author, text, time}
 //!            with an Idempotency-Key of the last 24 h:   200 with the existing post
+//! DELETE /api/v1/posts/ID            bearer              204
 //! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
 //! GET    /api/v1/health                                  200 {status, processes, …}, or 503
 //! GET    /                                               the web page
@@ -24,11 +32,12 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{FromRef, Path, State};
+use axum::extract::{FromRef, FromRequestParts, Path, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
 use throng_server::{Bearer, ClientAddress, Cursor, Json, Problem, Query, Signer, Token};
 
@@ -39,6 +48,7 @@ use crate::name::Name;
 use crate::page;
 use crate::password::Password;
 use crate::post::{Post, Text};
+use crate::revoked::Issued;
 use crate::service::{Health, Listing, Social, Status};
 use crate::user::Profile;
 
@@ -54,13 +64,18 @@ pub struct Settings {
 /// Builds the routes of the service, for a [`Server`](throng_server::Server).
 pub fn routes(social: Social, settings: Settings) -> Router {
     let api = Router::new()
-        .route("/users", post(register))
-        .route("/sessions", post(log_in))
+        .route("/users", post(register).get(search))
+        .route("/sessions", post(log_in).delete(log_out_everywhere))
+        .route("/sessions/current", delete(log_out))
+        .route("/password", put(change_password))
         .route("/users/{name}", get(profile))
         .route("/users/{name}/posts", get(posts))
         .route("/following", get(following))
         .route("/following/{name}", put(follow).delete(unfollow))
+        .route("/blocks", get(blocks))
+        .route("/blocks/{name}", put(block).delete(unblock))
         .route("/posts", post(publish))
+        .route("/posts/{id}", delete(delete_post))
         .route("/timeline", get(timeline))
         .route("/health", get(health));
     Router::new()
@@ -74,6 +89,24 @@ pub fn routes(social: Social, settings: Settings) -> Router {
 struct App {
     social: Social,
     settings: Settings,
+}
+
+/// The user who makes a request, by a valid token that was not revoked.
+struct Caller {
+    name: Name,
+    token: Issued,
+}
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Problem> {
+        let Bearer(Token { subject, issued, expires }) =
+            Bearer::from_request_parts(parts, app).await?;
+        let name = parse_name(subject)?;
+        app.social.check_token(&name, issued).await?;
+        Ok(Caller { name, token: Issued { at: issued, expires } })
+    }
 }
 
 impl FromRef<App> for Signer {
@@ -122,6 +155,33 @@ struct FollowingView {
     following: Vec<Name>,
 }
 
+#[derive(Serialize)]
+struct BlocksView {
+    blocks: Vec<Name>,
+}
+
+#[derive(Serialize)]
+struct FoundView {
+    users: Vec<Name>,
+    next_after: Option<Name>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewPassword {
+    old: String,
+    new: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SearchQuery {
+    #[serde(default)]
+    prefix: String,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PageQuery {
@@ -158,6 +218,41 @@ async fn log_in(
     }
 }
 
+async fn log_out(State(app): State<App>, caller: Caller) -> Result<StatusCode, Problem> {
+    app.social.log_out(&caller.name, Some(caller.token)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn log_out_everywhere(State(app): State<App>, caller: Caller) -> Result<StatusCode, Problem> {
+    app.social.log_out(&caller.name, None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn change_password(
+    State(app): State<App>,
+    ClientAddress(client): ClientAddress,
+    caller: Caller,
+    Json(NewPassword { old, new }): Json<NewPassword>,
+) -> Result<StatusCode, Problem> {
+    let new = Password::new(new).map_err(invalid("password-length"))?;
+    app.social.on_behalf_of(client).change_password(&caller.name, old, new).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn search(
+    State(app): State<App>,
+    Query(SearchQuery { prefix, after, limit }): Query<SearchQuery>,
+) -> Result<Json<FoundView>, Problem> {
+    let limit = check_limit(limit)?;
+    let after = after.map(Name::try_from).transpose().map_err(|_| {
+        let detail = "after must be the next_after of a page";
+        Problem::new(StatusCode::BAD_REQUEST, "after-invalid", detail)
+    })?;
+    let (users, more) = app.social.search(&prefix, after.as_ref(), limit)?;
+    let next_after = if more { users.last().cloned() } else { None };
+    Ok(Json(FoundView { users, next_after }))
+}
+
 async fn profile(
     State(app): State<App>,
     Path(name): Path<String>,
@@ -179,51 +274,82 @@ async fn posts(
 
 async fn timeline(
     State(app): State<App>,
-    Bearer(token): Bearer,
+    caller: Caller,
     Query(query): Query<PageQuery>,
 ) -> Result<Response, Problem> {
-    let reader = parse_name(token.subject)?;
+    let reader = caller.name;
     let cursors = format!("timeline {reader}");
     let (before, limit) = app.page(&cursors, &query)?;
     let listing = app.social.timeline(&reader, before, limit).await?;
     Ok(app.listing(&cursors, &listing))
 }
 
-async fn following(
-    State(app): State<App>,
-    Bearer(token): Bearer,
-) -> Result<Json<FollowingView>, Problem> {
-    let following = app.social.following(&parse_name(token.subject)?).await?;
+async fn following(State(app): State<App>, caller: Caller) -> Result<Json<FollowingView>, Problem> {
+    let following = app.social.following(&caller.name).await?;
     Ok(Json(FollowingView { following }))
 }
 
 async fn follow(
     State(app): State<App>,
-    Bearer(token): Bearer,
+    caller: Caller,
     Path(target): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    app.social.follow(&parse_name(token.subject)?, &parse_name(target)?).await?;
+    app.social.follow(&caller.name, &parse_name(target)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn unfollow(
     State(app): State<App>,
-    Bearer(token): Bearer,
+    caller: Caller,
     Path(target): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    app.social.unfollow(&parse_name(token.subject)?, &parse_name(target)?).await?;
+    app.social.unfollow(&caller.name, &parse_name(target)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn blocks(State(app): State<App>, caller: Caller) -> Result<Json<BlocksView>, Problem> {
+    Ok(Json(BlocksView { blocks: app.social.blocked(&caller.name).await? }))
+}
+
+async fn block(
+    State(app): State<App>,
+    caller: Caller,
+    Path(target): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.block(&caller.name, &parse_name(target)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn unblock(
+    State(app): State<App>,
+    caller: Caller,
+    Path(target): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.unblock(&caller.name, &parse_name(target)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn delete_post(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    // An id has one spelling, and nobody has a post under anything else.
+    if let Some(id) = id.parse::<PostId>().ok().filter(|parsed| parsed.to_string() == id) {
+        app.social.delete_post(&caller.name, id).await?;
+    }
     Ok(StatusCode::NO_CONTENT)
 }
 
 async fn publish(
     State(app): State<App>,
-    Bearer(token): Bearer,
+    caller: Caller,
     headers: HeaderMap,
     Json(NewPost { text }): Json<NewPost>,
 ) -> Result<Response, Problem> {
     let text = Text::new(text).map_err(invalid("text-length"))?;
     let key = idempotency_key(&headers)?;
-    let posted = app.social.post(&parse_name(token.subject)?, text, key).await?;
+    let posted = app.social.post(&caller.name, text, key).await?;
     let status = if posted.repeated { StatusCode::OK } else { StatusCode::CREATED };
     Ok((status, Json(PostView::of(&posted.post))).into_response())
 }
@@ -259,11 +385,7 @@ impl App {
 
     /// Returns the start of a page and its limit.
     fn page(&self, cursors: &str, query: &PageQuery) -> Result<(Option<PostId>, usize), Problem> {
-        let limit = query.limit.unwrap_or(LIMIT_DEFAULT);
-        if !(1..=LIMIT_MAX).contains(&limit) {
-            let detail = format!("limit must be 1 to {LIMIT_MAX}");
-            return Err(Problem::new(StatusCode::BAD_REQUEST, "limit-invalid", detail));
-        }
+        let limit = check_limit(query.limit)?;
         let Some(sealed) = &query.cursor else { return Ok((None, limit)) };
         let cursor = self.settings.signer.open_cursor(cursors, sealed).map_err(|_| {
             let detail = "cursor must be an unmodified next_cursor of this same listing";
@@ -296,6 +418,12 @@ impl From<SocialError> for Problem {
             E::NoSuchUser(_) => (StatusCode::NOT_FOUND, "no-such-user"),
             E::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong-credentials"),
             E::SelfFollow => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
+            E::SelfBlock => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-oneself"),
+            E::BlocksFull => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-full"),
+            E::Blocking(_) => (StatusCode::CONFLICT, "blocking"),
+            E::Blocked(_) => (StatusCode::FORBIDDEN, "blocked"),
+            E::TokenRevoked => (StatusCode::UNAUTHORIZED, "token-revoked"),
+            E::PostDeleted => (StatusCode::GONE, "post-deleted"),
             E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
             E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
             E::KeysFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "idempotency-keys-full"),
@@ -341,6 +469,16 @@ fn parse_name(name: String) -> Result<Name, Problem> {
     Name::try_from(name).map_err(|_| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-user", "this is not a valid user name")
     })
+}
+
+/// Returns the number of entries that a page may have.
+fn check_limit(limit: Option<usize>) -> Result<usize, Problem> {
+    let limit = limit.unwrap_or(LIMIT_DEFAULT);
+    if !(1..=LIMIT_MAX).contains(&limit) {
+        let detail = format!("limit must be 1 to {LIMIT_MAX}");
+        return Err(Problem::new(StatusCode::BAD_REQUEST, "limit-invalid", detail));
+    }
+    Ok(limit)
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Problem> {

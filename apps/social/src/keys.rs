@@ -118,6 +118,16 @@ impl Now {
         Now(u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX))
     }
 
+    /// Milliseconds since 1970.
+    pub(crate) fn ms(self) -> u64 {
+        self.0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(ms: u64) -> Now {
+        Now(ms)
+    }
+
     /// Returns whether a key for this post is unexpired. A post from more than a day in the future
     /// was made while the clock was wrong; its key must not stay until then.
     fn remembers(self, id: PostId) -> bool {

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use throng::prelude::*;
-use throng_durable::{Entity, Node};
+use throng_durable::{CellError, Entity, Node};
 use tokio::sync::Semaphore;
 
 use crate::error::{SocialError, unavailable};
@@ -32,6 +32,7 @@ use crate::name::Name;
 use crate::newest::Newest;
 use crate::password::{Client, HashError, Password, Passwords};
 use crate::post::{PageBudget, Post, Posted, Text};
+use crate::revoked::Issued;
 use crate::user::{Account, Profile, User, UserClient};
 
 /// Handle of the message service on a node; cheap to clone.
@@ -161,19 +162,24 @@ impl Social {
     ///
     /// # Errors
     /// [`SelfFollow`](SocialError::SelfFollow), [`NoSuchUser`](SocialError::NoSuchUser) for either,
-    /// [`FollowingFull`](SocialError::FollowingFull).
+    /// [`FollowingFull`](SocialError::FollowingFull), [`Blocking`](SocialError::Blocking),
+    /// [`Blocked`](SocialError::Blocked).
     pub async fn follow(&self, follower: &Name, target: &Name) -> Result<(), SocialError> {
         if follower == target {
             return Err(SocialError::SelfFollow);
         }
-        self.profile(target).await?; // accounts are never removed, so this stays true
+        // Accounts are never removed. If the target blocks the follower after this, the follower gets
+        // nothing, because authors look at each read whether they block the reader.
+        if self.user(target).blocks(follower.clone()).await?? {
+            return Err(SocialError::Blocked(target.clone()));
+        }
         self.user(follower).follow(target.clone()).await?
     }
 
     /// Makes `follower` stop following `target`; idempotent.
     ///
     /// # Errors
-    /// Same as [`follow`](Social::follow), without `FollowingFull`.
+    /// [`SelfFollow`](SocialError::SelfFollow), [`NoSuchUser`](SocialError::NoSuchUser) for either.
     pub async fn unfollow(&self, follower: &Name, target: &Name) -> Result<(), SocialError> {
         if follower == target {
             return Err(SocialError::SelfFollow);
@@ -190,12 +196,115 @@ impl Social {
         self.user(follower).following().await?
     }
 
+    /// Makes `name` block `target`; idempotent. Neither follows the other from then on, and `target` finds no
+    /// posts of `name` in the timeline, and cannot follow `name`. Posts stay readable for everybody who reads
+    /// them without logging in.
+    ///
+    /// # Errors
+    /// [`SelfBlock`](SocialError::SelfBlock), [`NoSuchUser`](SocialError::NoSuchUser) for either,
+    /// [`BlocksFull`](SocialError::BlocksFull). If `target` cannot be reached, the block holds, and a
+    /// repetition removes the follow of `target`.
+    pub async fn block(&self, name: &Name, target: &Name) -> Result<(), SocialError> {
+        if name == target {
+            return Err(SocialError::SelfBlock);
+        }
+        self.profile(target).await?;
+        self.user(name).block(target.clone()).await??;
+        self.user(target).unfollow(name.clone()).await?
+    }
+
+    /// Makes `name` stop blocking `target`; idempotent. Follows are not restored.
+    ///
+    /// # Errors
+    /// [`SelfBlock`](SocialError::SelfBlock), [`NoSuchUser`](SocialError::NoSuchUser) for either.
+    pub async fn unblock(&self, name: &Name, target: &Name) -> Result<(), SocialError> {
+        if name == target {
+            return Err(SocialError::SelfBlock);
+        }
+        self.profile(target).await?;
+        self.user(name).unblock(target.clone()).await?
+    }
+
+    /// Returns the users that `name` blocks, in alphabetical order.
+    ///
+    /// # Errors
+    /// [`SocialError::NoSuchUser`].
+    pub async fn blocked(&self, name: &Name) -> Result<Vec<Name>, SocialError> {
+        self.user(name).blocked().await?
+    }
+
+    /// Returns the first `limit` names (at least one) that begin with `prefix` and come after `after`, in
+    /// alphabetical order, and whether more follow. A registration is found as soon as it is acknowledged.
+    ///
+    /// # Errors
+    /// [`Unavailable`](SocialError::Unavailable), [`Broken`](SocialError::Broken).
+    ///
+    /// Cost: a scan of the names that are returned.
+    pub fn search(
+        &self,
+        prefix: &str,
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Result<(Vec<Name>, bool), SocialError> {
+        let users = self.node.stored::<User>().map_err(CellError::Read)?;
+        let after = after.map_or("", Name::as_str);
+        let mut found = Vec::new();
+        for name in users.prefix(prefix).after(after).take(wanted(limit)) {
+            found.extend(name.map_err(CellError::Read)?.parse::<Name>());
+        }
+        let more = found.len() > limit.max(1);
+        found.truncate(limit.max(1));
+        Ok((found, more))
+    }
+
+    /// Checks that a token of `name` was not revoked.
+    ///
+    /// # Errors
+    /// [`SocialError::TokenRevoked`], also if there is no such user.
+    pub async fn check_token(&self, name: &Name, issued: u64) -> Result<(), SocialError> {
+        if self.user(name).accepts(issued).await? { Ok(()) } else { Err(SocialError::TokenRevoked) }
+    }
+
+    /// Revokes a token of `name`: the logout of one session. Without a token, revokes all tokens that were
+    /// issued until now.
+    ///
+    /// # Errors
+    /// [`SocialError::NoSuchUser`].
+    pub async fn log_out(&self, name: &Name, token: Option<Issued>) -> Result<(), SocialError> {
+        self.user(name).revoke(token).await?
+    }
+
+    /// Changes the password of `name`, and revokes all tokens.
+    ///
+    /// # Errors
+    /// [`WrongCredentials`](SocialError::WrongCredentials),
+    /// [`TooManyLogins`](SocialError::TooManyLogins).
+    pub async fn change_password(
+        &self,
+        name: &Name,
+        old: String,
+        new: Password,
+    ) -> Result<(), SocialError> {
+        let stored = self.user(name).password_hash().await?;
+        self.check(Some(name), old, stored.clone()).await?;
+        let hash = self.passwords.hash(self.client(Some(name)), new).await?;
+        self.user(name).change_password(stored.unwrap_or_default(), hash).await?
+    }
+
+    /// Deletes a post of `author`; idempotent. An idempotency key of the post stays used.
+    ///
+    /// # Errors
+    /// [`SocialError::NoSuchUser`].
+    pub async fn delete_post(&self, author: &Name, id: PostId) -> Result<(), SocialError> {
+        self.user(author).delete_post(id).await?
+    }
+
     /// Publishes a post with `text`. If `author` used `key` for it within the last 24 hours,
     /// publishes nothing and returns the existing post.
     ///
     /// # Errors
     /// [`NoSuchUser`](SocialError::NoSuchUser), [`KeyReused`](SocialError::KeyReused),
-    /// [`KeysFull`](SocialError::KeysFull).
+    /// [`KeysFull`](SocialError::KeysFull), [`PostDeleted`](SocialError::PostDeleted).
     pub async fn post(
         &self,
         author: &Name,
@@ -216,7 +325,7 @@ impl Social {
         before: Option<PostId>,
         limit: usize,
     ) -> Result<Listing, SocialError> {
-        let page = self.user(author).posts(before, None, wanted(limit)).await??;
+        let page = self.user(author).posts(None, before, None, wanted(limit)).await??;
         Ok(Listing::of(page.posts, limit, page.reach.is_some()))
     }
 
@@ -247,7 +356,7 @@ impl Social {
         let mut pages = stream::iter(authors)
             .map(|author| {
                 let floor = Some(PostId::new(floor.load(Ordering::Relaxed)));
-                self.user(&author).posts(before, floor, wanted)
+                self.user(&author).posts(Some(reader.clone()), before, floor, wanted)
             })
             .buffer_unordered(FETCHES_MAX);
         while let Some(page) = pages.next().await {

@@ -23,10 +23,11 @@ use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
 use crate::name::Name;
 use crate::post::{AuthorPage, PageBudget, Post, Posted, Text};
+use crate::revoked::{Issued, Revoked};
 
 /// State of a registered user, or of an unregistered name.
 #[derive(Durable, Debug, Default, Serialize, Deserialize)]
-#[durable(kind = "user", version = 3, migrate = earlier::migrate, deps = IdGenerator)]
+#[durable(kind = "user", version = 4, migrate = earlier::migrate, deps = IdGenerator)]
 pub(crate) struct User {
     account: Option<Account>,
     following: u32,
@@ -35,6 +36,8 @@ pub(crate) struct User {
     /// Present while the user has cells of an earlier version: the idempotency keys that are to be
     /// moved with them.
     unmoved: Option<Vec<(IdempotencyKey, PostId)>>,
+    revoked: Revoked,
+    blocks: u32,
 }
 
 /// Account, created by registration.
@@ -84,6 +87,47 @@ impl User {
         Ok(())
     }
 
+    /// Replaces the password hash, unless it has changed since `old` was read, and revokes all tokens.
+    #[message]
+    pub(crate) fn change_password(
+        &mut self,
+        cx: &mut Context<Self>,
+        old: String,
+        new: String,
+    ) -> Result<(), SocialError> {
+        let Some(account) = &mut self.account else {
+            return Err(SocialError::NoSuchUser(name(cx)));
+        };
+        if account.password_hash != old {
+            return Err(SocialError::WrongCredentials);
+        }
+        account.password_hash = new;
+        self.revoked.revoke_all(Now::by_the_clock());
+        Ok(())
+    }
+
+    /// Returns whether a token that was issued at this time, in milliseconds since 1970, is still valid.
+    #[message]
+    pub(crate) fn accepts(&self, issued: u64) -> bool {
+        self.account.is_some() && self.revoked.accepts(issued)
+    }
+
+    /// Revokes a token, or all tokens that were issued until now.
+    #[message]
+    pub(crate) fn revoke(
+        &mut self,
+        cx: &mut Context<Self>,
+        token: Option<Issued>,
+    ) -> Result<(), SocialError> {
+        self.account(cx)?;
+        let now = Now::by_the_clock();
+        match token {
+            Some(token) => self.revoked.revoke(token, now),
+            None => self.revoked.revoke_all(now),
+        }
+        Ok(())
+    }
+
     /// Returns the password hash, or `None` if there is no user with the name.
     #[message]
     pub(crate) fn password_hash(&self) -> Option<String> {
@@ -105,6 +149,9 @@ impl User {
         target: Name,
     ) -> Result<(), SocialError> {
         self.account(cx)?;
+        if self.blocks > 0 && cx.cells::<Str, ()>(BLOCKED).contains(target.as_str())? {
+            return Err(SocialError::Blocking(target));
+        }
         let mut following = cx.cells::<Str, ()>(FOLLOWING);
         if !following.contains(target.as_str())? {
             if self.following >= FOLLOWING_MAX {
@@ -136,11 +183,56 @@ impl User {
     #[message]
     pub(crate) fn following(&self, cx: &mut Context<Self>) -> Result<Vec<Name>, SocialError> {
         self.account(cx)?;
-        let mut names = Vec::with_capacity(self.following as usize);
-        for cell in cx.cells::<Str, ()>(FOLLOWING).range(..) {
-            names.extend(cell?.0.parse::<Name>());
+        names(cx, FOLLOWING, self.following)
+    }
+
+    /// Blocks a user and stops following them; idempotent.
+    #[message]
+    pub(crate) fn block(
+        &mut self,
+        cx: &mut Context<Self>,
+        target: Name,
+    ) -> Result<(), SocialError> {
+        self.account(cx)?;
+        let mut blocked = cx.cells::<Str, ()>(BLOCKED);
+        if !blocked.contains(target.as_str())? {
+            if self.blocks >= BLOCKS_MAX {
+                return Err(SocialError::BlocksFull);
+            }
+            blocked.put(target.as_str(), &());
+            self.blocks += 1;
         }
-        Ok(names)
+        self.unfollow(cx, target)
+    }
+
+    /// Stops blocking a user; idempotent.
+    #[message]
+    pub(crate) fn unblock(
+        &mut self,
+        cx: &mut Context<Self>,
+        target: Name,
+    ) -> Result<(), SocialError> {
+        self.account(cx)?;
+        let mut blocked = cx.cells::<Str, ()>(BLOCKED);
+        if blocked.contains(target.as_str())? {
+            blocked.delete(target.as_str());
+            self.blocks -= 1;
+        }
+        Ok(())
+    }
+
+    /// Returns the names of the blocked users, in alphabetical order.
+    #[message]
+    pub(crate) fn blocked(&self, cx: &mut Context<Self>) -> Result<Vec<Name>, SocialError> {
+        self.account(cx)?;
+        names(cx, BLOCKED, self.blocks)
+    }
+
+    /// Returns whether another user is blocked.
+    #[message]
+    pub(crate) fn blocks(&self, cx: &mut Context<Self>, other: Name) -> Result<bool, SocialError> {
+        self.account(cx)?;
+        self.is_blocked(cx, &other)
     }
 
     /// Publishes a post, whose id is assigned within the turn.
@@ -156,11 +248,12 @@ impl User {
         if let Some(key) = &key {
             let now = Now::by_the_clock();
             if let Some(id) = self.keys.find(cx, key, now)? {
-                let posted = cx.cells::<U64, Text>(POSTS).get(&id.get())?;
-                return if posted.is_some_and(|posted| posted == text) {
-                    Ok(Posted { post: Post { id, author, text }, repeated: true })
-                } else {
-                    Err(SocialError::KeyReused)
+                return match cx.cells::<U64, Text>(POSTS).get(&id.get())? {
+                    Some(posted) if posted == text => {
+                        Ok(Posted { post: Post { id, author, text }, repeated: true })
+                    }
+                    Some(_) => Err(SocialError::KeyReused),
+                    None => Err(SocialError::PostDeleted),
                 };
             }
             self.keys.make_room(cx, now)?;
@@ -175,17 +268,39 @@ impl User {
         Ok(Posted { post: Post { id, author, text }, repeated: false })
     }
 
+    /// Deletes a post; idempotent, also for ids of other users' posts.
+    #[message]
+    pub(crate) fn delete_post(
+        &mut self,
+        cx: &mut Context<Self>,
+        id: PostId,
+    ) -> Result<(), SocialError> {
+        self.account(cx)?;
+        let mut posts = cx.cells::<U64, Text>(POSTS);
+        if posts.contains(&id.get())? {
+            posts.delete(&id.get());
+            self.posts -= 1;
+        }
+        Ok(())
+    }
+
     /// Returns the newest posts below `before` and not below `floor`, newest first: at most
-    /// `limit`, and at most 256 KiB of text.
+    /// `limit`, and at most 256 KiB of text. A reader who is blocked gets none.
     #[message]
     pub(crate) fn posts(
         &self,
         cx: &mut Context<Self>,
+        reader: Option<Name>,
         before: Option<PostId>,
         floor: Option<PostId>,
         limit: usize,
     ) -> Result<AuthorPage, SocialError> {
         self.account(cx)?;
+        if let Some(reader) = reader
+            && self.is_blocked(cx, &reader)?
+        {
+            return Ok(AuthorPage::default());
+        }
         let author = name(cx);
         let (oldest, end) = (floor.map_or(0, PostId::get), before.map_or(u64::MAX, PostId::get));
         let mut page = AuthorPage::default();
@@ -201,9 +316,22 @@ impl User {
         Ok(page)
     }
 
+    fn is_blocked(&self, cx: &mut Context<Self>, other: &Name) -> Result<bool, SocialError> {
+        Ok(self.blocks > 0 && cx.cells::<Str, ()>(BLOCKED).contains(other.as_str())?)
+    }
+
     fn account(&self, cx: &mut Context<Self>) -> Result<&Account, SocialError> {
         self.account.as_ref().ok_or_else(|| SocialError::NoSuchUser(name(cx)))
     }
+}
+
+/// Returns the names in a map, of which there are `count`.
+fn names(cx: &mut Context<User>, map: &str, count: u32) -> Result<Vec<Name>, SocialError> {
+    let mut names = Vec::with_capacity(count as usize);
+    for cell in cx.cells::<Str, ()>(map).range(..) {
+        names.extend(cell?.0.parse::<Name>());
+    }
+    Ok(names)
 }
 
 /// Returns the name of the user whose turn runs.
@@ -217,8 +345,12 @@ fn name(cx: &mut Context<User>) -> Name {
 /// Maximum number of users that a user may follow; bounds the cost of a timeline.
 const FOLLOWING_MAX: u32 = 5000;
 
+/// Maximum number of users that a user may block; bounds the length of their list.
+const BLOCKS_MAX: u32 = 5000;
+
 /// Names of the maps of cells; see also `keys.rs`.
 const FOLLOWING: &str = "following";
+const BLOCKED: &str = "blocked";
 const POSTS: &str = "posts";
 
 #[cfg(test)]
@@ -273,7 +405,7 @@ mod tests {
             node.store().write(Batch::new().put(KEY_CELL, b"\x80")).await.unwrap();
             let failed = publish().await.unwrap();
             assert!(matches!(failed, Err(SocialError::Broken(_))), "{failed:?}");
-            assert!(alice.posts(None, None, 10).await.unwrap().unwrap().posts.is_empty());
+            assert!(alice.posts(None, None, None, 10).await.unwrap().unwrap().posts.is_empty());
 
             node.store().write(Batch::new().delete(KEY_CELL)).await.unwrap();
             let (first, second) = (publish().await.unwrap(), publish().await.unwrap());

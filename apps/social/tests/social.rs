@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 use std::path::Path;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use social::{IdempotencyKey, Listing, Name, Password, Post, PostId, Social, SocialError, Text};
@@ -185,6 +186,148 @@ async fn read_all(
             return (all, pages_cut);
         }
     }
+}
+
+#[test]
+fn a_block_ends_follows_both_ways_and_hides_posts() {
+    on_a_node(async |social| {
+        let (alice, bob) = (name("alice"), name("bob"));
+        register(social, &["alice", "bob"]).await;
+        social.post(&alice, text("of alice"), None).await.unwrap();
+        social.post(&bob, text("of bob"), None).await.unwrap();
+        social.follow(&alice, &bob).await.unwrap();
+        social.follow(&bob, &alice).await.unwrap();
+        for _ in 0..2 {
+            social.block(&alice, &bob).await.unwrap();
+            assert_eq!(social.blocked(&alice).await.unwrap(), std::slice::from_ref(&bob));
+            for reader in [&alice, &bob] {
+                assert!(social.following(reader).await.unwrap().is_empty());
+                assert!(social.timeline(reader, None, 10).await.unwrap().posts.is_empty());
+            }
+            let refused = social.follow(&bob, &alice).await;
+            assert!(matches!(refused, Err(SocialError::Blocked(name)) if name == alice));
+            let refused = social.follow(&alice, &bob).await;
+            assert!(matches!(refused, Err(SocialError::Blocking(name)) if name == bob));
+            assert_eq!(social.posts(&alice, None, 10).await.unwrap().posts.len(), 1, "public");
+        }
+        social.unblock(&alice, &bob).await.unwrap();
+        social.unblock(&alice, &bob).await.unwrap();
+        assert!(social.blocked(&alice).await.unwrap().is_empty());
+        assert!(social.following(&bob).await.unwrap().is_empty(), "follows are not restored");
+        social.follow(&bob, &alice).await.unwrap();
+        assert_eq!(social.timeline(&bob, None, 10).await.unwrap().posts.len(), 1);
+
+        let oneself = [social.block(&bob, &bob).await, social.unblock(&bob, &bob).await];
+        assert!(oneself.iter().all(|refused| matches!(refused, Err(SocialError::SelfBlock))));
+        let nobody = name("nobody");
+        for refused in [
+            social.block(&bob, &nobody).await,
+            social.block(&nobody, &bob).await,
+            social.unblock(&nobody, &bob).await,
+            social.blocked(&nobody).await.map(drop),
+        ] {
+            assert!(matches!(refused, Err(SocialError::NoSuchUser(name)) if name == nobody));
+        }
+    });
+}
+
+#[test]
+fn a_deleted_post_is_gone_and_its_key_stays_used() {
+    on_a_node(async |social| {
+        let (alice, bob) = (name("alice"), name("bob"));
+        register(social, &["alice", "bob"]).await;
+        social.follow(&bob, &alice).await.unwrap();
+        let key = || IdempotencyKey::new("key");
+        let first = social.post(&alice, text("first"), key()).await.unwrap().post;
+        let second = social.post(&alice, text("second"), None).await.unwrap().post;
+        social.delete_post(&bob, first.id).await.unwrap();
+        assert_eq!(social.posts(&alice, None, 10).await.unwrap().posts.len(), 2, "it is not bob's");
+        for _ in 0..2 {
+            social.delete_post(&alice, first.id).await.unwrap();
+            assert_eq!(social.timeline(&bob, None, 10).await.unwrap().posts.len(), 1);
+            assert_eq!(social.profile(&alice).await.unwrap().posts, 1);
+        }
+        let again = social.post(&alice, text("first"), key()).await;
+        assert!(matches!(again, Err(SocialError::PostDeleted)), "{again:?}");
+        let third = social.post(&alice, text("first"), None).await.unwrap().post;
+        assert_eq!(social.posts(&alice, None, 10).await.unwrap().posts, [third, second]);
+    });
+}
+
+#[test]
+fn a_search_finds_registered_names_by_prefix_in_pages() {
+    on_a_node(async |social| {
+        let names = ["a", "al", "alice", "alina", "bob", "z"];
+        register(social, &names).await;
+        // A name that was only asked for is not found.
+        assert!(social.profile(&name("alba")).await.is_err());
+        for prefix in ["", "a", "al", "ali", "alice", "b", "c", "A", "a%"] {
+            let expected: Vec<Name> = names
+                .iter()
+                .filter(|name| name.starts_with(prefix))
+                .map(|text| name(text))
+                .collect();
+            for limit in [0, 1, 2, 100, usize::MAX] {
+                let (mut all, mut after) = (Vec::new(), None);
+                loop {
+                    let (found, more) = social.search(prefix, after.as_ref(), limit).unwrap();
+                    assert!(found.len() <= limit.max(1) && (!more || !found.is_empty()));
+                    all.extend(found);
+                    if !more {
+                        break;
+                    }
+                    after = all.last().cloned();
+                }
+                assert_eq!(all, expected, "{prefix:?}, limit {limit}");
+            }
+        }
+    });
+}
+
+#[test]
+fn tokens_are_revoked_singly_all_and_by_a_new_password() {
+    let data = tempfile::tempdir().unwrap();
+    let alice = name("alice");
+    let now = || {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
+        u64::try_from(now.as_millis()).unwrap()
+    };
+    // No two tokens, and no revocation, are of the same millisecond.
+    let next = async || {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        now()
+    };
+    let accepted = async |social: &Social, issued: &[u64]| {
+        let checks = issued.iter().map(|issued| social.check_token(&alice, *issued));
+        join_all(checks).await.iter().map(Result::is_ok).collect::<Vec<_>>()
+    };
+    let issued = on(data.path(), async |social| {
+        register(social, &["alice"]).await;
+        let issued = [next().await, next().await, next().await];
+        assert_eq!(accepted(social, &issued).await, [true; 3]);
+        let token = social::Issued { at: issued[1], expires: issued[1] + 60_000 };
+        social.log_out(&alice, Some(token)).await.unwrap();
+        assert_eq!(accepted(social, &issued).await, [true, false, true]);
+        assert!(social.check_token(&name("nobody"), now()).await.is_err());
+        issued
+    });
+    on(data.path(), async |social| {
+        assert_eq!(accepted(social, &issued).await, [true, false, true], "after a restart");
+        next().await;
+        social.log_out(&alice, None).await.unwrap();
+        let later = next().await;
+        assert_eq!(accepted(social, &issued).await, [false; 3]);
+        assert_eq!(accepted(social, &[later]).await, [true]);
+
+        let new = || Password::new("battery staple").unwrap();
+        let wrong = social.change_password(&alice, "battery staple".into(), new()).await;
+        assert!(matches!(wrong, Err(SocialError::WrongCredentials)));
+        assert_eq!(accepted(social, &[later]).await, [true]);
+        social.change_password(&alice, PASSWORD.to_owned(), new()).await.unwrap();
+        assert_eq!(accepted(social, &[later]).await, [false]);
+        social.log_in(&alice, "battery staple".to_owned()).await.unwrap();
+        assert!(social.log_in(&alice, PASSWORD.to_owned()).await.is_err());
+    });
 }
 
 #[test]

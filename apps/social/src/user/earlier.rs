@@ -1,7 +1,7 @@
 //! States and cells that earlier versions of the program stored.
 //!
 //! ```text
-//! version                  1        2                        3
+//! version                  1        2                        3, 4
 //! cells in the map ""      f NAME   f NAME                   map "following"
 //!                          p POST   p POST                   map "posts"
 //!                                   k KEY, o POST            maps "keys", "keys-by-post"
@@ -9,7 +9,8 @@
 //!                                   until the next post
 //! ```
 //!
-//! The maps of version 3 have the same keys, without the first byte, and the same values.
+//! The maps of version 3 have the same keys, without the first byte, and the same values. Version 4 adds the
+//! revoked tokens and the number of blocks to the state.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -27,12 +28,16 @@ pub(super) fn migrate(old: OldState<'_>) -> Result<User, StateError> {
     let (account, following, posts, keys, unmoved) = match old.version() {
         1 => {
             let (account, following, posts, recent) = old.decode()?;
-            (account, following, posts, Keys::default(), recent)
+            (account, following, posts, Keys::default(), Some(recent))
         }
-        2 => old.decode()?,
+        2 => {
+            let (account, following, posts, (keys, recent)) = old.decode()?;
+            (account, following, posts, keys, Some(recent))
+        }
+        3 => old.decode()?,
         _ => return Err(old.not_migrated()),
     };
-    Ok(User { account, following, posts, keys, unmoved: Some(unmoved) })
+    Ok(User { account, following, posts, keys, unmoved, ..User::default() })
 }
 
 /// Moves the cells of an earlier version, if the user has some, into the maps of this version.
@@ -105,6 +110,27 @@ mod tests {
     #[durable(kind = "user", version = 2)]
     struct User2(Option<Account>, u32, u64, (u32, RecentKeys));
 
+    /// User as version 3 stored it: account, numbers of follows and posts, number of keys, cells to be moved.
+    #[derive(Durable, Default, Serialize, Deserialize)]
+    #[durable(kind = "user", version = 3)]
+    struct User3(Option<Account>, u32, u64, u32, Option<RecentKeys>);
+
+    #[process(client = Client3)]
+    impl User3 {
+        /// Does the same, in the maps of this version.
+        #[message(name = Fill3)]
+        fn fill(&mut self, cx: &mut Context<Self>, ids: Vec<PostId>) {
+            *self = User3(account(), 1, ids.len() as u64, ids.len() as u32, None);
+            cx.cells::<Bytes, ()>(FOLLOWING).put(b"bob", &());
+            for (number, id) in ids.iter().enumerate() {
+                cx.cells::<Bytes, Text>(POSTS).put(&id.get().to_be_bytes(), &text(number));
+                cx.cells::<Bytes, PostId>(KEYS).put(format!("key-{number}").as_bytes(), id);
+                cx.cells::<Bytes, IdempotencyKey>(BY_POST)
+                    .put(&id.get().to_be_bytes(), &key(number));
+            }
+        }
+    }
+
     #[process(client = Client1)]
     impl User1 {
         /// Follows, and posts a text for each id under a key.
@@ -175,6 +201,7 @@ mod tests {
             }
             match version {
                 1 => node.entity::<User1>("alice").fill(ids.clone()).await.unwrap(),
+                3 => node.entity::<User3>("alice").fill(ids.clone()).await.unwrap(),
                 _ => node.entity::<User2>("alice").fill(ids.clone()).await.unwrap(),
             }
             ids
@@ -187,7 +214,7 @@ mod tests {
         let expected = (7, 1, ids.len() as u64);
         assert_eq!((profile.created, profile.following, profile.posts), expected);
         assert_eq!(alice.following().await.unwrap().unwrap(), ["bob".parse().unwrap()]);
-        let posts = alice.posts(None, None, usize::MAX).await.unwrap().unwrap().posts;
+        let posts = alice.posts(None, None, None, usize::MAX).await.unwrap().unwrap().posts;
         for (number, post) in posts.iter().rev().enumerate() {
             assert_eq!((post.id, &post.text), (ids[number], &text(number)));
         }
@@ -201,23 +228,27 @@ mod tests {
         // A follow, the posts, and two cells for each key: none is left where it was.
         let snapshot = node.store().snapshot().unwrap();
         assert_eq!(snapshot.prefix(b"C\0\x02\x05alice").count(), 1 + 3 * (ids.len() + 1));
-        assert_eq!(snapshot.prefix(b"C\0\x02\x05alice\0\x01").count(), 0);
     }
 
     #[test]
     fn a_user_of_an_earlier_version_keeps_everything() {
-        for (version, count) in [(1, 32), (2, 32), (2, MOVED_AT_ONCE / 2)] {
+        for (version, count) in [(1, 32), (2, 32), (2, MOVED_AT_ONCE / 2), (3, 32)] {
             let data = tempfile::tempdir().unwrap();
             let ids = fill(data.path(), version, count);
             on(data.path(), async |node| {
                 node.register::<User>(IdGenerator::new(0));
                 let alice = node.entity::<User>("alice");
                 // Three cells for each post.
-                for _ in 0..3 * count / MOVED_AT_ONCE {
+                let moved = if version == 3 { 0 } else { 3 * count };
+                for _ in 0..moved / MOVED_AT_ONCE {
                     let unmoved = alice.describe().await;
                     assert!(matches!(unmoved, Err(EntityError::Died)), "{unmoved:?}");
                 }
                 assert_moved(node, &alice, &ids).await;
+                // The first map of these users is the nameless one, of version 3 another.
+                let snapshot = node.store().snapshot().unwrap();
+                let left = snapshot.prefix(b"C\0\x02\x05alice\0\x01").count();
+                assert_eq!(left, usize::from(version == 3), "{version}");
             });
         }
     }

@@ -11,3 +11,4 @@ mod population;
 mod privacy;
 mod store;
 mod transcript;
+mod users;

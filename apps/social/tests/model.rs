@@ -1,0 +1,182 @@
+//! Random programs of the service's operations against a plain model, restarts included: each reader's timeline
+//! is the merge of the posts of those whom the reader follows.
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use fastrand::Rng;
+use futures_util::future::join_all;
+use social::{IdempotencyKey, Name, Password, Post, PostId, Social, SocialError, Text};
+use throng::prelude::*;
+use throng_durable::Node;
+
+/// What the service should hold.
+#[derive(Default)]
+struct Model {
+    follows: BTreeSet<(usize, usize)>,
+    blocks: BTreeSet<(usize, usize)>,
+    /// By id; with the author.
+    posts: BTreeMap<PostId, (usize, Text)>,
+    /// Keys of each author: the text, and the post.
+    keys: BTreeMap<(usize, u8), (Text, PostId)>,
+}
+
+impl Model {
+    fn timeline(&self, reader: usize) -> Vec<PostId> {
+        let of = |author: &usize| self.follows.contains(&(reader, *author));
+        self.posts.iter().rev().filter(|(_, (author, _))| of(author)).map(|(id, _)| *id).collect()
+    }
+}
+
+const USERS: usize = 6;
+
+fn name(user: usize) -> Name {
+    format!("user_{user}").parse().unwrap()
+}
+
+/// Carries out a random operation, and compares its outcome with the model's.
+async fn step(social: &Social, model: &mut Model, rng: &mut Rng) {
+    let (one, other) = (rng.usize(..USERS), rng.usize(..USERS));
+    let (me, you) = (&name(one), &name(other));
+    match rng.u8(..16) {
+        0..4 => {
+            let key = rng.bool().then(|| rng.u8(..4));
+            let text = Text::new(format!("text {}", rng.u8(..3))).unwrap();
+            let header = key.and_then(|key| IdempotencyKey::new(&format!("key-{key}")));
+            let outcome = social.post(me, text.clone(), header).await;
+            let known = key.and_then(|key| model.keys.get(&(one, key)));
+            match (known, outcome) {
+                (None, Ok(posted)) => {
+                    assert!(!posted.repeated);
+                    assert!(
+                        model.posts.keys().next_back().is_none_or(|last| *last < posted.post.id)
+                    );
+                    if let Some(key) = key {
+                        model.keys.insert((one, key), (text.clone(), posted.post.id));
+                    }
+                    model.posts.insert(posted.post.id, (one, text));
+                }
+                (Some((known, id)), Ok(posted)) => {
+                    assert!(posted.repeated && *known == text && *id == posted.post.id);
+                    assert!(model.posts.contains_key(id));
+                }
+                (Some((known, id)), Err(SocialError::KeyReused)) => {
+                    assert!(*known != text && model.posts.contains_key(id));
+                }
+                (Some((_, id)), Err(SocialError::PostDeleted)) => {
+                    assert!(!model.posts.contains_key(id));
+                }
+                (known, outcome) => panic!("{known:?} {outcome:?}"),
+            }
+        }
+        4..8 => match social.follow(me, you).await {
+            Ok(()) => {
+                assert!(one != other);
+                assert!(
+                    !model.blocks.contains(&(one, other)) && !model.blocks.contains(&(other, one))
+                );
+                model.follows.insert((one, other));
+            }
+            Err(SocialError::SelfFollow) => assert_eq!(one, other),
+            Err(SocialError::Blocking(_)) => assert!(model.blocks.contains(&(one, other))),
+            Err(SocialError::Blocked(_)) => assert!(model.blocks.contains(&(other, one))),
+            Err(error) => panic!("{error}"),
+        },
+        8..10 if one != other => {
+            social.unfollow(me, you).await.unwrap();
+            model.follows.remove(&(one, other));
+        }
+        10 if one != other => {
+            social.block(me, you).await.unwrap();
+            model.blocks.insert((one, other));
+            model.follows.remove(&(one, other));
+            model.follows.remove(&(other, one));
+        }
+        11 if one != other => {
+            social.unblock(me, you).await.unwrap();
+            model.blocks.remove(&(one, other));
+        }
+        12..14 => {
+            let Some(at) = model.posts.len().checked_sub(1) else { return };
+            let id = *model.posts.keys().nth(rng.usize(..=at)).unwrap();
+            social.delete_post(me, id).await.unwrap();
+            if model.posts[&id].0 == one {
+                model.posts.remove(&id);
+            }
+        }
+        _ => compare(social, model, one, rng.usize(1..8)).await,
+    }
+}
+
+/// Compares all that the service shows of a user with the model, in pages of `limit` posts.
+async fn compare(social: &Social, model: &Model, user: usize, limit: usize) {
+    let (mut found, mut before) = (Vec::<Post>::new(), None);
+    loop {
+        let page = social.timeline(&name(user), before, limit).await.unwrap();
+        found.extend(page.posts);
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    for post in &found {
+        let (author, text) = &model.posts[&post.id];
+        assert_eq!((&post.author, &post.text), (&name(*author), text));
+    }
+    let ids: Vec<PostId> = found.iter().map(|post| post.id).collect();
+    assert_eq!(ids, model.timeline(user), "the timeline of {user}");
+
+    let others = |pairs: &BTreeSet<(usize, usize)>| {
+        let of = pairs.iter().filter(|(one, _)| *one == user);
+        of.map(|(_, other)| name(*other)).collect::<Vec<_>>()
+    };
+    assert_eq!(social.following(&name(user)).await.unwrap(), others(&model.follows));
+    assert_eq!(social.blocked(&name(user)).await.unwrap(), others(&model.blocks));
+    let profile = social.profile(&name(user)).await.unwrap();
+    let posts = model.posts.values().filter(|(author, _)| *author == user).count();
+    assert_eq!(
+        (profile.posts, profile.following as usize),
+        (posts as u64, others(&model.follows).len())
+    );
+}
+
+async fn on<R>(runtime: &RuntimeHandle, data: &Path, test: impl AsyncFnOnce(&Social) -> R) -> R {
+    let node = Node::open(data).start(runtime).unwrap();
+    let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+    let result = test(&social).await;
+    node.shutdown().await;
+    result
+}
+
+#[test]
+fn timelines_are_the_merge_of_those_followed_through_random_programs_and_restarts() {
+    let seeds = std::env::var("THRONG_SOCIAL_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    for seed in 0..seeds {
+        let data = tempfile::tempdir().unwrap();
+        let (mut rng, mut model) = (Rng::with_seed(seed), Model::default());
+        println!("seed {seed}");
+        runtime.block_on(async |runtime| {
+            on(runtime, data.path(), async |social| {
+                let password = || Password::new("correct horse").unwrap();
+                join_all((0..USERS).map(async |user| {
+                    social.register(&name(user), password()).await.unwrap();
+                }))
+                .await;
+            })
+            .await;
+            for _ in 0..5 {
+                on(runtime, data.path(), async |social| {
+                    for _ in 0..120 {
+                        step(social, &mut model, &mut rng).await;
+                    }
+                    for user in 0..USERS {
+                        compare(social, &model, user, 1_000).await;
+                    }
+                })
+                .await;
+            }
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! Sessions, blocks, deletion and search over HTTP, across a kill.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Answer, Client, Node, PASSWORD, send};
+
+async fn log_in(client: &Client, password: &str) -> Answer {
+    let body = json!({ "name": "alice", "password": password });
+    send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap()
+}
+
+fn token(answer: &Answer) -> String {
+    assert_eq!(answer.status, 201, "{answer:?}");
+    answer.body["token"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn sessions_end_by_logout_everywhere_and_by_a_new_password_also_after_a_kill() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    let first = client.register("alice").await;
+    let (second, third) =
+        (token(&log_in(&client, PASSWORD).await), token(&log_in(&client, PASSWORD).await));
+    assert_eq!(client.delete("/api/v1/sessions/current", &second).await.status, 204);
+    let states = async |client: &Client| {
+        let mut states = Vec::new();
+        for token in [&first, &second, &third] {
+            let answer = client.get("/api/v1/following", token).await;
+            if answer.status != 200 {
+                answer.is_problem(401, "token-revoked");
+                assert_eq!(answer.headers["www-authenticate"], "Bearer");
+            }
+            states.push(answer.status == 200);
+        }
+        states
+    };
+    assert_eq!(states(&client).await, [true, false, true]);
+    client.delete("/api/v1/sessions/current", &second).await.is_problem(401, "token-revoked");
+    node.signal("KILL").await;
+    node.wait();
+
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    assert_eq!(states(&client).await, [true, false, true]);
+    assert_eq!(client.delete("/api/v1/sessions", &first).await.status, 204);
+    assert_eq!(states(&client).await, [false; 3]);
+
+    let fourth = token(&log_in(&client, PASSWORD).await);
+    let change = async |old: &str, new: &str| {
+        let request = client.request(Method::PUT, "/api/v1/password").bearer_auth(&fourth);
+        send(request.json(&json!({ "old": old, "new": new }))).await.unwrap()
+    };
+    change("wrong password", "battery staple").await.is_problem(401, "wrong-credentials");
+    change(PASSWORD, "short").await.is_problem(422, "password-length");
+    assert_eq!(change(PASSWORD, "battery staple").await.status, 204);
+    client.get("/api/v1/following", &fourth).await.is_problem(401, "token-revoked");
+    log_in(&client, PASSWORD).await.is_problem(401, "wrong-credentials");
+    token(&log_in(&client, "battery staple").await);
+}
+
+#[tokio::test]
+async fn blocks_deletion_and_search_hold_after_a_kill() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    let (alice, bob) = (client.register("alice").await, client.register("bob").await);
+    let post = async |client: &Client, text: &str| {
+        let posted = client.post("/api/v1/posts", &alice, &json!({ "text": text })).await;
+        assert_eq!(posted.status, 201, "{posted:?}");
+        posted.body["id"].as_str().unwrap().to_owned()
+    };
+    let (kept, deleted) = (post(&client, "kept").await, post(&client, "deleted").await);
+    assert_eq!(client.put("/api/v1/following/alice", &bob).await.status, 204);
+    let not_his = client.delete(&format!("/api/v1/posts/{kept}"), &bob).await;
+    assert_eq!(not_his.status, 204, "nothing of his is left under this id");
+    for path in [&*deleted, &deleted, "0", "nonsense", "99999999999999999999", "+1"] {
+        let answer = client.delete(&format!("/api/v1/posts/{path}"), &alice).await;
+        assert_eq!(answer.status, 204, "{path}");
+    }
+    let ids = |answer: &Answer| {
+        let posts = answer.body["posts"].as_array().unwrap();
+        posts.iter().map(|post| post["id"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&client.get("/api/v1/timeline", &bob).await), [&*kept]);
+    assert_eq!(client.put("/api/v1/blocks/bob", &alice).await.status, 204);
+    node.signal("KILL").await;
+    node.wait();
+
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    assert_eq!(client.get("/api/v1/blocks", &alice).await.body, json!({ "blocks": ["bob"] }));
+    assert_eq!(ids(&client.get("/api/v1/timeline", &bob).await), [""; 0]);
+    client.put("/api/v1/following/alice", &bob).await.is_problem(403, "blocked");
+    client.put("/api/v1/following/bob", &alice).await.is_problem(409, "blocking");
+    client.put("/api/v1/blocks/alice", &alice).await.is_problem(422, "blocks-oneself");
+    client.put("/api/v1/blocks/nobody", &alice).await.is_problem(404, "no-such-user");
+    assert_eq!(client.delete("/api/v1/blocks/bob", &alice).await.status, 204);
+    assert_eq!(client.put("/api/v1/following/alice", &bob).await.status, 204);
+    assert_eq!(ids(&client.get("/api/v1/timeline", &bob).await), [kept]);
+
+    let search = async |query: &str| client.get(&format!("/api/v1/users?{query}"), "").await;
+    let found = |users: &[&str], next: Value| json!({ "users": users, "next_after": next });
+    assert_eq!(search("prefix=al").await.body, found(&["alice"], Value::Null));
+    assert_eq!(search("").await.body, found(&["alice", "bob"], Value::Null));
+    assert_eq!(search("limit=1").await.body, found(&["alice"], json!("alice")));
+    assert_eq!(search("limit=1&after=alice").await.body, found(&["bob"], Value::Null));
+    assert_eq!(search("prefix=%2e%2e").await.body, found(&[], Value::Null));
+    search("limit=0").await.is_problem(400, "limit-invalid");
+    search("after=A").await.is_problem(400, "after-invalid");
+}
