@@ -265,11 +265,14 @@ impl<P: Durable> Activation<P> {
         Ok(())
     }
 
-    /// Lets something leave the turn once everything that the turn has seen and done is durable.
-    pub(crate) fn leave(&self, held: Box<dyn Held>) {
+    /// Lets something leave the turn once everything that the turn has seen and done is durable, and the turn's
+    /// actions have run.
+    pub(crate) fn leave(&mut self, held: Box<dyn Held>) {
+        let has_acted = self.release_actions();
         match self.node().gate.outcome(self.last) {
-            Some(outcome) => held.release(outcome),
-            None => self.node().gate.hold(self.last, held),
+            // Another thread may be about to run the actions.
+            Some(outcome) if !has_acted => held.release(outcome),
+            _ => self.node().gate.hold(self.last, held),
         }
     }
 
@@ -348,12 +351,15 @@ impl<P: Durable> Activation<P> {
         self.in_turn = false;
     }
 
-    /// Lets the actions of the running turn leave, once its changes are submitted.
-    fn release_actions(&mut self) {
-        for action in self.changes.take_actions() {
+    /// Lets the actions of the running turn leave, once its changes are submitted. Returns whether it has any.
+    fn release_actions(&mut self) -> bool {
+        let actions = self.changes.take_actions();
+        let has_acted = !actions.is_empty();
+        for action in actions {
             // Never at once, because actions of earlier turns may still be held.
             self.node().gate.hold(self.last, action);
         }
+        has_acted
     }
 
     /// Counts the activation against the limits of live entities.

@@ -86,7 +86,8 @@ pub trait DurableContext {
     /// messages that must arrive.
     ///
     /// The action must not block, because the replies of other turns wait behind it. The actions of an entity run
-    /// in the order of its turns.
+    /// in the order of its turns. If the message came by an [`Entity`](crate::Entity), they run before its reply
+    /// leaves: what they send reaches its receivers before all that the caller sends after the reply.
     ///
     /// ```
     /// # use serde::{Deserialize, Serialize};

@@ -13,8 +13,8 @@
 //! | place                | callers on a current-thread tokio, which may drive the runtime as well      |
 //! | life                 | actions of every hook run, except of `stopping`                             |
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -107,8 +107,7 @@ fn an_action_that_blocks_delays_replies_and_nothing_else() {
                     let _ = released.recv();
                 });
             });
-            // The reply precedes the actions of its turn.
-            assert_eq!(counter.call(block).within(SOON).await.unwrap(), 1);
+            let blocked = begin(counter.call(block).within(SOON)).await;
             begins.recv().await.unwrap();
             // Replies that wait for no commit.
             assert_eq!(other.call(Get).within(SOON).await.unwrap(), 1);
@@ -122,9 +121,42 @@ fn an_action_that_blocks_delays_replies_and_nothing_else() {
             while node.store().outcomes().settled_through() < node.store().submitted_through() {
                 tokio::task::yield_now().await;
             }
+            // The actions of a turn precede its reply.
+            assert!(!blocked.is_finished());
             drop(release);
+            assert_eq!(blocked.await.unwrap().unwrap(), 1);
             for (number, add) in adds.into_iter().enumerate() {
                 assert_eq!(add.await.unwrap().unwrap(), 2 + number as u64 / 2);
+            }
+        },
+    );
+}
+
+#[test]
+fn the_actions_of_a_turn_run_before_its_reply() {
+    with_node(
+        |options| options,
+        async |node| {
+            let counters = [0, 1, 2, 3].map(|number| node.entity::<Counter>(&number.to_string()));
+            let tasks = counters.map(|counter| {
+                tokio::spawn(async move {
+                    for round in 0..500_u64 {
+                        let (has_run, runs) = (Arc::new(AtomicBool::new(false)), round % 3 != 0);
+                        let act = has_run.clone();
+                        // Also in turns that change nothing, whose replies may leave at once.
+                        let turn = Do::new(move |counter: &mut Counter, cx| {
+                            counter.count += round % 2;
+                            if runs {
+                                cx.after_commit(move || act.store(true, Ordering::Relaxed));
+                            }
+                        });
+                        counter.call(turn).await.unwrap();
+                        assert_eq!(has_run.load(Ordering::Relaxed), runs);
+                    }
+                })
+            });
+            for task in tasks {
+                task.await.unwrap();
             }
         },
     );
