@@ -91,7 +91,7 @@ struct App {
     settings: Settings,
 }
 
-/// The user who makes a request, by a valid token that was not revoked.
+/// Maker of a request, known by a valid token that was not revoked.
 struct Caller {
     name: Name,
     token: Issued,

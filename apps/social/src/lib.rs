@@ -6,8 +6,9 @@
 //!
 //! ```text
 //!  http ──► Social ──call──► User "alice"   account, counts
-//!   │         │                 └ cells     following, posts, idempotency keys
-//!   │         ├─call──► User "bob" …
+//!   │         │                 └ cells     following, blocked, posts, idempotency keys
+//!   │         ├─call──► User "bob" ── new posts ──► Relay ──► Timeline "alice"
+//!   │         ├─call──► Timeline "alice"    newest posts, in memory while alice reads
 //!   page      └─call──► Lease               lease of post ids
 //! ```
 //!
@@ -40,7 +41,8 @@
 //!
 //! Invariants:
 //! * A user's process calls no other user's process, so no two wait for each other. Operations on
-//!   several users ([`Social::timeline`]) run outside the users' turns.
+//!   several users ([`Social::timeline`]) run outside the users' turns: in the caller, or in the process of a live
+//!   timeline, which no user's process calls.
 //! * A post is written once, to its own cell, and never rewritten. A turn rewrites only the user's
 //!   small state.
 //! * Acknowledged data is on disk. A later timeline contains each acknowledged post exactly once.
@@ -50,6 +52,8 @@ mod fair_queue;
 mod http;
 mod ids;
 mod keys;
+mod live;
+mod merge;
 mod name;
 mod newest;
 mod page;

@@ -62,6 +62,8 @@ pub(crate) struct AuthorPage {
     pub(crate) posts: Vec<Post>,
     /// Id of the last post, if the page was cut: the author has further requested posts below it.
     pub(crate) reach: Option<PostId>,
+    /// Whether the author blocks the reader, so that there are no posts.
+    pub(crate) is_hidden: bool,
 }
 
 /// Remaining room for text on a page; the first post always fits.

@@ -1,39 +1,26 @@
 //! Operations of the service across users, called by the HTTP routes, tests or a program.
 //!
 //! ```text
-//! timeline(alice)    names = alice.following()
-//!                    for each name, at most FETCHES_MAX at once:
-//!                        name.posts(before, floor, limit) ──► Newest(limit)
-//!                                             ▲                  │ floor
-//!                                             └──────────────────┘
+//! timeline(alice) ──► Live: the newest posts, in memory
+//!        └──────────► Merge: older pages, from the authors
 //! ```
-//!
-//! A timeline is merged when it is read. Each author is asked only for posts that could still
-//! appear on the page, so the cost beyond the posts of the page is one lookup per author.
-//!
-//! Invariant: a page has no gaps. An author's page that was cut, because it had too much text,
-//! carries no information about posts below its last post. So the merged page ends at that post at
-//! the latest, and the next page begins there.
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use futures_util::stream::{self, StreamExt};
 use serde::Serialize;
 use throng::prelude::*;
 use throng_durable::{CellError, Entity, Node};
-use tokio::sync::Semaphore;
 
 use crate::error::{SocialError, unavailable};
 use crate::ids::{IdGenerator, PostId, since_1970};
 use crate::keys::IdempotencyKey;
+use crate::live::Live;
+use crate::merge::Merge;
 use crate::name::Name;
-use crate::newest::Newest;
-use crate::password::{Client, HashError, Password, Passwords};
+use crate::password::{Client, Password, Passwords};
 use crate::post::{PageBudget, Post, Posted, Text};
 use crate::revoked::Issued;
-use crate::user::{Account, Profile, User, UserClient};
+use crate::user::{Account, Deps, Profile, User, UserClient};
 
 /// Handle of the message service on a node; cheap to clone.
 #[derive(Clone, Debug)]
@@ -43,8 +30,8 @@ pub struct Social {
     passwords: Passwords,
     /// Client on whose behalf passwords are hashed.
     client: IpAddr,
-    /// Permits for concurrent merges of timelines, each of which takes megabytes.
-    timelines: Arc<Semaphore>,
+    live: Live,
+    pub(crate) merge: Merge,
 }
 
 /// Page of posts, newest first.
@@ -92,16 +79,22 @@ impl Social {
     /// Hashes one password, which takes tens of milliseconds.
     ///
     /// # Errors
-    /// The operating system provides no randomness, or there is too little memory.
+    /// [`Unavailable`](SocialError::Unavailable) if the operating system provides no randomness, if there is too
+    /// little memory, or within a process of the runtime.
     ///
     /// # Panics
     /// If `node` has a service already; clone that one.
-    pub fn new(node: Node, runtime: RuntimeHandle, node_number: u16) -> Result<Social, HashError> {
+    pub fn new(
+        node: Node,
+        runtime: RuntimeHandle,
+        node_number: u16,
+    ) -> Result<Social, SocialError> {
         let passwords = Passwords::new()?;
-        node.register::<User>(IdGenerator::new(node_number));
-        let timelines = Arc::new(Semaphore::new(TIMELINES_MAX));
+        let live = Live::start(&runtime)?;
+        node.register::<User>(Deps { ids: IdGenerator::new(node_number), live: live.clone() });
+        let merge = Merge::new(node.clone());
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        Ok(Social { node, runtime, passwords, client, timelines })
+        Ok(Social { node, runtime, passwords, client, live, merge })
     }
 
     /// Returns the same service on behalf of the client at `address`. When there are more logins
@@ -197,7 +190,7 @@ impl Social {
     }
 
     /// Makes `name` block `target`; idempotent. Neither follows the other from then on, and `target` finds no
-    /// posts of `name` in the timeline, and cannot follow `name`. Posts stay readable for everybody who reads
+    /// posts of `name` in the timeline, and cannot follow `name`. Posts stay readable for everybody that reads
     /// them without logging in.
     ///
     /// # Errors
@@ -296,7 +289,9 @@ impl Social {
     /// # Errors
     /// [`SocialError::NoSuchUser`].
     pub async fn delete_post(&self, author: &Name, id: PostId) -> Result<(), SocialError> {
-        self.user(author).delete_post(id).await?
+        self.user(author).delete_post(id).await??;
+        self.live.settle().await;
+        Ok(())
     }
 
     /// Publishes a post with `text`. If `author` used `key` for it within the last 24 hours,
@@ -311,7 +306,9 @@ impl Social {
         text: Text,
         key: Option<IdempotencyKey>,
     ) -> Result<Posted, SocialError> {
-        self.user(author).publish(text, key).await?
+        let posted = self.user(author).publish(text, key).await??;
+        self.live.settle().await;
+        Ok(posted)
     }
 
     /// Returns the newest `limit` posts (at least one) of `author` with ids below `before`; fewer,
@@ -334,8 +331,11 @@ impl Social {
     ///
     /// Paging by [`Listing::next`] returns every post that was acknowledged before the request of
     /// the first page exactly once. Later posts are newer than the first page, and appear when the
-    /// timeline is read again. Cost: one call per followed author, at most 32 at a time. At most 64
-    /// timelines are merged at a time; further requests wait.
+    /// timeline is read again.
+    ///
+    /// Cost: one call while the reader's timeline is in memory: for a minute after each read, with the newest
+    /// 400 posts, at most 256 KiB of text. The first read, and each page of older posts, costs one call per
+    /// followed author, at most 32 at a time, and at most 64 such reads run at a time; further ones wait.
     ///
     /// # Errors
     /// [`SocialError::NoSuchUser`]. If one author cannot be asked, the whole request fails: a
@@ -346,32 +346,13 @@ impl Social {
         before: Option<PostId>,
         limit: usize,
     ) -> Result<Listing, SocialError> {
-        let authors = self.following(reader).await?;
-        let _permit = self.timelines.acquire().await.map_err(unavailable)?;
         let wanted = wanted(limit);
-        let mut newest = Newest::new(wanted);
-        let mut reach = None; // highest of all cut pages
-        // Read when the next author is asked, so later requests are pruned more.
-        let floor = AtomicU64::new(0);
-        let mut pages = stream::iter(authors)
-            .map(|author| {
-                let floor = Some(PostId::new(floor.load(Ordering::Relaxed)));
-                self.user(&author).posts(Some(reader.clone()), before, floor, wanted)
-            })
-            .buffer_unordered(FETCHES_MAX);
-        while let Some(page) = pages.next().await {
-            let page = page??;
-            for post in page.posts {
-                newest.offer(post.id, post);
-            }
-            reach = reach.max(page.reach);
-            let lowest = newest.floor().max(reach);
-            floor.store(lowest.map_or(0, PostId::get), Ordering::Relaxed);
+        if let Some(posts) = self.live.page(&self.merge, reader, before, wanted).await? {
+            return Ok(Listing::of(posts, limit, false));
         }
-        drop(pages);
-        let mut posts: Vec<Post> = newest.into_newest_first().collect();
-        posts.retain(|post| reach.is_none_or(|reach| post.id >= reach));
-        Ok(Listing::of(posts, limit, reach.is_some()))
+        let authors = self.merge.following(reader).await?;
+        let merged = self.merge.newest(reader, authors, before, wanted).await?;
+        Ok(Listing::of(merged.posts, limit, merged.is_cut))
     }
 
     /// Returns the state of the node under the service.
@@ -434,38 +415,5 @@ impl Listing {
         let more = cut || posts.len() < found;
         let next = if more { posts.last().map(|post| post.id) } else { None };
         Listing { posts, next }
-    }
-}
-
-/// Maximum number of authors asked at once for one timeline.
-const FETCHES_MAX: usize = 32;
-
-/// Maximum number of timelines merged at once; a waiting request holds only a list of names.
-const TIMELINES_MAX: usize = 64;
-
-#[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    #[test]
-    fn a_timeline_waits_while_the_maximum_is_being_merged() {
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
-            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
-            let alice: Name = "alice".parse().unwrap();
-            social.register(&alice, Password::new("correct horse").unwrap()).await.unwrap();
-
-            let merging = social.timelines.acquire_many(TIMELINES_MAX as u32).await.unwrap();
-            let mut timeline = std::pin::pin!(social.timeline(&alice, None, 20));
-            let waited = tokio::time::timeout(Duration::from_millis(100), &mut timeline).await;
-            assert!(waited.is_err());
-            drop(merging);
-            assert_eq!(timeline.await.unwrap().posts, []);
-            node.shutdown().await;
-        });
     }
 }

@@ -14,6 +14,8 @@
 
 mod earlier;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, Str, U64};
@@ -21,13 +23,14 @@ use throng_durable::{Durable, DurableContext, Str, U64};
 use crate::error::SocialError;
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
+use crate::live::{Change, Live};
 use crate::name::Name;
 use crate::post::{AuthorPage, PageBudget, Post, Posted, Text};
 use crate::revoked::{Issued, Revoked};
 
 /// State of a registered user, or of an unregistered name.
 #[derive(Durable, Debug, Default, Serialize, Deserialize)]
-#[durable(kind = "user", version = 4, migrate = earlier::migrate, deps = IdGenerator)]
+#[durable(kind = "user", version = 4, migrate = earlier::migrate, deps = Deps)]
 pub(crate) struct User {
     account: Option<Account>,
     following: u32,
@@ -47,6 +50,12 @@ pub(crate) struct Account {
     pub(crate) password_hash: String,
     /// Time of registration, in milliseconds since 1970.
     pub(crate) created_ms: u64,
+}
+
+/// Parts of the service that users' processes use.
+pub(crate) struct Deps {
+    pub(crate) ids: IdGenerator,
+    pub(crate) live: Live,
 }
 
 /// Public data of a user.
@@ -159,6 +168,8 @@ impl User {
             }
             following.put(target.as_str(), &());
             self.following += 1;
+            let reader = name(cx);
+            refresh(cx, reader);
         }
         Ok(())
     }
@@ -175,6 +186,8 @@ impl User {
         if following.contains(target.as_str())? {
             following.delete(target.as_str());
             self.following -= 1;
+            let reader = name(cx);
+            refresh(cx, reader);
         }
         Ok(())
     }
@@ -201,6 +214,7 @@ impl User {
             }
             blocked.put(target.as_str(), &());
             self.blocks += 1;
+            refresh(cx, target.clone());
         }
         self.unfollow(cx, target)
     }
@@ -259,13 +273,15 @@ impl User {
             self.keys.make_room(cx, now)?;
         }
         let node = cx.node();
-        let id = cx.deps().next(&node).await?;
+        let id = cx.deps().ids.next(&node).await?;
         if let Some(key) = &key {
             self.keys.remember(cx, key, id);
         }
         cx.cells::<U64, Text>(POSTS).put(&id.get(), &text);
         self.posts += 1;
-        Ok(Posted { post: Post { id, author, text }, repeated: false })
+        let post = Post { id, author, text };
+        self.announce(cx, Change::Posted(Arc::new(post.clone())));
+        Ok(Posted { post, repeated: false })
     }
 
     /// Deletes a post; idempotent, also for ids of other users' posts.
@@ -280,12 +296,13 @@ impl User {
         if posts.contains(&id.get())? {
             posts.delete(&id.get());
             self.posts -= 1;
+            self.announce(cx, Change::Deleted(id));
         }
         Ok(())
     }
 
     /// Returns the newest posts below `before` and not below `floor`, newest first: at most
-    /// `limit`, and at most 256 KiB of text. A reader who is blocked gets none.
+    /// `limit`, and at most 256 KiB of text. A blocked reader gets none.
     #[message]
     pub(crate) fn posts(
         &self,
@@ -299,7 +316,7 @@ impl User {
         if let Some(reader) = reader
             && self.is_blocked(cx, &reader)?
         {
-            return Ok(AuthorPage::default());
+            return Ok(AuthorPage { is_hidden: true, ..AuthorPage::default() });
         }
         let author = name(cx);
         let (oldest, end) = (floor.map_or(0, PostId::get), before.map_or(u64::MAX, PostId::get));
@@ -316,6 +333,12 @@ impl User {
         Ok(page)
     }
 
+    /// Sends a change of the posts to the live timelines, once it is on disk.
+    fn announce(&self, cx: &mut Context<Self>, change: Change) {
+        let (author, live) = (name(cx), cx.deps().live.clone());
+        cx.after_commit(move || live.publish(&author, change));
+    }
+
     fn is_blocked(&self, cx: &mut Context<Self>, other: &Name) -> Result<bool, SocialError> {
         Ok(self.blocks > 0 && cx.cells::<Str, ()>(BLOCKED).contains(other.as_str())?)
     }
@@ -323,6 +346,12 @@ impl User {
     fn account(&self, cx: &mut Context<Self>) -> Result<&Account, SocialError> {
         self.account.as_ref().ok_or_else(|| SocialError::NoSuchUser(name(cx)))
     }
+}
+
+/// Makes a reader's live timeline build again, once the changes of this turn are on disk.
+fn refresh(cx: &mut Context<User>, reader: Name) {
+    let live = cx.deps().live.clone();
+    cx.after_commit(move || live.refresh(&reader));
 }
 
 /// Returns the names in a map, of which there are `count`.
@@ -360,13 +389,17 @@ mod tests {
 
     use super::*;
 
+    pub(super) fn deps(runtime: &RuntimeHandle) -> Deps {
+        Deps { ids: IdGenerator::new(0), live: Live::start(runtime).unwrap() }
+    }
+
     /// Runs `test` with a registered user on a new node.
     fn on_a_node(test: impl AsyncFnOnce(&Node, &Entity<User>)) {
         let data = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let node = Node::open(data.path()).start(runtime).unwrap();
-            node.register::<User>(IdGenerator::new(0));
+            node.register::<User>(deps(runtime));
             let alice = node.entity("alice");
             let account = Account { password_hash: String::new(), created_ms: 0 };
             alice.register(account).await.unwrap().unwrap();

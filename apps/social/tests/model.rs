@@ -180,3 +180,115 @@ fn timelines_are_the_merge_of_those_followed_through_random_programs_and_restart
         });
     }
 }
+
+/// Carries out a random operation of one user, whatever comes of it.
+async fn act(social: &Social, one: usize, rng: &mut Rng) {
+    let (me, you) = (&name(one), &name(rng.usize(..USERS)));
+    match rng.u8(..12) {
+        0..4 => {
+            let text = Text::new(format!("text {}", rng.u8(..))).unwrap();
+            social.post(me, text, None).await.unwrap();
+        }
+        4..6 => drop(social.follow(me, you).await),
+        6 => drop(social.unfollow(me, you).await),
+        7 => drop(social.block(me, you).await),
+        8 => drop(social.unblock(me, you).await),
+        9 => {
+            let posts = social.posts(me, None, 5).await.unwrap().posts;
+            if let Some(post) = rng.choice(&posts) {
+                social.delete_post(me, post.id).await.unwrap();
+            }
+        }
+        _ => {
+            let posts = social.timeline(me, None, 20).await.unwrap().posts;
+            assert!(posts.windows(2).all(|pair| pair[0].id > pair[1].id), "{posts:?}");
+        }
+    }
+}
+
+/// Checks that a timeline is the merge of the posts of those whom the reader follows.
+async fn is_merge(social: &Social, reader: usize) {
+    let mut expected = Vec::new();
+    for author in social.following(&name(reader)).await.unwrap() {
+        if !social.blocked(&author).await.unwrap().contains(&name(reader)) {
+            expected.extend(social.posts(&author, None, usize::MAX).await.unwrap().posts);
+        }
+    }
+    expected.sort_unstable_by_key(|post| std::cmp::Reverse(post.id));
+    for limit in [100, usize::MAX] {
+        let found = social.timeline(&name(reader), None, limit).await.unwrap().posts;
+        let wanted = &expected[..expected.len().min(limit)];
+        assert!(found == wanted, "the timeline of {reader}: {found:?}, not {wanted:?}");
+    }
+}
+
+#[test]
+fn timelines_are_the_merge_after_all_users_have_acted_at_once() {
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    let data = tempfile::tempdir().unwrap();
+    runtime.block_on(async |runtime| {
+        on(runtime, data.path(), async |social| {
+            let password = || Password::new("correct horse").unwrap();
+            join_all((0..USERS).map(async |user| {
+                social.register(&name(user), password()).await.unwrap();
+            }))
+            .await;
+            for round in 0..40 {
+                let users = (0..2 * USERS).map(|task| {
+                    let (social, mut rng) =
+                        (social.clone(), Rng::with_seed(100 * round + task as u64));
+                    tokio::spawn(async move {
+                        for _ in 0..20 {
+                            act(&social, task % USERS, &mut rng).await;
+                        }
+                    })
+                });
+                // Some rounds lose the relays, and with them the changes that they have not sent.
+                if round % 4 == 3 {
+                    for process in runtime.top(1_000, throng::SortBy::Turns).await {
+                        if process.kind.is_some_and(|kind| kind.ends_with("live::Relay")) {
+                            process.pid.kill();
+                        }
+                    }
+                }
+                for user in users.collect::<Vec<_>>() {
+                    user.await.unwrap();
+                }
+                for reader in 0..USERS {
+                    is_merge(social, reader).await;
+                }
+            }
+        })
+        .await;
+    });
+}
+
+#[test]
+fn an_acknowledged_post_is_in_every_later_read_of_a_follower() {
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    let data = tempfile::tempdir().unwrap();
+    runtime.block_on(async |runtime| {
+        on(runtime, data.path(), async |social| {
+            let password = || Password::new("correct horse").unwrap();
+            join_all((0..USERS).map(async |user| {
+                social.register(&name(user), password()).await.unwrap();
+            }))
+            .await;
+            for reader in 1..USERS {
+                social.follow(&name(reader), &name(0)).await.unwrap();
+            }
+            // More posts than a live timeline keeps.
+            for number in 0..1_000 {
+                let text = Text::new(format!("text {number}")).unwrap();
+                let post = social.post(&name(0), text, None).await.unwrap().post;
+                let reader = name(1 + number % (USERS - 1));
+                let newest = social.timeline(&reader, None, 1).await.unwrap().posts;
+                assert_eq!(newest, [post]);
+            }
+            for reader in 1..USERS {
+                is_merge(social, reader).await;
+            }
+        })
+        .await;
+    });
+}

@@ -86,8 +86,8 @@ pub(crate) enum ServeError {
     Open(OpenError),
     #[error("cannot load the key that signs logins")]
     Key(#[source] KeyError),
-    #[error("cannot hash passwords")]
-    Passwords(#[source] social::HashError),
+    #[error("cannot start the service")]
+    Service(#[source] social::SocialError),
     #[error("cannot open the admin socket {path}; choose another path with --admin-socket")]
     Admin { path: PathBuf, source: io::Error },
     #[error("cannot listen on {address}")]
@@ -156,8 +156,8 @@ impl ServeArgs {
         signals: &mut Signals,
     ) -> Result<(), ServeError> {
         let signer = Signer::load_or_create(&data.join(KEY_FILE)).map_err(ServeError::Key)?;
-        let social = Social::new(node.clone(), runtime.clone(), NODE_NUMBER)
-            .map_err(ServeError::Passwords)?;
+        let social =
+            Social::new(node.clone(), runtime.clone(), NODE_NUMBER).map_err(ServeError::Service)?;
         let admin_path = match &self.admin_socket {
             Some(path) => path.clone(),
             None => data.join(SOCKET_FILE),

@@ -95,6 +95,7 @@ mod tests {
 
     use super::*;
     use crate::ids::IdGenerator;
+    use crate::user::tests::deps;
     use crate::user::{Account, UserClient};
 
     type RecentKeys = Vec<(IdempotencyKey, PostId)>;
@@ -182,11 +183,11 @@ mod tests {
     }
 
     /// Runs `test` on a node on `data`, from start to shutdown.
-    fn on<R>(data: &Path, test: impl AsyncFnOnce(&Node) -> R) -> R {
+    fn on<R>(data: &Path, test: impl AsyncFnOnce(&Node, &RuntimeHandle) -> R) -> R {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let node = Node::open(data).start(runtime).unwrap();
-            let result = test(&node).await;
+            let result = test(&node, runtime).await;
             node.shutdown().await;
             result
         })
@@ -194,7 +195,7 @@ mod tests {
 
     /// Stores a user of an earlier version with `count` posts, and returns their ids.
     fn fill(data: &Path, version: u16, count: usize) -> Vec<PostId> {
-        on(data, async |node| {
+        on(data, async |node, _| {
             let (generator, mut ids) = (IdGenerator::new(0), Vec::new());
             for _ in 0..count {
                 ids.push(generator.next(node).await.unwrap());
@@ -235,8 +236,8 @@ mod tests {
         for (version, count) in [(1, 32), (2, 32), (2, MOVED_AT_ONCE / 2), (3, 32)] {
             let data = tempfile::tempdir().unwrap();
             let ids = fill(data.path(), version, count);
-            on(data.path(), async |node| {
-                node.register::<User>(IdGenerator::new(0));
+            on(data.path(), async |node, runtime| {
+                node.register::<User>(deps(runtime));
                 let alice = node.entity::<User>("alice");
                 // Three cells for each post.
                 let moved = if version == 3 { 0 } else { 3 * count };
@@ -258,8 +259,8 @@ mod tests {
         const DAMAGED: &[u8] = b"C\0\x02\x05alice\0\x01kkey-9";
         let data = tempfile::tempdir().unwrap();
         let ids = fill(data.path(), 2, 32);
-        on(data.path(), async |node| {
-            node.register::<User>(IdGenerator::new(0));
+        on(data.path(), async |node, runtime| {
+            node.register::<User>(deps(runtime));
             let whole = node.store().snapshot().unwrap().get(DAMAGED).unwrap().unwrap().to_vec();
             node.store().write(Batch::new().put(DAMAGED, b"\x80")).await.unwrap();
             let alice = node.entity::<User>("alice");
