@@ -234,6 +234,11 @@ fn a_chat_ends_a_client_that_reads_too_slowly() {
 #[test]
 fn a_device_that_crashes_is_started_again() {
     let output = run(env!("CARGO_BIN_EXE_device_fleet"));
+    // The place changes with each edit of the example.
+    let (before, after) = output.split_once(" at ").expect("the panic has a place");
+    let (place, after) = after.split_once(": ").expect("a message follows the place");
+    assert!(place.contains("device_fleet.rs:"), "{place}");
+    let output = format!("{before}: {after}");
     let expected = "\
 1000 devices report
 device-7: the process exited before it replied: panicked: device 7 has a fault

@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use throng::layer::{Layer, TurnEnd};
-use throng::{Address, Context, ExitReason, SpawnError};
+use throng::{Address, Context, ExitReason, Panic, SpawnError};
 use throng_store::{Batch, Codec, CommitFailure, ReadError, Submission, SubmitError};
 
 use crate::cells::{Cells, Changes, stored_keys};
@@ -110,7 +110,7 @@ pub(crate) enum Failure {
     Load(Arc<ReadError>),
     /// The runtime ended before the state was loaded.
     ShutDown,
-    Panicked(Arc<str>),
+    Panicked(Panic),
     /// The changes of the hook `started` could not be committed.
     Started(Arc<str>),
 }
@@ -121,7 +121,7 @@ impl From<Failure> for EntityError {
             Failure::State(error) => EntityError::State(error),
             Failure::Load(error) => EntityError::Load(same(&error)),
             Failure::ShutDown => EntityError::ShutDown,
-            Failure::Panicked(text) => EntityError::Panicked(text),
+            Failure::Panicked(panic) => EntityError::Panicked(panic),
             Failure::Started(text) => EntityError::Started(text),
         }
     }
@@ -553,7 +553,7 @@ impl<P: Durable> Layer<P> for Activation<P> {
 /// Returns the error of a turn that ended by a panic.
 fn panicked(reason: &ExitReason) -> EntityError {
     match reason {
-        ExitReason::Panicked(text) => EntityError::Panicked(text.clone()),
+        ExitReason::Panicked(panic) => EntityError::Panicked(panic.clone()),
         reason => EntityError::Panicked(reason.to_string().into()),
     }
 }
@@ -561,7 +561,7 @@ fn panicked(reason: &ExitReason) -> EntityError {
 /// Returns the reason that the caller of an address gets for a turn that was not kept.
 fn reason_of(error: EntityError) -> ExitReason {
     match error {
-        EntityError::Panicked(text) => ExitReason::Panicked(text),
+        EntityError::Panicked(panic) => ExitReason::Panicked(panic),
         error => ExitReason::other(error.to_string()),
     }
 }
@@ -616,7 +616,7 @@ pub(crate) fn load<P: Durable>(node: &Inner, name: &Name<P>) -> Result<Loaded<P>
             None => Ok(Loaded { process: None, hash: 0, size: Size::default() }),
         }
     };
-    catch(load).unwrap_or_else(|text| Err(Failure::Panicked(text)))
+    catch(load).unwrap_or_else(|panic| Err(Failure::Panicked(panic)))
 }
 
 /// The changes of a turn, ready to be submitted.

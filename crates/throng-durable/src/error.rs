@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use throng::CallError;
+use throng::{CallError, Panic};
 use throng_store::{CommitFailure, ReadError, SubmitError};
 
 use crate::{CELL_KEY_BYTES_MAX, Durable, MAP_NAME_BYTES_MAX};
@@ -41,8 +41,8 @@ pub enum EntityError {
     ShutDown,
     /// The handler panicked, or the encoding of its state did: no change of the turn was kept. Or
     /// `initial`, `Deserialize`, `migrate` or `started` panicked, and the message was not handled.
-    #[error("the entity panicked: {0}")]
-    Panicked(Arc<str>),
+    #[error("the entity {0}")]
+    Panicked(Panic),
     /// The changes of the hook `started` could not be committed. The message was not handled; trying again may
     /// work.
     #[error("the entity could not be activated: {0}")]

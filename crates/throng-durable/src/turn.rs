@@ -69,7 +69,7 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
                 false => prepare(process, cx),
             }
             .map(|prepared| (reply, prepared)),
-            Err(text) => Err(EntityError::Panicked(text)),
+            Err(panic) => Err(EntityError::Panicked(panic)),
         };
         let outcome = match handled {
             Ok((reply, None)) => Ok(reply),
@@ -225,7 +225,7 @@ async fn start<P: Durable>(process: &mut P, cx: &mut Context<P>) -> Result<(), F
         Err(error) => Err(error),
     };
     committed.map_err(|error| match error {
-        EntityError::Panicked(text) => Failure::Panicked(text),
+        EntityError::Panicked(panic) => Failure::Panicked(panic),
         error => Failure::Started(format!("its hook `started` was not kept: {error}").into()),
     })
 }

@@ -4,19 +4,15 @@ use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 
-use throng::ExitReason;
+use throng::Panic;
 use throng_store::Submission;
 
-/// Runs user code; the error is the text of its panic.
-pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Arc<str>> {
+/// Runs user code and returns a panic of it.
+pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     // After a panic the values that the code had borrowed are only dropped.
-    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| match ExitReason::from_panic(payload) {
-        ExitReason::Panicked(text) => text,
-        reason => reason.to_string().into(),
-    })
+    catch_unwind(AssertUnwindSafe(f)).map_err(Panic::from_payload)
 }
 
 /// Drops a user's value.
@@ -38,10 +34,7 @@ pub(crate) fn sender() -> Submission {
 }
 
 /// Runs the future of a turn that builds on a submission until it is ready or panics.
-pub(crate) async fn catch_turn<F: Future>(
-    last: Submission,
-    turn: F,
-) -> Result<F::Output, Arc<str>> {
+pub(crate) async fn catch_turn<F: Future>(last: Submission, turn: F) -> Result<F::Output, Panic> {
     let mut turn = pin!(turn);
     poll_fn(|cx| {
         let outer = SENDER.replace(last);
@@ -49,7 +42,7 @@ pub(crate) async fn catch_turn<F: Future>(
         SENDER.set(outer);
         match polled {
             Ok(poll) => poll.map(Ok),
-            Err(text) => Poll::Ready(Err(text)),
+            Err(panic) => Poll::Ready(Err(panic)),
         }
     })
     .await

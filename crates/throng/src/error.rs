@@ -1,9 +1,9 @@
 //! Errors, one enum per operation. An error hands back a value that the operation did not consume.
 
 use crate::exit::ExitReason;
+use crate::exit::panic::Panic;
 use crate::memory::spare_bits::NoSpareBits;
 use std::fmt;
-use std::sync::Arc;
 use thiserror::Error;
 
 /// A message that could not be sent.
@@ -181,9 +181,9 @@ impl<P> SpawnManyError<P> {
 #[derive(Error, Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BlockingError {
-    /// The closure panicked; the text is the panic's message.
-    #[error("the blocking closure panicked: {0}")]
-    Panicked(Arc<str>),
+    /// The closure panicked.
+    #[error("the blocking closure {0}")]
+    Panicked(Panic),
     /// The tokio runtime is shutting down, and did not run the closure.
     #[error("the blocking threads are shutting down")]
     ShutDown,

@@ -1,5 +1,8 @@
 //! Reasons for the end of a process, and panics of user code turned into reasons.
 
+pub(crate) mod panic;
+
+use crate::exit::panic::Panic;
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,8 +26,8 @@ pub enum ExitReason {
     Killed,
     /// The process had exited before its reason was asked for.
     NoProcess,
-    /// A handler panicked; the text is the panic's message.
-    Panicked(Arc<str>),
+    /// A handler panicked, or a hook or other code of the user's in the process.
+    Panicked(Panic),
     /// A reason of the user's own.
     Other(Arc<str>),
 }
@@ -44,17 +47,7 @@ impl ExitReason {
     /// assert_eq!(ExitReason::from_panic(payload), ExitReason::Panicked("out of paper".into()));
     /// ```
     pub fn from_panic(payload: Box<dyn Any + Send>) -> ExitReason {
-        let text = payload
-            .downcast_ref::<&'static str>()
-            .copied()
-            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("a panic without a message");
-        let reason = ExitReason::Panicked(text.into());
-        // The payload is a value of the user's, too: its drop may panic.
-        if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-            std::mem::forget(again);
-        }
-        reason
+        ExitReason::Panicked(Panic::from_payload(payload))
     }
 }
 
@@ -65,7 +58,7 @@ impl fmt::Display for ExitReason {
             ExitReason::Shutdown => f.write_str("shut down"),
             ExitReason::Killed => f.write_str("killed"),
             ExitReason::NoProcess => f.write_str("there was no such process"),
-            ExitReason::Panicked(text) => write!(f, "panicked: {text}"),
+            ExitReason::Panicked(panic) => panic.fmt(f),
             ExitReason::Other(text) => f.write_str(text),
         }
     }
@@ -120,7 +113,13 @@ impl IntoExitReason for Never {
 /// Runs user code and catches a panic of it.
 #[inline(always)]
 pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, ExitReason> {
-    catch_unwind(AssertUnwindSafe(f)).map_err(ExitReason::from_panic)
+    catch_panic(f).map_err(ExitReason::Panicked)
+}
+
+/// Runs user code and returns a panic of it.
+#[inline(always)]
+pub(crate) fn catch_panic<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(Panic::from_payload)
 }
 
 /// Drops a value of the user's, and catches a panic of its drop.

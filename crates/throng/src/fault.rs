@@ -186,7 +186,8 @@ mod tests {
         }
         assert!(!is_armed(step, kind), "{step:?} {end:?}: the step is not taken");
         // A fault before the obituary becomes the reason; a later fault does not change the reason.
-        let is_fault = matches!(&reason, ExitReason::Panicked(text) if text.contains("injected"));
+        let is_fault =
+            matches!(&reason, ExitReason::Panicked(panic) if panic.message().contains("injected"));
         let reason_stands = matches!(step, Step::Obituary | Step::Free);
         assert_eq!(is_fault, !reason_stands, "{step:?} {end:?}: {reason}");
         assert_eq!(

@@ -78,7 +78,7 @@
 //!
 //! | event | level | target | fields |
 //! |---|---|---|---|
-//! | `a process panicked` | error | `throng::worker` | `process`, `panic` |
+//! | `a process panicked` | error | `throng::worker` | `process`, `panic`, `place` |
 //! | `a process exited` (neither normally nor by a shutdown or panic) | debug | `throng::worker` | `process`, `reason` |
 //! | `the state of a process panicked when it was dropped` | error | `throng::worker` | `process`, `reason` |
 //! | `a child was started again` | info | `throng::supervisor::process` | `supervisor`, `id` |
@@ -147,6 +147,7 @@ cfg_if::cfg_if! {
         mod turn;
 
         // Processes, messages and handlers.
+        pub use crate::exit::panic::{Panic, PanicPlace};
         pub use crate::exit::{ExitReason, IntoExitReason};
         pub use crate::process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn};
         pub use crate::turn::agent::{Agent, With};

@@ -187,13 +187,13 @@ fn a_subscriber_that_blocks_or_panics_delays_nothing_in_the_runtime() {
         for _ in 0..3 {
             let panics = runtime.spawn(Room).unwrap();
             let died = panics.call(Panic).await;
-            let Err(CallError::Died(ExitReason::Panicked(text))) = died else {
+            let Err(CallError::Died(ExitReason::Panicked(panic))) = died else {
                 panic!(
                     "the handler did not panic: {:?}",
                     died.err().map(|error| error.to_string())
                 );
             };
-            assert!(text.contains("handler"), "{text}");
+            assert!(panic.message().contains("handler"), "{panic}");
         }
         assert_eq!(until_seen("a process panicked"), "throng::worker");
     });

@@ -86,7 +86,7 @@ fn a_panic_discards_what_was_not_committed() {
                 assert_eq!(counter.call(Add(1)).await.unwrap(), round);
                 let panicked = counter.call(Explode).await.unwrap_err();
                 assert!(
-                    matches!(&panicked, EntityError::Panicked(text) if &**text == "boom"),
+                    matches!(&panicked, EntityError::Panicked(panic) if panic.message() == "boom"),
                     "{panicked}"
                 );
                 // A new activation, with the last committed state.
@@ -330,7 +330,7 @@ fn a_panic_in_the_encoding_harms_only_its_own_turn() {
                 let behind = tokio::spawn(fragile.call(IsBroken));
                 let (broken, behind) = (breaking.await.unwrap(), behind.await.unwrap());
                 assert!(
-                    matches!(&broken, Err(EntityError::Panicked(text)) if &**text == "broken"),
+                    matches!(&broken, Err(EntityError::Panicked(panic)) if panic.message() == "broken"),
                     "{broken:?}"
                 );
                 assert!(!behind.unwrap());

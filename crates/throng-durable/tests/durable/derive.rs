@@ -124,7 +124,7 @@ fn an_entity_begins_by_its_key_and_the_dependencies_of_its_kind() {
             assert_eq!(rules.opened.load(Ordering::Relaxed), 1);
             let panicked = node.entity::<Game>("nobody").lose().await;
             assert!(
-                matches!(panicked, Err(EntityError::Panicked(text)) if text.contains("no game"))
+                matches!(panicked, Err(EntityError::Panicked(panic)) if panic.message().contains("no game"))
             );
             node.shutdown().await;
         });

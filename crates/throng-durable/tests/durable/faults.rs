@@ -78,7 +78,7 @@ fragile!(Fragile, "fragile");
 #[test]
 fn a_panic_while_an_entity_is_loaded_is_its_callers_error() {
     let panicked = |error: &EntityError, text: &str| match error {
-        EntityError::Panicked(found) => &**found == text,
+        EntityError::Panicked(found) => found.message() == text,
         _ => false,
     };
     with_node(

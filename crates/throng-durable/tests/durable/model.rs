@@ -479,7 +479,7 @@ impl Case {
 /// Returns the error of a call by the address, by what it says of the turn.
 fn of_address<T>(error: CallError<T>) -> EntityError {
     match error {
-        CallError::Died(ExitReason::Panicked(text)) => EntityError::Panicked(text),
+        CallError::Died(ExitReason::Panicked(panic)) => EntityError::Panicked(panic),
         CallError::NoProcess(_) | CallError::Died(_) => EntityError::Died,
         error => panic!("a call by the address: {error}"),
     }

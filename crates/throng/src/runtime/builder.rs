@@ -6,6 +6,7 @@
 
 use super::{Abandoned, ClockKeeper, Permits, Runtime, RuntimeHandle, Shared};
 use crate::error::StartError;
+use crate::exit::panic;
 use crate::mailbox::budget::{BUDGET_BYTES, OwnBudget};
 use crate::memory::block;
 use crate::memory::slab::{Slab, SlotCache};
@@ -146,6 +147,9 @@ impl RuntimeBuilder {
 
     /// Starts a runtime together with its own tokio runtime.
     ///
+    /// The first start in a program installs a panic hook, which notes the
+    /// [place](crate::Panic::place) of each panic and calls the hook before it.
+    ///
     /// # Errors
     /// [`StartError::Tokio`] if the tokio runtime cannot start; [`StartError::Thread`] if the
     /// system refuses a thread; [`StartError::Address`] if the system's memory lies at addresses
@@ -202,6 +206,7 @@ impl RuntimeBuilder {
         events: Arc<Events>,
         tokio: tokio::runtime::Handle,
     ) -> Arc<Shared> {
+        panic::note_places();
         let budget = OwnBudget::new(self.mailbox_budget, events.clone());
         Arc::new(Shared {
             scheduler: Scheduler::new(workers, seats, spares, clock, events.clone()),

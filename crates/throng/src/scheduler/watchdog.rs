@@ -99,6 +99,11 @@ impl CurrentTurn {
         self.title.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
+    /// Worker: number of the turn that runs.
+    pub(crate) fn stamp(&self) -> u32 {
+        self.stamp.load(Ordering::Relaxed)
+    }
+
     /// Number and title of the running turn. The two may belong to neighbouring turns, unless the
     /// worker has been in this turn for some time.
     pub(crate) fn read(&self) -> Option<(u32, &'static TurnTitle)> {

@@ -40,6 +40,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 use tracing::Level;
+use tracing::field::display;
 
 /// Number of messages that a process may handle before other processes get their turn.
 pub(super) const BUDGET: u32 = 256;
@@ -790,15 +791,16 @@ impl Worker {
         fault::point(Step::Finish, token.class().name);
         self.current_turn().begin(token.class().ending);
         if token.obituary().is_none() {
-            if let ExitReason::Panicked(text) = &reason {
+            if let ExitReason::Panicked(panic) = &reason {
                 self.remote().counters.count_panic();
-                let (process, text) = (token.class().name, text.clone());
+                let (process, panic) = (token.class().name, panic.clone());
                 self.shared.events.report(
                     Level::ERROR,
                     "a process panicked",
                     process,
                     move |what| {
-                        tracing::error!(target: "throng::worker", process, panic = %text, "{what}");
+                        let (message, place) = (panic.message(), panic.place().map(display));
+                        tracing::error!(target: "throng::worker", process, panic = %message, place, "{what}");
                     },
                 );
             } else if !matches!(reason, ExitReason::Normal | ExitReason::Shutdown) {

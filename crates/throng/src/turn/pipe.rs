@@ -3,7 +3,7 @@
 
 use crate::address::{Address, Pid};
 use crate::error::{BlockingError, SpawnError};
-use crate::exit::{ExitReason, drop_users};
+use crate::exit::{ExitReason, catch_panic, drop_users, panic};
 use crate::process::{Process, Turn};
 use crate::turn::context::Context;
 use std::future::Future;
@@ -97,14 +97,15 @@ impl<P: Process> Context<P> {
     {
         let tokio = self.runtime().tokio().clone();
         async move {
-            let error = match tokio.spawn_blocking(f).await {
-                Ok(result) => return Ok(result),
-                Err(error) => error,
+            // The panic is caught on the thread that knows its place.
+            let run = move || {
+                panic::forget_places();
+                catch_panic(f)
             };
-            Err(match error.try_into_panic().map(ExitReason::from_panic) {
-                Ok(ExitReason::Panicked(text)) => BlockingError::Panicked(text),
-                _ => BlockingError::ShutDown,
-            })
+            match tokio.spawn_blocking(run).await {
+                Ok(result) => result.map_err(BlockingError::Panicked),
+                Err(_) => Err(BlockingError::ShutDown),
+            }
         }
     }
 }

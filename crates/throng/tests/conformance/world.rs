@@ -296,7 +296,7 @@ pub(crate) fn reason_text(reason: &ExitReason) -> String {
         ExitReason::Shutdown => "shutdown".to_owned(),
         ExitReason::Killed => "killed".to_owned(),
         ExitReason::NoProcess => "noproc".to_owned(),
-        ExitReason::Panicked(text) if **text == *"boom" => "crashed".to_owned(),
+        ExitReason::Panicked(panic) if panic.message() == "boom" => "crashed".to_owned(),
         ExitReason::Other(text) if text.contains(" did not start: ") => "not_started".to_owned(),
         other => other.to_string(),
     }

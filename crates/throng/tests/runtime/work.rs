@@ -145,7 +145,7 @@ fn blocking_closures_delay_no_other_process() {
         let (_, disconnected) = std::sync::mpsc::channel();
         let panicked = blocker.call(Wait(disconnected)).await.unwrap();
         assert!(
-            matches!(panicked, Err(BlockingError::Panicked(text)) if text.contains("sent below"))
+            matches!(panicked, Err(BlockingError::Panicked(panic)) if panic.message().contains("sent below"))
         );
     });
 }
