@@ -226,7 +226,8 @@ fn expand_methods(message: &MessageMethod, block: &Block) -> Vec<TokenStream> {
             quote! {
                 #(#conditions)*
                 #notes
-                fn #method(self, #(#parameters),*) -> #krate::Ask<#ty, #answer>
+                fn #method(self, #(#parameters),*)
+                    -> <Self as #krate::client::AskClient>::Ask<#ty, #answer>
                 where
                     Self: #krate::client::AskClient,
                 {

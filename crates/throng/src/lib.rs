@@ -91,6 +91,10 @@
 //! | `no thread for a spare worker` | error | `throng::runtime` | `error` |
 //! | `events were left out: …` | warn | `throng::events` | `event`, `subject`, `events` |
 //!
+//! A message can take a span of [`tracing`] along, so that the events of its handler belong to a
+//! request: `account.call(deposit.in_current_span())`. See the implementation of [`Turn`] for
+//! `Instrumented`.
+//!
 //! # Further reading
 //!
 //! [`guide::tutorial`] shows all of this in ten minutes, with `#[process]`, which turns the methods

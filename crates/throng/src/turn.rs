@@ -7,5 +7,6 @@ pub(crate) mod context;
 pub(crate) mod frame;
 pub(crate) mod layer;
 pub(crate) mod pipe;
+mod span;
 pub(crate) mod turn_state;
 pub(crate) mod waker;

@@ -42,6 +42,9 @@ use std::future::Future;
 /// # }
 /// ```
 ///
+/// An address that is [instrumented](tracing::Instrument) has the methods, too: its messages take
+/// the `tracing` span along.
+///
 /// Cost: none; each method is inlined to the method of the handle.
 pub trait Client: Copy {
     /// Type of the process that handles the messages.
@@ -79,11 +82,16 @@ pub trait Client: Copy {
     note = "the handle can call a message whose handler returns the reply, without a `ReplyTo`"
 )]
 pub trait AskClient: Client {
+    /// A question under way.
+    type Ask<M: Message, R: Send + 'static>: Future<Output = Result<R, Self::CallError<M>>> + Send
+    where
+        Self::Process: Handle<M>;
+
     /// Sends a message that carries a [`ReplyTo`], and waits for the answer; see [`Address::ask`].
     fn ask<M: Message, R: Send + 'static>(
         self,
         question: impl FnOnce(ReplyTo<R>) -> M,
-    ) -> Ask<M, R>
+    ) -> Self::Ask<M, R>
     where
         Self::Process: Handle<M>;
 }
@@ -118,6 +126,11 @@ macro_rules! client {
         }
 
         impl<P: Process> AskClient for $client {
+            type Ask<M: Message, R: Send + 'static>
+                = Ask<M, R>
+            where
+                P: Handle<M>;
+
             #[inline]
             fn ask<M: Message, R: Send + 'static>(
                 self,
