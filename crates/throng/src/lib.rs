@@ -70,10 +70,12 @@
 //!
 //! [`RuntimeHandle::info`], [`list`](RuntimeHandle::list), [`top`](RuntimeHandle::top) and
 //! [`tree`](RuntimeHandle::tree) show the processes, [`metrics`](RuntimeHandle::metrics) the
-//! runtime as a whole. Faults and overload are also reported as [`tracing`] events. A separate
-//! thread calls the subscriber, so a subscriber that blocks or panics delays no process and no
-//! timer. At most ten events a second of each kind are emitted about each type of process, and at
-//! most 1,024 events wait for the subscriber; a further event gives the number of events left out.
+//! runtime as a whole. Metrics by type of process are kept on request
+//! ([`kind_metrics`](RuntimeBuilder::kind_metrics)). Faults and overload are also reported as
+//! [`tracing`] events. A separate thread calls the subscriber, so a subscriber that blocks or
+//! panics delays no process and no timer. At most ten events a second of each kind are emitted
+//! about each type of process, and at most 1,024 events wait for the subscriber; a further event
+//! gives the number of events left out.
 //! The targets are part of the public interface:
 //!
 //! | event | level | target | fields |
@@ -192,7 +194,7 @@ cfg_if::cfg_if! {
         pub use crate::runtime::inspect::{
             ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy,
         };
-        pub use crate::runtime::metrics::{Metrics, WorkerMetrics};
+        pub use crate::runtime::metrics::{KindMetrics, Metrics, WorkerMetrics};
 
         /// The handles of a process that have the methods of its typed client.
         pub mod client {

@@ -13,6 +13,7 @@
 
 pub(crate) mod counters;
 pub(crate) mod guest;
+pub(crate) mod kinds;
 pub(crate) mod lifo_slot;
 pub(crate) mod run_queue;
 pub(crate) mod seat;
@@ -32,6 +33,7 @@ use crate::runtime::events::Events;
 use crate::runtime::metrics::WorkerMetrics;
 use crate::scheduler::counters::Counters;
 use crate::scheduler::guest::Guests;
+use crate::scheduler::kinds::{Counts, KindCounts, KindNumber};
 use crate::scheduler::sleepers::Sleepers;
 use crate::scheduler::spare::Spares;
 use crate::scheduler::token_queue::{TokenQueue, TokenSlot};
@@ -238,19 +240,22 @@ pub(crate) struct Remote {
     pub(crate) exit_slot: TokenSlot,
     pub(crate) current_turn: CurrentTurn,
     pub(crate) counters: Counters,
+    /// Counts by kind of process, if the runtime keeps them.
+    pub(crate) kinds: Option<KindCounts>,
     thread: OnceLock<Thread>,
     /// Spawn permits that this worker has taken and not used; written by it alone.
     pub(crate) spare_permits: AtomicU32,
 }
 
 impl Remote {
-    fn new(fences: Fences) -> Remote {
+    fn new(fences: Fences, counts_kinds: bool) -> Remote {
         Remote {
             queue: TokenQueue::new(),
             lifo_slot: TokenSlot::new(fences),
             exit_slot: TokenSlot::new(fences),
             current_turn: CurrentTurn::new(),
             counters: Counters::new(),
+            kinds: counts_kinds.then(KindCounts::new),
             thread: OnceLock::new(),
             spare_permits: AtomicU32::new(0),
         }
@@ -279,6 +284,9 @@ pub(crate) struct Scheduler {
     events: Arc<Events>,
     /// Number of processes spawned by threads that are no workers.
     guests_spawned: AtomicU64,
+    /// Counts by kind of the processes spawned by threads that are no workers, if the runtime keeps
+    /// them; written under the lock of `guest_slots`.
+    pub(crate) guests_kinds: Option<KindCounts>,
     /// Number of alarms set by threads that are no workers, to spread the alarms over the wheels.
     guests_alarms: AtomicUsize,
     /// Waker of the simulator that runs the processes, if there is one.
@@ -292,11 +300,13 @@ impl Scheduler {
         seats: usize,
         spares: usize,
         clock: Clock,
+        counts_kinds: bool,
         events: Arc<Events>,
     ) -> Scheduler {
         let fences = Fences::default();
+        let remote = |_| Arc::new(Remote::new(fences, counts_kinds));
         Scheduler {
-            remotes: (0..workers + seats + spares).map(|_| Arc::new(Remote::new(fences))).collect(),
+            remotes: (0..workers + seats + spares).map(remote).collect(),
             alarms: (0..workers).map(|_| Arc::new(Alarms::new(clock.now()))).collect(),
             injector: Mutex::new(VecDeque::new()),
             injected: AtomicUsize::new(0),
@@ -306,6 +316,7 @@ impl Scheduler {
             phase: AtomicU8::new(Phase::Running as u8),
             events,
             guests_spawned: AtomicU64::new(0),
+            guests_kinds: counts_kinds.then(KindCounts::new),
             guests_alarms: AtomicUsize::new(0),
             #[cfg(feature = "sim")]
             driver: Mutex::new(None),
@@ -352,6 +363,13 @@ impl Scheduler {
     pub(crate) fn spawned(&self) -> u64 {
         let by_workers = self.remotes.iter().map(|remote| remote.counters.spawned());
         by_workers.sum::<u64>() + self.guests_spawned.load(Ordering::Acquire)
+    }
+
+    /// Returns the counts of a kind that the workers and the threads outside of them keep; none if
+    /// the runtime does not count kinds.
+    pub(crate) fn counts_of(&self, kind: KindNumber) -> impl Iterator<Item = &Counts> + Clone {
+        let workers = self.remotes.iter().filter_map(|remote| remote.kinds.as_ref());
+        workers.chain(&self.guests_kinds).filter_map(move |kinds| kinds.read(kind))
     }
 
     /// Metrics of each regular worker, then of all guests together, then of each spare worker that

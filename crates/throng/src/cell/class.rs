@@ -15,6 +15,7 @@ use crate::mailbox::envelope::Cast;
 use crate::memory::slab::SlotClass;
 use crate::process::{Exit, ExitTurn, Process};
 use crate::runtime::RuntimeHandle;
+use crate::scheduler::kinds::KindNumber;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::timer::Tick;
@@ -34,6 +35,8 @@ const REPELLED_FREE: Duration = Duration::from_millis(250);
 /// Data that all processes of a type in a runtime share.
 pub(crate) struct Class {
     pub(crate) name: &'static str,
+    /// Number of the class in its runtime, for counts by kind.
+    pub(crate) kind: KindNumber,
     pub(super) process: TypeId,
     pub(super) slot: SlotClass,
     pub(crate) runtime: RuntimeHandle,
@@ -108,15 +111,23 @@ unsafe fn drop_state<P>(cell: NonNull<Cell>) {
     }
 }
 
+impl<P> ClassOf<'_, P> {
+    pub(crate) fn kind(&self) -> KindNumber {
+        self.class.kind
+    }
+}
+
 impl Class {
     pub(crate) fn new<P: Process>(
         runtime: RuntimeHandle,
+        kind: KindNumber,
         started: Option<fn(&Token) -> Progress>,
         stopping: Option<fn(&Token, ExitReason) -> Progress>,
         timeout: Option<fn(&Token) -> Progress>,
     ) -> Class {
         Class {
             name: std::any::type_name::<P>(),
+            kind,
             process: TypeId::of::<P>(),
             slot: StateLayout::<P>::SLOT,
             runtime,

@@ -53,6 +53,7 @@ pub struct RuntimeBuilder {
     spare_workers: Option<usize>,
     guests: Option<usize>,
     stuck_after: Duration,
+    kind_metrics: bool,
 }
 
 impl RuntimeBuilder {
@@ -66,6 +67,7 @@ impl RuntimeBuilder {
             spare_workers: None,
             guests: None,
             stuck_after: STUCK_AFTER,
+            kind_metrics: false,
         }
     }
 
@@ -145,6 +147,35 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Sets whether the runtime counts by kind of process, for [`Metrics::kinds`]; off by default.
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    ///
+    /// struct Room;
+    /// impl Process for Room {}
+    ///
+    /// # fn main() -> Result<(), throng::Error> {
+    /// let runtime = Runtime::builder().kind_metrics(true).start()?;
+    /// runtime.spawn(Room)?;
+    /// let metrics = runtime.metrics();
+    /// let room = metrics.kinds.iter().find(|kind| kind.process.ends_with("::Room"));
+    /// assert_eq!(room.map(|room| room.processes), Some(1));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Cost: some 35 instructions for each run of a process, which may be of many messages: nothing
+    /// measurable for a message of a flood, 11 % for a question and its answer between processes,
+    /// 14 % for a spawn and its exit. 4 KiB for each worker, guest and spare worker, and 640 bytes
+    /// there for every 16 kinds. Off: a branch for each run.
+    ///
+    /// [`Metrics::kinds`]: crate::Metrics::kinds
+    pub fn kind_metrics(mut self, on: bool) -> Self {
+        self.kind_metrics = on;
+        self
+    }
+
     /// Starts a runtime together with its own tokio runtime.
     ///
     /// The first start in a program installs a panic hook, which notes the
@@ -209,7 +240,14 @@ impl RuntimeBuilder {
         panic::note_places();
         let budget = OwnBudget::new(self.mailbox_budget, events.clone());
         Arc::new(Shared {
-            scheduler: Scheduler::new(workers, seats, spares, clock, events.clone()),
+            scheduler: Scheduler::new(
+                workers,
+                seats,
+                spares,
+                clock,
+                self.kind_metrics,
+                events.clone(),
+            ),
             slab: Slab::new(budget.get()),
             budget,
             events,

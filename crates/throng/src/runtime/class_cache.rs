@@ -8,6 +8,7 @@ use crate::cell::{Class, ClassOf, Token};
 use crate::exit::ExitReason;
 use crate::process::{self, Process, Started, Stopping, TimedOut};
 use crate::scheduler::Phase;
+use crate::scheduler::kinds::KindNumber;
 use crate::sync::lock;
 use crate::turn::frame::{self, Progress};
 use std::any::TypeId;
@@ -50,13 +51,21 @@ impl RuntimeHandle {
         if let Some(class) = classes.get(&TypeId::of::<P>()) {
             return class.clone();
         }
-        let class = Arc::new(Class::new::<P>(self.clone(), started, stopping, timeout));
+        let kind = KindNumber::new(classes.len());
+        let class = Arc::new(Class::new::<P>(self.clone(), kind, started, stopping, timeout));
         // A class requested in `Phase::Over` creates no process, and the table would keep it, and
         // with it the runtime, for ever: `free_if_over` may already have emptied the table.
         if self.0.scheduler.phase() != Phase::Over {
             classes.insert(TypeId::of::<P>(), class.clone());
         }
         class
+    }
+}
+
+impl RuntimeHandle {
+    /// Returns the name and the number of each kind of process.
+    pub(super) fn kinds(&self) -> Vec<(&'static str, KindNumber)> {
+        lock(&self.0.classes).values().map(|class| (class.name, class.kind)).collect()
     }
 }
 

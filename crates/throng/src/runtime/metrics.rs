@@ -9,6 +9,9 @@
 //! the name.
 
 use crate::runtime::RuntimeHandle;
+use crate::scheduler::kinds::Counts;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fmt::{Display, Write};
 use std::time::Duration;
 
@@ -60,6 +63,50 @@ pub struct Metrics {
     /// [guests](crate::RuntimeBuilder::guests) together behind the regular workers; of spare workers
     /// only if they have run.
     pub workers: Vec<WorkerMetrics>,
+    /// Metrics of each kind of process that has been spawned, in the order of their names; empty
+    /// unless [`kind_metrics`](crate::RuntimeBuilder::kind_metrics) is on. At most 4,096 kinds are
+    /// counted.
+    pub kinds: Vec<KindMetrics>,
+}
+
+/// A snapshot of the counters of a kind of process: of all processes of a type. Types of the same
+/// name count as one kind.
+///
+/// The messages that wait are not counted by kind, because that would cost each send: see
+/// [`top`](crate::RuntimeHandle::top).
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct KindMetrics {
+    /// Name of the type, with its path.
+    pub process: &'static str,
+    /// Number of live processes.
+    pub processes: u64,
+    /// Number of processes spawned since the start.
+    pub spawned: u64,
+    /// Number of processes that have exited, for any reason.
+    pub exited: u64,
+    /// Number of processes that have exited by a panic.
+    pub panicked: u64,
+    /// Number of messages and hooks that workers and guests have handled. They are counted when
+    /// their run is over, which is when the process waits or other processes come.
+    pub turns: u64,
+    /// Time that processes of this kind have held a worker, an estimate: one run in 64 is timed, a
+    /// run being the turns that a process has in a row, and each run of at least 8 ms. The error is
+    /// some 8/√n after n runs: 8 % after 10,000, 0.8 % after a million. It is larger if most of the
+    /// time is that of few runs.
+    pub busy: Duration,
+}
+
+impl KindMetrics {
+    /// Adds up the counts of two kinds of the same name.
+    fn add(&mut self, other: KindMetrics) {
+        self.processes += other.processes;
+        self.spawned += other.spawned;
+        self.exited += other.exited;
+        self.panicked += other.panicked;
+        self.turns += other.turns;
+        self.busy += other.busy;
+    }
 }
 
 /// A snapshot of the counters and gauges of a worker.
@@ -118,7 +165,8 @@ impl Metrics {
     /// Formats these metrics in the Prometheus text format, version 0.0.4. Its media type is
     /// [`PROMETHEUS_MEDIA_TYPE`](Self::PROMETHEUS_MEDIA_TYPE).
     ///
-    /// Names begin with `throng_`; metrics of a worker have the label `worker`.
+    /// Names begin with `throng_`; metrics of a worker have the label `worker`, those
+    /// of a kind of process the label `process`.
     pub fn to_prometheus(&self) -> String {
         let mut text = PrometheusText::default();
         text.gauge(
@@ -188,7 +236,47 @@ impl Metrics {
             "Turns that have blocked this worker for too long.",
             |worker| worker.stuck_turns,
         );
+        if !self.kinds.is_empty() {
+            self.write_kinds(&mut text);
+        }
         text.text
+    }
+
+    fn write_kinds(&self, text: &mut PrometheusText) {
+        let kinds = &self.kinds;
+        text.by_kind(kinds, "throng_kind_processes", "Live processes of this kind.", |kind| {
+            kind.processes
+        });
+        text.by_kind(
+            kinds,
+            "throng_kind_spawned_total",
+            "Processes of this kind spawned.",
+            |kind| kind.spawned,
+        );
+        text.by_kind(
+            kinds,
+            "throng_kind_exited_total",
+            "Processes of this kind that have exited.",
+            |kind| kind.exited,
+        );
+        text.by_kind(
+            kinds,
+            "throng_kind_panicked_total",
+            "Processes of this kind that have exited by a panic.",
+            |kind| kind.panicked,
+        );
+        text.by_kind(
+            kinds,
+            "throng_kind_turns_total",
+            "Messages and hooks that processes of this kind have handled.",
+            |kind| kind.turns,
+        );
+        text.by_kind(
+            kinds,
+            "throng_kind_busy_seconds_total",
+            "Time that processes of this kind have held a worker, an estimate.",
+            |kind| seconds(kind.busy),
+        );
     }
 
     /// Media type of the text that [`to_prometheus`](Self::to_prometheus) returns.
@@ -246,6 +334,22 @@ impl PrometheusText {
         }
     }
 
+    fn by_kind<V: Display>(
+        &mut self,
+        kinds: &[KindMetrics],
+        name: &str,
+        help: &str,
+        value: impl Fn(&KindMetrics) -> V,
+    ) {
+        self.family(name, help);
+        for kind in kinds {
+            // A constant in the name of a type may hold any character.
+            let process =
+                kind.process.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+            self.line(format_args!("{name}{{process=\"{process}\"}} {}", value(kind)));
+        }
+    }
+
     /// Appends the `# HELP` and `# TYPE` lines that precede a family's samples.
     fn family(&mut self, name: &str, help: &str) {
         let kind = if name.ends_with(TOTAL) { "counter" } else { "gauge" };
@@ -265,7 +369,8 @@ const TOTAL: &str = "_total";
 impl RuntimeHandle {
     /// Returns a snapshot of this runtime's metrics.
     ///
-    /// Cost: a few loads for each worker, and a read of the clock.
+    /// Cost: a few loads for each worker, for each kind of process on each worker if these are
+    /// counted, and a read of the clock.
     pub fn metrics(&self) -> Metrics {
         let scheduler = self.scheduler();
         let workers = scheduler.worker_metrics();
@@ -280,7 +385,36 @@ impl RuntimeHandle {
             mailbox_bytes_limit: self.mailbox_bytes_limit(),
             injected: scheduler.injected() as u64,
             workers,
+            kinds: self.kind_metrics(),
         }
+    }
+
+    fn kind_metrics(&self) -> Vec<KindMetrics> {
+        let mut kinds = BTreeMap::<&'static str, KindMetrics>::new();
+        for (process, number) in self.kinds() {
+            let counts = self.scheduler().counts_of(number);
+            let sum = |count: fn(&Counts) -> u64| counts.clone().map(count).sum::<u64>();
+            // Before the spawns, so that no process counts as exited that does not as spawned.
+            let exited = sum(Counts::exited);
+            let spawned = sum(Counts::spawned);
+            if spawned == 0 {
+                continue;
+            }
+            let kind = KindMetrics {
+                process,
+                processes: spawned.saturating_sub(exited),
+                spawned,
+                exited,
+                panicked: sum(Counts::panicked),
+                turns: sum(Counts::turns),
+                busy: counts.clone().map(Counts::busy).sum(),
+            };
+            match kinds.entry(process) {
+                Entry::Vacant(entry) => drop(entry.insert(kind)),
+                Entry::Occupied(mut entry) => entry.get_mut().add(kind),
+            }
+        }
+        kinds.into_values().collect()
     }
 }
 
@@ -361,6 +495,15 @@ mod tests {
             mailbox_bytes_limit: 8,
             injected: 9,
             workers: vec![worker(0), worker(1)],
+            kinds: vec![KindMetrics {
+                process: "app::Room",
+                processes: 10,
+                spawned: 11,
+                exited: 1,
+                panicked: 12,
+                turns: 13,
+                busy: Duration::from_millis(1400),
+            }],
         };
         let samples = scrape(&metrics.to_prometheus());
         for (name, value) in [
@@ -373,6 +516,12 @@ mod tests {
             ("throng_mailbox_bytes", 7.0),
             ("throng_mailbox_limit_bytes", 8.0),
             ("throng_injected_processes", 9.0),
+            ("throng_kind_processes{process=\"app::Room\"}", 10.0),
+            ("throng_kind_spawned_total{process=\"app::Room\"}", 11.0),
+            ("throng_kind_exited_total{process=\"app::Room\"}", 1.0),
+            ("throng_kind_panicked_total{process=\"app::Room\"}", 12.0),
+            ("throng_kind_turns_total{process=\"app::Room\"}", 13.0),
+            ("throng_kind_busy_seconds_total{process=\"app::Room\"}", 1.4),
             ("throng_worker_turns_total{worker=\"0\"}", 100.0),
             ("throng_worker_turns_total{worker=\"1\"}", 101.0),
             ("throng_worker_busy_seconds_total{worker=\"0\"}", 0.2),
@@ -384,7 +533,7 @@ mod tests {
         ] {
             assert_eq!(samples[name], value, "{name}");
         }
-        assert_eq!(samples.len(), 9 + 2 * 7);
+        assert_eq!(samples.len(), 9 + 2 * 7 + 6);
     }
 
     #[test]

@@ -163,6 +163,9 @@ impl<P: Process> SpawnResources<'_, P> {
                     return Err(process);
                 }
                 remote.counters.count_spawn();
+                if let Some(kinds) = &remote.kinds {
+                    kinds.of(self.class.kind()).inspect(|counts| counts.count_spawn());
+                }
             }
             None => {
                 if scheduler.phase() != Phase::Running || !permits.take_one() {
@@ -171,6 +174,10 @@ impl<P: Process> SpawnResources<'_, P> {
                 if !scheduler.count_guest_spawn() {
                     permits.give_one_back();
                     return Err(process);
+                }
+                if let Some(kinds) = &scheduler.guests_kinds {
+                    // The lock of the slots, which this thread holds, guards the counts, too.
+                    kinds.of(self.class.kind()).inspect(|counts| counts.count_spawn());
                 }
             }
         }

@@ -27,6 +27,7 @@ use crate::mailbox::train::Streaks;
 use crate::memory::slab::SlotCache;
 use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
+use crate::scheduler::kinds::{Counts, KindNumber, KindRun};
 use crate::scheduler::slices::Slices;
 use crate::scheduler::watchdog::{self, CurrentTurn};
 use crate::scheduler::{self, Phase, Remote, Scheduler};
@@ -83,6 +84,8 @@ pub(crate) struct Worker {
     /// Number of turns that the running process has begun inside its own.
     nested: Cell<u32>,
     run: Run,
+    /// The same run, for the counts by kind, if the runtime keeps them.
+    kind_run: Option<KindRun>,
     /// Whether sleepers are woken later for processes that become ready.
     batching: Cell<bool>,
     /// Probes that have met the running process in its turn.
@@ -110,6 +113,7 @@ impl Worker {
             sends_left: Cell::new(SENDS_PER_EXPOSURE),
             nested: Cell::new(0),
             run: Run::new(shared.scheduler.clock.now()),
+            kind_run: shared.scheduler.guests_kinds.is_some().then(|| KindRun::new(index)),
             batching: Cell::new(false),
             probes: RefCell::new(Vec::new()),
             has_probes: Cell::new(false),
@@ -252,6 +256,12 @@ impl Worker {
     #[inline(always)]
     pub(crate) fn remote(&self) -> &Remote {
         &self.remote
+    }
+
+    /// Counts of this worker for a kind of process, if the runtime keeps them.
+    #[inline(always)]
+    fn kind_counts(&self, kind: KindNumber) -> Option<&Counts> {
+        self.remote().kinds.as_ref()?.of(kind)
     }
 
     /// Turn that this worker runs, for the watchdog.
@@ -549,6 +559,9 @@ impl Worker {
         self.sends_left.set(SENDS_PER_EXPOSURE);
         self.nested.set(0);
         self.run.begin(budget, self.scheduler().clock.now());
+        if let Some(run) = &self.kind_run {
+            run.begin(token.class().kind, || self.scheduler().clock.elapsed());
+        }
     }
 
     #[inline(always)]
@@ -556,9 +569,14 @@ impl Worker {
         self.forget_probes();
         // Cleared before a user's `Drop` may run below: the token is given up already.
         self.running.set(None);
-        let Remote { current_turn, counters, .. } = self.remote();
+        let Remote { current_turn, counters, kinds, .. } = self.remote();
         current_turn.end();
         counters.count_run(self.run.turns());
+        if let (Some(run), Some(kinds)) = (&self.kind_run, kinds) {
+            let clock = &self.scheduler().clock;
+            let ticks = self.run.began.get().until(clock.now());
+            run.end(kinds, self.run.turns(), ticks, || clock.elapsed());
+        }
     }
 
     /// Counts a message of a run that is not over.
@@ -793,6 +811,7 @@ impl Worker {
         if token.obituary().is_none() {
             if let ExitReason::Panicked(panic) = &reason {
                 self.remote().counters.count_panic();
+                self.kind_counts(token.class().kind).inspect(|counts| counts.count_panic());
                 let (process, panic) = (token.class().name, panic.clone());
                 self.shared.events.report(
                     Level::ERROR,
@@ -817,7 +836,9 @@ impl Worker {
         if !matches!(reason, ExitReason::Normal) {
             self.shared.count_if_abandoned(&token);
         }
+        let kind = token.class().kind;
         token.free(&self.shared.slab, &self.slots);
+        self.kind_counts(kind).inspect(|counts| counts.count_exit());
         let remote = self.remote();
         self.shared.permits.give_back(&remote.spare_permits);
         remote.counters.count_exit();

@@ -16,6 +16,7 @@ mod guests;
 mod inbox;
 mod inspect;
 mod kept;
+mod kinds;
 mod layer;
 mod limits;
 mod order;
