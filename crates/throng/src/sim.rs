@@ -35,7 +35,8 @@
 //! - **The schedule.** The seed decides which of the processes that could run is next, and for how
 //!   many messages. Messages from one process to another keep their order, as always.
 //! - **Time.** Virtual time stands still while anything can run, and then leaps to the next
-//!   deadline of a call, a receive, a `send_after` or a timer of tokio's.
+//!   deadline of a call, a receive, a `send_after` or a timer of tokio's. A test that makes a million
+//!   steps without any time between them fails: something in it tries again and again without a pause.
 //! - **Tasks** of [`Sim::spawn`]: parts of the test, or of the program, that are no processes. The
 //!   seed decides when they run, as for processes.
 //! - **Faults**, if the test asks for them: processes crash as if by a panic ([`Faults::crash`]),
@@ -75,6 +76,8 @@ const MESSAGES_MOST: u32 = 4;
 const EVENTS_MOST: usize = 100;
 /// Virtual time without any step after which the test is given up as stuck.
 const STUCK: Duration = Duration::from_secs(100 * 24 * 3600);
+/// Maximum number of steps without any virtual time between them, after which the test is given up.
+const STEPS_AT_ONCE_MOST: u64 = 1_000_000;
 /// Maximum number of steps in which the processes are to exit when the test is over.
 const LAST_STEPS: u32 = 10_000_000;
 
@@ -380,6 +383,8 @@ struct Driver<'a> {
     sleep: Pin<Box<tokio::time::Sleep>>,
     /// Virtual time of the last step.
     last_step: VirtualInstant,
+    /// Number of steps at that time.
+    steps_at_once: u64,
     trace: Trace,
 }
 
@@ -429,6 +434,7 @@ impl<'a> Driver<'a> {
             delayed: Vec::new(),
             sleep: Box::pin(tokio::time::sleep(Duration::ZERO)),
             last_step: VirtualInstant::now(),
+            steps_at_once: 0,
             trace: Trace { steps: 0, faults: 0, digest: 0 },
         }
     }
@@ -452,7 +458,14 @@ impl<'a> Driver<'a> {
             if choices == 0 {
                 return self.sleep(cx);
             }
-            self.last_step = VirtualInstant::now();
+            let now = VirtualInstant::now();
+            self.steps_at_once = if now == self.last_step { self.steps_at_once + 1 } else { 0 };
+            self.last_step = now;
+            if self.steps_at_once > STEPS_AT_ONCE_MOST {
+                let text = "the test does not come to an end: no time passes between its steps, \
+                            because something tries again and again without a pause";
+                return Poll::Ready(Err(Box::new(text)));
+            }
             let choice = lock(&self.controls.plan).random.usize(0..choices);
             if choice < processes {
                 let token = self.ready.swap_remove(choice);

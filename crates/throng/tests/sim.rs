@@ -157,6 +157,32 @@ fn a_test_that_waits_for_ever_panics() {
 }
 
 #[test]
+fn a_test_that_runs_for_ever_without_a_pause_panics() {
+    struct Restless;
+    impl Process for Restless {}
+    struct Again;
+    impl Message for Again {
+        type Reply = ();
+    }
+    impl Handle<Again> for Restless {
+        async fn handle(&mut self, _: Again, cx: &mut Context<Self>) {
+            cx.address().send(Again).unwrap();
+        }
+    }
+    if cfg!(miri) {
+        return;
+    }
+    let endless = std::panic::catch_unwind(|| {
+        sim::replay(1, |sim| async move {
+            sim.runtime().spawn(Restless).unwrap().send(Again).unwrap();
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        })
+    });
+    let text = *endless.unwrap_err().downcast::<&str>().unwrap();
+    assert!(text.contains("no time passes"), "{text}");
+}
+
+#[test]
 fn links_and_monitors_hold_in_every_schedule() {
     struct Parent {
         downs: Arc<AtomicU64>,

@@ -118,13 +118,16 @@ async fn transfer(sim: Sim, node: Node, name: String) {
 /// step before is on the disk.
 async fn finish(sim: &Sim, node: &Node, id: &str) -> Option<Stage> {
     let transfer = node.entity::<Transfer>(id);
+    let mut reached = None;
     loop {
         if sim.random(3) == 0 {
             let _ = transfer.send(Step);
         }
         match transfer.call(Step).await {
             Ok(stage) if stage.is_final() => return Some(stage),
-            Ok(_) => {}
+            // A step that gets nowhere, because the store refuses writes: it recovers only as time passes.
+            Ok(stage) if reached == Some(stage) => tokio::time::sleep(PAUSE).await,
+            Ok(stage) => reached = Some(stage),
             Err(error) if is_over(sim, &error).await => return None,
             Err(_) => {}
         }
