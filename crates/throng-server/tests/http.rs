@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,11 +13,13 @@ use axum::extract::FromRef;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use serde::Deserialize;
-use serde_json::Value;
+use support::{Answer, serve};
 use throng_server::{
-    Bearer, ClientAddress, Drained, Json, Limits, Problem, Query, Server, Serving, Signer,
+    Bearer, ClientAddress, Drained, Json, Limits, Problem, Query, Serving, Signer,
 };
 use tokio::sync::Semaphore;
+
+mod support;
 
 #[derive(Clone)]
 struct State {
@@ -101,20 +103,13 @@ struct Running {
 
 impl Running {
     fn start(limits: Limits) -> Running {
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.unwrap();
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let server = runtime.block_on(Server::bind(any, limits)).unwrap();
         let hold = Hold { inside: Arc::default(), release: Arc::new(Semaphore::new(0)) };
-        let serving = server.start(router(hold.clone()), runtime.handle());
+        let (runtime, serving) = serve(router(hold.clone()), limits);
         Running { address: serving.address(), runtime, serving, hold }
     }
 
     fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        stream
+        support::connect(self.address)
     }
 
     /// Sends `bytes` over a new connection, and reads until the server closes it.
@@ -138,41 +133,6 @@ impl Running {
 
     fn drain(self) -> Drained {
         self.runtime.block_on(self.serving.drain())
-    }
-}
-
-/// Time to wait for bytes before a test fails instead of hanging.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-#[derive(Debug)]
-struct Answer {
-    status: u16,
-    head: String,
-    body: String,
-}
-
-impl Answer {
-    fn read(mut stream: TcpStream) -> Answer {
-        let mut all = Vec::new();
-        stream.read_to_end(&mut all).unwrap();
-        Answer::parse(&String::from_utf8(all).unwrap())
-    }
-
-    fn parse(text: &str) -> Answer {
-        let (head, body) = text.split_once("\r\n\r\n").expect("a whole response head");
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        Answer { status, head: head.to_ascii_lowercase(), body: body.to_owned() }
-    }
-
-    #[track_caller]
-    fn is_problem(&self, status: u16, name: &str) {
-        assert_eq!(self.status, status, "{self:?}");
-        assert!(self.head.contains("\r\ncontent-type: application/problem+json"), "{self:?}");
-        let problem: Value = serde_json::from_str(&self.body).expect("the body is JSON");
-        assert_eq!(problem["type"], format!("urn:throng:problem:{name}"), "{self:?}");
-        assert_eq!(problem["status"], status, "{self:?}");
-        assert!(!problem["title"].as_str().unwrap().is_empty(), "{self:?}");
-        assert!(!problem["detail"].as_str().unwrap().is_empty(), "{self:?}");
     }
 }
 
