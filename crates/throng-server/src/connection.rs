@@ -13,7 +13,7 @@ use std::future::poll_fn;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -37,17 +37,42 @@ use crate::exchange::{BodyProgress, Exchange, ExchangeGuard, ExchangePhase};
 use crate::extract::body_too_large;
 use crate::head::head_too_large;
 use crate::problem::ensure_problem;
+use crate::socket::{self, Endpoint, take_endpoint};
 use crate::{ClientAddress, Limits, Problem};
 
 /// Serves a connection until either side closes it, or, after `drain` becomes true, until the
-/// request in flight is answered.
+/// request in flight is answered. A connection that becomes a socket goes on in the same task.
 pub(crate) async fn serve(
     stream: TcpStream,
     client: ClientAddress,
     router: Router,
     limits: Arc<Limits>,
-    mut drain: watch::Receiver<bool>,
+    drain: watch::Receiver<bool>,
 ) {
+    // Boxed, because the state of HTTP is many times as large as that of a socket, and a socket
+    // would keep its memory.
+    let requests = Box::pin(serve_requests(stream, client, router, limits, drain.clone()));
+    if let Some(Upgraded { endpoint, stream, unread }) = requests.await {
+        socket::run(endpoint, stream, unread, drain).await;
+    }
+}
+
+/// Connection that has become a socket.
+struct Upgraded {
+    endpoint: Endpoint,
+    stream: TcpStream,
+    /// Bytes that arrived behind the handshake.
+    unread: Vec<u8>,
+}
+
+/// Serves requests until the connection is closed or becomes a socket.
+async fn serve_requests(
+    stream: TcpStream,
+    client: ClientAddress,
+    router: Router,
+    limits: Arc<Limits>,
+    mut drain: watch::Receiver<bool>,
+) -> Option<Upgraded> {
     // Small answers must not wait for the client's acknowledgement of earlier answers.
     let _ = stream.set_nodelay(true);
     let exchange = Exchange::default();
@@ -55,14 +80,21 @@ pub(crate) async fn serve(
     let header_timeout = limits.header_timeout;
     // hyper accepts no smaller buffer.
     let buffer_bytes_max = limits.head_bytes_max.max(8 * 1024);
+    let upgrading = Arc::new(Mutex::new(None));
     let service = service_fn({
         let exchange = exchange.clone();
+        let upgrading = upgrading.clone();
         move |mut request: Request<Incoming>| {
             let answering = exchange.begin();
             request.extensions_mut().insert(client);
             let answer = answer(router.clone(), request, limits.clone());
+            let upgrading = upgrading.clone();
             Box::pin(async move {
-                Ok::<_, Infallible>(answer.await.map(|body| answering.until_end_of(body)))
+                let mut response = answer.await;
+                if let Some(endpoint) = take_endpoint(&mut response) {
+                    *upgrading.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoint);
+                }
+                Ok::<_, Infallible>(response.map(|body| answering.until_end_of(body)))
             })
         }
     });
@@ -83,6 +115,16 @@ pub(crate) async fn serve(
     };
     let parts = connection.into_parts();
     let guard = parts.io.into_inner();
+    // hyper ends the connection after a 101. Only a 101 that was written opens a socket.
+    let endpoint = upgrading.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(endpoint) = endpoint
+        && outcome.is_ok()
+        && exchange.phase() == ExchangePhase::Idle
+    {
+        let (stream, rest) = guard.into_parts();
+        let unread = [&parts.read_buf[..], &rest].concat();
+        return Some(Upgraded { endpoint, stream, unread });
+    }
     let nothing_unread = parts.read_buf.is_empty() && !guard.requests().has_unread();
     if let Err(error) = &outcome {
         tracing::debug!(%error, "connection failed");
@@ -100,9 +142,10 @@ pub(crate) async fn serve(
     // With nothing sent and nothing unread, no data can be lost by closing at once; and a client
     // that keeps an idle connection open must not delay the drain.
     if draining && problem.is_none() && nothing_unread {
-        return;
+        return None;
     }
-    close_with(guard.into_stream(), problem).await;
+    close_with(guard.into_parts().0, problem).await;
+    None
 }
 
 /// Sends `problem`, if any, and closes the connection so that the client can read the answer. If

@@ -242,9 +242,9 @@ impl ExchangeGuard {
         self.requests.refusal().filter(|_| self.ended_by_refusal)
     }
 
-    /// Returns the socket itself.
-    pub(crate) fn into_stream(self) -> TcpStream {
-        self.stream
+    /// Returns the socket itself, and the bytes from it that hyper does not have.
+    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.requests.into_unread())
     }
 
     fn check_timeouts(

@@ -101,6 +101,11 @@ impl Requests {
         !self.unread.is_empty()
     }
 
+    /// Returns the bytes that hyper has not seen.
+    pub(crate) fn into_unread(self) -> Vec<u8> {
+        self.unread
+    }
+
     /// Returns the reason for which the connection has to end, if there is one.
     pub(crate) fn refusal(&self) -> Option<HeadRefusal> {
         match self.state {

@@ -6,7 +6,7 @@
 //!   TCP ──► Server ──► connection ──► Router ──► handler
 //!           cap        head timeout    (app)      Json, Query, Bearer in
 //!           drain      body limit                 Json, Problem out
-//!                      request timeout
+//!                      request timeout    SocketUpgrade ──► SocketInbox, Outbox
 //!                      panics caught
 //! ```
 //!
@@ -17,8 +17,9 @@
 //!   request with a bare LF, without exactly one valid `Host`, with `Content-Length` beside
 //!   `Transfer-Encoding`, or with either of these, `Authorization` or `Content-Type` twice. Other
 //!   headers may be repeated.
-//! * Everything that a client can make grow has a bound: connections, heads, bodies, and the time
-//!   of each.
+//! * Everything that a client can make grow has a bound: connections, heads, bodies, messages of a
+//!   socket and the queues of both directions, and the time of each.
+//! * A browser's page opens a socket only if its origin is the server's own or listed.
 //! * A token or cursor from a client is trusted only if [`Signer`] signed it for the same purpose.
 
 mod bearer;
@@ -30,6 +31,7 @@ mod head;
 mod problem;
 mod server;
 mod sign;
+mod socket;
 
 pub use bearer::Bearer;
 pub use client::ClientAddress;
@@ -37,3 +39,7 @@ pub use extract::{Json, Query};
 pub use problem::Problem;
 pub use server::{Drained, Limits, Server, Serving};
 pub use sign::{Cursor, CursorError, KeyError, Signer, Token, TokenError};
+pub use socket::{
+    CloseCode, Outbox, OutboxError, SocketEnd, SocketInbox, SocketLimits, SocketUpgrade, Sockets,
+};
+pub use tungstenite::Utf8Bytes;

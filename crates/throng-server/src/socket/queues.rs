@@ -1,0 +1,371 @@
+//! The two bounded queues between a socket and the application, and the handles on them.
+//!
+//! | side | may |
+//! |---|---|
+//! | [`SocketInbox`] | take messages, and the end after the last of them |
+//! | [`Outbox`], many | queue frames, ask for a close |
+//! | [`Endpoint`], one, in the connection's task | queue messages, take frames, end the socket |
+//!
+//! ```text
+//! open ──Outbox::close──► close requested ──task──► ended: the inbox gets its last item
+//!   └───────────────────────task──────────────────────▲
+//! ```
+//!
+//! Both queues and all wakers lie in one allocation behind one lock, because an idle socket should
+//! cost little, and a room's process and the socket's task seldom meet at it. Wakers run outside
+//! the lock.
+//!
+//! Invariants: frames enter the outgoing queue only before a close is requested and the socket has
+//! ended. Once ended, the reason stays. The task is woken for each change that it has to act on.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use futures_core::Stream;
+use tungstenite::Utf8Bytes;
+
+use super::reader::CONTROL_BYTES_MAX;
+use super::{CloseCode, SocketEnd, SocketLimits, Sockets};
+
+/// Stream of the text messages of one client: `Ok` for each message, then one `Err` with the reason
+/// for the end, then `None`.
+///
+/// While its messages are not taken, the server reads no more from the client than
+/// [`SocketLimits::inbox_messages_max`] allows. Dropping the inbox closes the socket with code 1011,
+/// unless an [`Outbox`] has closed it before.
+pub struct SocketInbox(Arc<Shared>);
+
+/// Handle that sends to one client. Clones send to the same client.
+///
+/// Dropping all handles does not close the socket.
+#[derive(Clone)]
+pub struct Outbox(Arc<Shared>);
+
+/// Frame that was not queued, and the reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OutboxError {
+    /// The client reads more slowly than the application sends; there may be room later.
+    #[error("the socket's queue is full")]
+    Full(Utf8Bytes),
+    /// The frame is larger than [`SocketLimits::outbox_bytes_max`] and never fits.
+    #[error("the frame is larger than the socket's queue")]
+    TooLarge(Utf8Bytes),
+    /// The socket is closed or about to close.
+    #[error("the socket is closed")]
+    Closed(Utf8Bytes),
+}
+
+impl OutboxError {
+    /// Returns the frame.
+    pub fn into_frame(self) -> Utf8Bytes {
+        match self {
+            OutboxError::Full(frame)
+            | OutboxError::TooLarge(frame)
+            | OutboxError::Closed(frame) => frame,
+        }
+    }
+}
+
+/// The connection's side of the queues. Dropping it ends the inbox.
+pub(crate) struct Endpoint {
+    shared: Arc<Shared>,
+    /// Whether the connection has become a socket.
+    is_open: bool,
+}
+
+/// Request of the application to its socket's task.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum CloseRequest {
+    /// Close with this code and reason, after the queued frames.
+    Outbox(CloseCode, String),
+    /// Close because nobody takes the client's messages.
+    InboxDropped,
+}
+
+struct Shared {
+    sockets: Sockets,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    messages: VecDeque<Utf8Bytes>,
+    message_bytes: usize,
+    /// Waker of the task that polls the inbox.
+    inbox: Option<Waker>,
+    /// Whether the socket's task waits for room in the inbox.
+    is_reading_paused: bool,
+    frames: VecDeque<Utf8Bytes>,
+    frame_bytes: usize,
+    frames_dropped: u64,
+    /// Waker of the socket's task.
+    task: Option<Waker>,
+    close: CloseState,
+}
+
+#[derive(Default)]
+enum CloseState {
+    #[default]
+    Open,
+    /// The socket's task has not seen the request yet.
+    Requested(CloseRequest),
+    /// The inbox has not delivered the reason yet.
+    Ended(SocketEnd),
+    Delivered,
+}
+
+/// Creates the queues of a socket.
+pub(crate) fn queues(sockets: &Sockets) -> (Endpoint, SocketInbox, Outbox) {
+    let state = Mutex::default();
+    let shared = Arc::new(Shared { sockets: sockets.clone(), state });
+    let endpoint = Endpoint { shared: shared.clone(), is_open: false };
+    (endpoint, SocketInbox(shared.clone()), Outbox(shared))
+}
+
+impl Stream for SocketInbox {
+    type Item = Result<Utf8Bytes, SocketEnd>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut state = self.0.lock();
+        if let Some(message) = state.messages.pop_front() {
+            state.message_bytes -= message.len();
+            free_if_empty(&mut state.messages);
+            let task = if state.is_reading_paused && state.has_room(self.0.limits()) {
+                state.is_reading_paused = false;
+                state.task.take()
+            } else {
+                None
+            };
+            drop(state);
+            wake(task);
+            return Poll::Ready(Some(Ok(message)));
+        }
+        match std::mem::replace(&mut state.close, CloseState::Delivered) {
+            CloseState::Ended(end) => Poll::Ready(Some(Err(end))),
+            CloseState::Delivered => Poll::Ready(None),
+            open => {
+                state.close = open;
+                // The replaced waker is dropped outside the lock.
+                let replaced = state.inbox.replace(cx.waker().clone());
+                drop(state);
+                drop(replaced);
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl Drop for SocketInbox {
+    fn drop(&mut self) {
+        self.0.request(CloseRequest::InboxDropped);
+    }
+}
+
+impl fmt::Debug for SocketInbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SocketInbox").field("queued", &self.0.lock().messages.len()).finish()
+    }
+}
+
+impl Outbox {
+    /// Queues a frame with the text `frame`. The socket shares the frame's memory, so a room
+    /// encodes a message once and sends clones of it.
+    ///
+    /// # Errors
+    /// The frame, with the reason for which it was not queued. Frames that are refused as
+    /// [`Full`](OutboxError::Full) or [`TooLarge`](OutboxError::TooLarge) count as dropped.
+    pub fn send(&self, frame: Utf8Bytes) -> Result<(), OutboxError> {
+        let limits = self.0.limits();
+        let mut state = self.0.lock();
+        if !matches!(state.close, CloseState::Open) {
+            return Err(OutboxError::Closed(frame));
+        }
+        let is_too_large = frame.len() > limits.outbox_bytes_max;
+        let bytes = state.frame_bytes.saturating_add(frame.len());
+        if bytes > limits.outbox_bytes_max || state.frames.len() >= limits.outbox_frames_max {
+            state.frames_dropped += 1;
+            drop(state);
+            self.0.sockets.count_dropped_frame();
+            return Err(if is_too_large {
+                OutboxError::TooLarge(frame)
+            } else {
+                OutboxError::Full(frame)
+            });
+        }
+        state.frame_bytes = bytes;
+        state.frames.push_back(frame);
+        let task = state.task.take();
+        drop(state);
+        wake(task);
+        Ok(())
+    }
+
+    /// Closes the socket once the queued frames are written. Only the first close of a socket
+    /// counts. A `reason` beyond the protocol's 123 bytes is cut.
+    pub fn close(&self, code: CloseCode, reason: &str) {
+        let reason = &reason[..reason.floor_char_boundary(CONTROL_BYTES_MAX - 2)];
+        self.0.request(CloseRequest::Outbox(code, reason.to_owned()));
+    }
+
+    /// Returns the number of frames that wait in the queue.
+    pub fn queued(&self) -> usize {
+        self.0.lock().frames.len()
+    }
+
+    /// Returns the bytes of the frames that wait in the queue.
+    pub fn queued_bytes(&self) -> usize {
+        self.0.lock().frame_bytes
+    }
+
+    /// Returns the number of this socket's frames that found no room.
+    pub fn frames_dropped(&self) -> u64 {
+        self.0.lock().frames_dropped
+    }
+
+    /// Returns whether the socket is closed or about to close.
+    pub fn is_closed(&self) -> bool {
+        !matches!(self.0.lock().close, CloseState::Open)
+    }
+}
+
+impl fmt::Debug for Outbox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox")
+            .field("queued", &self.queued())
+            .field("is_closed", &self.is_closed())
+            .finish()
+    }
+}
+
+impl Endpoint {
+    /// Records that the connection has become a socket.
+    pub(crate) fn open(&mut self) {
+        self.is_open = true;
+    }
+
+    /// Returns the configuration.
+    pub(crate) fn sockets(&self) -> &Sockets {
+        &self.shared.sockets
+    }
+
+    /// Registers the task for the next change that it has to act on. If the application asks for a
+    /// close, ends the inbox and returns the request.
+    pub(crate) fn watch(&self, task: &Waker) -> Option<CloseRequest> {
+        let mut state = self.shared.lock();
+        if !state.task.as_ref().is_some_and(|registered| registered.will_wake(task)) {
+            state.task = Some(task.clone());
+        }
+        if !matches!(state.close, CloseState::Requested(_)) {
+            return None;
+        }
+        let ended = CloseState::Ended(SocketEnd::Application);
+        let CloseState::Requested(request) = std::mem::replace(&mut state.close, ended) else {
+            return None;
+        };
+        let inbox = state.inbox.take();
+        drop(state);
+        wake(inbox);
+        Some(request)
+    }
+
+    /// Takes the next frame of the outgoing queue.
+    pub(crate) fn next_frame(&self) -> Option<Utf8Bytes> {
+        let mut state = self.shared.lock();
+        let frame = state.frames.pop_front()?;
+        state.frame_bytes -= frame.len();
+        free_if_empty(&mut state.frames);
+        Some(frame)
+    }
+
+    /// Discards the outgoing queue.
+    pub(crate) fn discard_frames(&self) {
+        let mut state = self.shared.lock();
+        state.frame_bytes = 0;
+        let discarded = std::mem::take(&mut state.frames);
+        drop(state);
+        drop(discarded);
+    }
+
+    /// Returns whether the inbox has room for a message. If not, the task is woken once it has.
+    pub(crate) fn has_room(&self) -> bool {
+        let mut state = self.shared.lock();
+        let has_room = state.has_room(self.shared.limits());
+        state.is_reading_paused = !has_room;
+        has_room
+    }
+
+    /// Queues a message for the application.
+    pub(crate) fn deliver(&self, message: Utf8Bytes) {
+        let mut state = self.shared.lock();
+        state.message_bytes += message.len();
+        state.messages.push_back(message);
+        let inbox = state.inbox.take();
+        drop(state);
+        wake(inbox);
+    }
+
+    /// Ends the inbox after the messages that wait in it. Only the first reason counts.
+    pub(crate) fn end(&self, end: SocketEnd) {
+        let mut state = self.shared.lock();
+        if matches!(state.close, CloseState::Open | CloseState::Requested(_)) {
+            state.close = CloseState::Ended(end);
+        }
+        let inbox = state.inbox.take();
+        drop(state);
+        wake(inbox);
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.end(if self.is_open { SocketEnd::Lost } else { SocketEnd::NotOpened });
+        self.discard_frames();
+        // The waker would keep the memory of the task for as long as an outbox lives.
+        let task = self.shared.lock().task.take();
+        drop(task);
+    }
+}
+
+impl Shared {
+    fn limits(&self) -> &SocketLimits {
+        self.sockets.limits()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the task for a close, unless the socket is closing.
+    fn request(&self, request: CloseRequest) {
+        let mut state = self.lock();
+        if matches!(state.close, CloseState::Open) {
+            state.close = CloseState::Requested(request);
+            let task = state.task.take();
+            drop(state);
+            wake(task);
+        }
+    }
+}
+
+impl State {
+    fn has_room(&self, limits: &SocketLimits) -> bool {
+        self.messages.len() < limits.inbox_messages_max.max(1)
+            && self.message_bytes < limits.message_bytes_max.max(1)
+    }
+}
+
+/// Frees the memory of an empty queue, which a burst would otherwise leave behind in each socket.
+fn free_if_empty(queue: &mut VecDeque<Utf8Bytes>) {
+    if queue.is_empty() {
+        *queue = VecDeque::new();
+    }
+}
+
+fn wake(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        waker.wake();
+    }
+}

@@ -1,0 +1,409 @@
+//! A socket's life in the task of its connection.
+//!
+//! ```text
+//!        drain, close by the application, violation, stall          all written, and answered
+//! Open ─────────────────────────────────────────────────► Closing ─────────────────────────► over
+//!   │              client's close frame: answered             │ close_timeout                ▲
+//!   └── idle_timeout, lost connection ────────────────────────┴──────────────────────────────┘
+//! ```
+//!
+//! One call of [`Session::poll`] does all the work that is possible at the moment: it answers the
+//! application, writes, reads, and looks at the time. A single timer serves all deadlines. It may
+//! ring early, because a client's bytes move deadlines without moving the timer.
+//!
+//! Invariants: at most one frame is in writing, and a close frame is the last. Nothing is read
+//! while the inbox is full, except for a close. Each way to the end has told the inbox a reason
+//! before, and is bounded by a time of [`SocketLimits`] or by the client.
+
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::watch;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tungstenite::protocol::frame::FrameHeader;
+use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
+
+use super::queues::{CloseRequest, Endpoint};
+use super::reader::{ClientMessage, MessageReader, Violation};
+use super::{CloseCode, SocketEnd, SocketLimits};
+use crate::connection::close_with;
+
+/// Serves the socket on `stream` until it ends, or until some time after `drain` becomes true.
+/// `unread` has the bytes that arrived behind the handshake.
+pub(crate) async fn run(
+    mut endpoint: Endpoint,
+    stream: TcpStream,
+    unread: Vec<u8>,
+    mut drain: watch::Receiver<bool>,
+) {
+    let _open = endpoint.sockets().count_open();
+    endpoint.open();
+    let mut session = Session::new(endpoint, stream, unread);
+    {
+        let mut drain = pin!(async {
+            // A dropped sender counts as a drain, too.
+            let _ = drain.wait_for(|drain| *drain).await;
+        });
+        let mut timer = pin!(sleep_until(session.deadline()));
+        let mut is_draining = false;
+        poll_fn(|cx| {
+            if !is_draining && drain.as_mut().poll(cx).is_ready() {
+                is_draining = true;
+                session.close(CloseCode::RESTART, "the server restarts", Some(SocketEnd::Drain));
+            }
+            session.poll(cx, timer.as_mut())
+        })
+        .await;
+    }
+    if session.is_lost {
+        return;
+    }
+    let Session { endpoint, stream, .. } = session;
+    drop(endpoint);
+    // Boxed, because its buffer would enlarge the task of each idle socket.
+    Box::pin(close_with(stream, None)).await;
+}
+
+struct Session {
+    endpoint: Endpoint,
+    stream: TcpStream,
+    reader: MessageReader,
+    /// Bytes that arrived while the inbox had no room.
+    unread: Vec<u8>,
+    is_reading_paused: bool,
+    writing: Option<ServerFrame>,
+    /// Payload of the client's latest ping, if it has not been answered.
+    pong: Option<Bytes>,
+    is_ping_due: bool,
+    closing: Option<Closing>,
+    /// Whether the connection ended without a close handshake.
+    is_lost: bool,
+    /// Time of the client's latest bytes.
+    heard: Instant,
+    pinged: Instant,
+    /// Time of the latest progress in writing, while a frame waits for the client.
+    stalled: Option<Instant>,
+}
+
+/// Close that is under way.
+struct Closing {
+    deadline: Instant,
+    /// Payload of the close frame, until it is in writing.
+    frame: Option<Bytes>,
+    /// Whether the client's close frame is still to come.
+    is_answer_due: bool,
+}
+
+/// Frame in writing: the head's bytes, the payload, and the progress in both.
+struct ServerFrame {
+    head: [u8; SERVER_HEAD_BYTES_MAX],
+    head_bytes: usize,
+    payload: Bytes,
+    written: usize,
+}
+
+/// Bytes of the longest head without a mask: 2 of flags and length, 8 of length.
+const SERVER_HEAD_BYTES_MAX: usize = 10;
+
+/// Number of bytes read from the socket at once, on the stack.
+const READ_BYTES: usize = 4 * 1024;
+
+impl Session {
+    fn new(endpoint: Endpoint, stream: TcpStream, unread: Vec<u8>) -> Session {
+        let now = Instant::now();
+        Session {
+            endpoint,
+            stream,
+            reader: MessageReader::new(),
+            unread,
+            is_reading_paused: false,
+            writing: None,
+            pong: None,
+            is_ping_due: false,
+            closing: None,
+            is_lost: false,
+            heard: now,
+            pinged: now,
+            stalled: None,
+        }
+    }
+
+    fn limits(&self) -> &SocketLimits {
+        self.endpoint.sockets().limits()
+    }
+
+    /// Does all the work that is possible at the moment. Returns `Ready` when the socket is over.
+    fn poll(&mut self, cx: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<()> {
+        match self.endpoint.watch(cx.waker()) {
+            Some(CloseRequest::Outbox(code, reason)) => self.close(code, &reason, None),
+            Some(CloseRequest::InboxDropped) => {
+                self.close(CloseCode::ERROR, "the server's process has ended", None);
+            }
+            None => {}
+        }
+        loop {
+            self.poll_read(cx);
+            self.poll_write(cx);
+            if self.is_over() {
+                return Poll::Ready(());
+            }
+            if !self.check_time(Instant::now()) {
+                break;
+            }
+        }
+        let deadline = self.deadline();
+        if deadline < timer.deadline() || timer.is_elapsed() {
+            timer.as_mut().reset(deadline);
+        }
+        if timer.poll(cx).is_ready() {
+            // The deadline passed just now, or it moved while the timer was running.
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    fn is_over(&self) -> bool {
+        let is_closed = self.closing.as_ref().is_some_and(|closing| {
+            closing.frame.is_none() && !closing.is_answer_due && self.writing.is_none()
+        });
+        self.is_lost || is_closed
+    }
+
+    /// Begins the close handshake after the queued frames, unless it has begun before. `end` is
+    /// the reason for the inbox, if it has none yet.
+    fn close(&mut self, code: CloseCode, reason: &str, end: Option<SocketEnd>) {
+        if let Some(end) = end {
+            self.endpoint.end(end);
+        }
+        if self.closing.is_none() {
+            let frame = Some(close_payload(code.get(), reason));
+            let deadline = after(Instant::now(), self.limits().close_timeout);
+            self.closing = Some(Closing { deadline, frame, is_answer_due: true });
+        }
+    }
+
+    /// Ends the socket without a close handshake.
+    fn lose(&mut self, end: SocketEnd) {
+        self.endpoint.end(end);
+        self.is_lost = true;
+    }
+
+    /// Acts on deadlines that have passed. Returns whether there may be more to write or read.
+    fn check_time(&mut self, now: Instant) -> bool {
+        if let Some(closing) = &self.closing {
+            if closing.deadline <= now {
+                self.is_lost = true;
+            }
+            return self.is_lost;
+        }
+        let &SocketLimits { ping_interval, idle_timeout, stall_timeout, .. } = self.limits();
+        if self.is_reading_paused {
+            // The client may have sent something that nobody has read.
+            self.heard = now;
+        }
+        if after(self.heard, idle_timeout) <= now {
+            self.lose(SocketEnd::Silent);
+            true
+        } else if self.stalled.is_some_and(|since| after(since, stall_timeout) <= now) {
+            self.endpoint.discard_frames();
+            let reason = "the client does not read its messages";
+            self.close(CloseCode::TRY_AGAIN_LATER, reason, Some(SocketEnd::Stalled));
+            true
+        } else if after(self.heard.max(self.pinged), ping_interval) <= now {
+            self.pinged = now;
+            self.is_ping_due = true;
+            true
+        } else {
+            false
+        }
+    }
+
+    /// Returns the next time at which [`check_time`](Session::check_time) has something to do.
+    fn deadline(&self) -> Instant {
+        if let Some(closing) = &self.closing {
+            return closing.deadline;
+        }
+        let limits = self.limits();
+        let ping = after(self.heard.max(self.pinged), limits.ping_interval);
+        let idle = after(self.heard, limits.idle_timeout);
+        let next = ping.min(idle);
+        self.stalled.map_or(next, |since| next.min(after(since, limits.stall_timeout)))
+    }
+
+    /// Writes until all is written or the client has to read first.
+    fn poll_write(&mut self, cx: &mut Context<'_>) {
+        while !self.is_lost {
+            if self.writing.is_none() {
+                self.writing = self.next_frame();
+            }
+            let Some(frame) = &mut self.writing else { break };
+            match frame.poll_write(Pin::new(&mut self.stream), cx) {
+                Poll::Ready(Ok(is_complete)) => {
+                    self.stalled = None;
+                    if is_complete {
+                        self.writing = None;
+                    }
+                }
+                Poll::Ready(Err(_)) => self.lose(SocketEnd::Lost),
+                Poll::Pending => {
+                    self.stalled.get_or_insert_with(Instant::now);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Returns the next frame to write: an answer to a ping, a ping, the application's frames in
+    /// their order, and the close frame as the last.
+    fn next_frame(&mut self) -> Option<ServerFrame> {
+        let closed = self.closing.as_ref().is_some_and(|closing| closing.frame.is_none());
+        if closed {
+            return None;
+        }
+        if let Some(payload) = self.pong.take() {
+            return ServerFrame::new(OpCode::Control(Control::Pong), payload);
+        }
+        if std::mem::take(&mut self.is_ping_due) {
+            return ServerFrame::new(OpCode::Control(Control::Ping), Bytes::new());
+        }
+        if let Some(frame) = self.endpoint.next_frame() {
+            return ServerFrame::new(OpCode::Data(Data::Text), frame.into());
+        }
+        let payload = self.closing.as_mut()?.frame.take()?;
+        ServerFrame::new(OpCode::Control(Control::Close), payload)
+    }
+
+    /// Reads until no more bytes are there, the inbox is full, or the client's part is over.
+    fn poll_read(&mut self, cx: &mut Context<'_>) {
+        while self.can_read() {
+            if !self.unread.is_empty() {
+                let unread = std::mem::take(&mut self.unread);
+                self.take(&unread);
+                continue;
+            }
+            let mut bytes = [MaybeUninit::uninit(); READ_BYTES];
+            let mut bytes = ReadBuf::uninit(&mut bytes);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut bytes) {
+                Poll::Pending => break,
+                Poll::Ready(Ok(())) if !bytes.filled().is_empty() => {
+                    self.heard = Instant::now();
+                    self.take(bytes.filled());
+                }
+                Poll::Ready(_) => self.lose(SocketEnd::Lost),
+            }
+        }
+    }
+
+    /// Returns whether bytes of the client are expected, and there is room for its messages.
+    fn can_read(&mut self) -> bool {
+        if self.is_lost {
+            return false;
+        }
+        match &self.closing {
+            // Messages are discarded; only the close frame matters.
+            Some(closing) => closing.is_answer_due,
+            None => {
+                self.is_reading_paused = !self.endpoint.has_room();
+                !self.is_reading_paused
+            }
+        }
+    }
+
+    /// Handles the messages in `bytes`, and keeps the rest if the inbox gets full.
+    fn take(&mut self, mut bytes: &[u8]) {
+        while self.can_read() {
+            // The limits belong to the endpoint, and the reader to the session.
+            let Session { reader, endpoint, .. } = self;
+            match reader.read(&mut bytes, endpoint.sockets().limits()) {
+                Ok(Some(message)) => self.handle(message),
+                Ok(None) => return,
+                Err(Violation { code, reason }) => {
+                    self.endpoint.discard_frames();
+                    self.close(code, reason, Some(SocketEnd::Violation(code)));
+                    // Bytes behind a violation have no meaning.
+                    self.expect_no_answer();
+                    return;
+                }
+            }
+        }
+        if self.is_reading_paused {
+            self.unread = bytes.to_vec();
+        }
+    }
+
+    fn handle(&mut self, message: ClientMessage) {
+        match message {
+            ClientMessage::Text(text) if self.closing.is_none() => self.endpoint.deliver(text),
+            // The protocol allows to answer only the latest of several pings, so that a client that
+            // pings and does not read makes nothing grow.
+            ClientMessage::Ping(payload) => self.pong = Some(payload.into()),
+            ClientMessage::Text(_) | ClientMessage::Pong => {}
+            ClientMessage::Close(code, reason) => {
+                if self.closing.is_none() {
+                    self.endpoint.end(SocketEnd::Client { code, reason });
+                    self.endpoint.discard_frames();
+                    let frame = code.map_or_else(Bytes::new, |code| close_payload(code, ""));
+                    let deadline = after(Instant::now(), self.limits().close_timeout);
+                    let frame = Some(frame);
+                    self.closing = Some(Closing { deadline, frame, is_answer_due: false });
+                }
+                self.expect_no_answer();
+            }
+        }
+    }
+
+    fn expect_no_answer(&mut self) {
+        if let Some(closing) = &mut self.closing {
+            closing.is_answer_due = false;
+        }
+    }
+}
+
+impl ServerFrame {
+    /// Creates a frame that is a whole message. Returns `None` if its head cannot be encoded, which
+    /// would be a bug of tungstenite.
+    fn new(opcode: OpCode, payload: Bytes) -> Option<ServerFrame> {
+        let header = FrameHeader { opcode, ..FrameHeader::default() };
+        let mut head = [0; SERVER_HEAD_BYTES_MAX];
+        let mut rest = &mut head[..];
+        header.format(payload.len() as u64, &mut rest).ok()?;
+        let head_bytes = SERVER_HEAD_BYTES_MAX - rest.len();
+        Some(ServerFrame { head, head_bytes, payload, written: 0 })
+    }
+
+    /// Writes some of the rest. Returns whether all is written.
+    fn poll_write(
+        &mut self,
+        stream: Pin<&mut TcpStream>,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
+        let head = &self.head[self.written.min(self.head_bytes)..self.head_bytes];
+        let payload = &self.payload[self.written.saturating_sub(self.head_bytes)..];
+        let rest = [IoSlice::new(head), IoSlice::new(payload)];
+        let written = ready!(stream.poll_write_vectored(cx, &rest))?;
+        if written == 0 {
+            return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
+        }
+        self.written += written;
+        Poll::Ready(Ok(self.written == self.head_bytes + self.payload.len()))
+    }
+}
+
+/// Encodes the payload of a close frame.
+fn close_payload(code: u16, reason: &str) -> Bytes {
+    [&code.to_be_bytes(), reason.as_bytes()].concat().into()
+}
+
+/// Returns the time that lies `duration` after `time`, or a time in the far future if that one
+/// cannot be represented.
+fn after(time: Instant, duration: Duration) -> Instant {
+    const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+    time.checked_add(duration).unwrap_or(time + FAR)
+}

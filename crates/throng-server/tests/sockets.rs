@@ -1,0 +1,712 @@
+//! WebSockets over real sockets: the handshake, the protocol, slow and vanished clients, the drain.
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Mutex, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::{FromRef, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use futures_util::StreamExt;
+use support::{Answer, PATIENCE, serve};
+use throng_server::{
+    CloseCode, Drained, Limits, Outbox, OutboxError, Serving, SocketEnd, SocketInbox, SocketLimits,
+    SocketUpgrade, Sockets, Utf8Bytes,
+};
+use tokio::runtime::Runtime;
+use tungstenite::Message;
+
+mod support;
+
+/// State of the router: `/mine` hands the socket to the test, `/echo` sends back each message and
+/// the end to the test.
+#[derive(Clone)]
+struct App {
+    sockets: Sockets,
+    mine: mpsc::Sender<(SocketInbox, Outbox)>,
+    ends: mpsc::Sender<SocketEnd>,
+}
+
+impl FromRef<App> for Sockets {
+    fn from_ref(app: &App) -> Sockets {
+        app.sockets.clone()
+    }
+}
+
+async fn mine(State(app): State<App>, upgrade: SocketUpgrade) -> Response {
+    let (response, inbox, outbox) = upgrade.accept();
+    app.mine.send((inbox, outbox)).unwrap();
+    response
+}
+
+async fn echo(State(app): State<App>, upgrade: SocketUpgrade) -> Response {
+    let (response, mut inbox, outbox) = upgrade.accept();
+    tokio::spawn(async move {
+        while let Some(message) = inbox.next().await {
+            match message {
+                Ok(message) => drop(outbox.send(message)),
+                Err(end) => drop(app.ends.send(end)), // a test may have ended before
+            }
+        }
+    });
+    response
+}
+
+/// Waits long enough for the server to look at the bytes behind the handshake.
+async fn later(state: State<App>, upgrade: SocketUpgrade) -> Response {
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    echo(state, upgrade).await
+}
+
+async fn forgets(State(app): State<App>, upgrade: SocketUpgrade) -> StatusCode {
+    let (_, inbox, outbox) = upgrade.accept();
+    app.mine.send((inbox, outbox)).unwrap();
+    StatusCode::NO_CONTENT
+}
+
+struct Running {
+    address: SocketAddr,
+    runtime: Runtime,
+    serving: Serving,
+    sockets: Sockets,
+    mine: Mutex<mpsc::Receiver<(SocketInbox, Outbox)>>,
+    ends: Mutex<mpsc::Receiver<SocketEnd>>,
+}
+
+impl Running {
+    fn start(limits: Limits, sockets: SocketLimits) -> Running {
+        let sockets = Sockets::new(sockets, ["https://friend.example", "null"]);
+        let ((mine_to, mine_from), (ends_to, ends_from)) = (mpsc::channel(), mpsc::channel());
+        let router = Router::new()
+            .route("/mine", get(mine))
+            .route("/echo", get(echo))
+            .route("/later", get(later))
+            .route("/forgets", get(forgets))
+            .route("/empty", get(|| async { StatusCode::NO_CONTENT }))
+            .with_state(App { sockets: sockets.clone(), mine: mine_to, ends: ends_to });
+        let (runtime, serving) = serve(router, limits);
+        let (mine, ends) = (Mutex::new(mine_from), Mutex::new(ends_from));
+        Running { address: serving.address(), runtime, serving, sockets, mine, ends }
+    }
+
+    fn with(sockets: SocketLimits) -> Running {
+        Running::start(Limits::default(), sockets)
+    }
+
+    fn exchange(&self, bytes: impl AsRef<[u8]>) -> Answer {
+        let mut stream = support::connect(self.address);
+        stream.write_all(bytes.as_ref()).unwrap();
+        Answer::read(stream)
+    }
+
+    fn open(&self, path: &str) -> Client {
+        Client::open_with(self.address, path, b"")
+    }
+
+    /// Opens a socket whose server side belongs to the test.
+    fn open_mine(&self) -> (Client, SocketInbox, Outbox) {
+        let client = self.open("/mine");
+        let (inbox, outbox) = self.mine.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        (client, inbox, outbox)
+    }
+
+    fn next(&self, inbox: &mut SocketInbox) -> Option<Result<Utf8Bytes, SocketEnd>> {
+        self.runtime.block_on(async { tokio::time::timeout(PATIENCE, inbox.next()).await.unwrap() })
+    }
+
+    /// Takes messages until the end of the inbox.
+    fn end_of(&self, mut inbox: SocketInbox) -> SocketEnd {
+        loop {
+            if let Err(end) = self.next(&mut inbox).expect("an end before `None`") {
+                assert_eq!(self.next(&mut inbox), None);
+                return end;
+            }
+        }
+    }
+
+    /// Returns the reason for the end of an `/echo`.
+    fn end(&self) -> SocketEnd {
+        self.ends.lock().unwrap().recv_timeout(PATIENCE).unwrap()
+    }
+
+    fn wait_until_none_is_open(&self) {
+        let start = Instant::now();
+        while self.sockets.open() > 0 {
+            assert!(start.elapsed() < PATIENCE, "{:?}", self.sockets);
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn drain(self) -> Drained {
+        self.runtime.block_on(self.serving.drain())
+    }
+}
+
+/// Handshake of a client that is not a browser; `rest` has further header lines.
+fn handshake(path: &str, rest: &str) -> String {
+    format!(
+        "GET {path} HTTP/1.1\r\nhost: here:80\r\nconnection: keep-alive, Upgrade\r\nupgrade: WebSocket\r\n\
+         sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n{rest}\r\n"
+    )
+}
+
+/// Client that can break every rule.
+struct Client(TcpStream);
+
+impl Client {
+    /// Opens a socket, with `early` behind the handshake.
+    fn open_with(address: SocketAddr, path: &str, early: &[u8]) -> Client {
+        let mut stream = support::connect(address);
+        stream.write_all(&[handshake(path, "").as_bytes(), early].concat()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            head.extend(byte);
+        }
+        let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+        assert!(head.starts_with("http/1.1 101 "), "{head}");
+        assert!(head.contains("\r\nconnection: upgrade\r\nupgrade: websocket\r\n"), "{head}");
+        // The key and its answer are the example in RFC 6455.
+        assert!(head.contains("accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n"), "{head}");
+        Client(stream)
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    /// Returns the first byte and the payload of the next frame.
+    fn frame(&mut self) -> (u8, Vec<u8>) {
+        let mut head = [0; 2];
+        self.0.read_exact(&mut head).unwrap();
+        let mut length = [0; 8];
+        match head[1] {
+            127 => self.0.read_exact(&mut length).unwrap(),
+            126 => self.0.read_exact(&mut length[6..]).unwrap(),
+            short => length[7] = short,
+        }
+        let mut payload = vec![0; u64::from_be_bytes(length) as usize];
+        self.0.read_exact(&mut payload).unwrap();
+        (head[0], payload)
+    }
+
+    #[track_caller]
+    fn expect(&mut self, first: u8, payload: &[u8]) {
+        let (got, bytes) = self.frame();
+        assert!((got, &bytes[..]) == (first, payload), "{got:#x} {:?}", bytes.get(..200));
+    }
+
+    /// Skips frames up to the close frame, and returns its code.
+    fn close_code(&mut self) -> u16 {
+        loop {
+            if let (0x88, payload) = self.frame() {
+                return u16::from_be_bytes(payload[..2].try_into().unwrap());
+            }
+        }
+    }
+
+    /// Skips all bytes up to the end of the connection.
+    fn wait_for_eof(&mut self) {
+        let mut rest = Vec::new();
+        let _ = self.0.read_to_end(&mut rest); // a reset is an end, too
+    }
+}
+
+/// Encodes a client's frame; `first` has the flags and the opcode.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let length = payload.len();
+    let mut frame = match length {
+        0..126 => vec![first, 0x80 | length as u8],
+        126..65536 => vec![first, 0x80 | 126, (length >> 8) as u8, length as u8],
+        _ => [&[first, 0x80 | 127][..], &(length as u64).to_be_bytes()].concat(),
+    };
+    let mask = [7, 0, 0xff, 0x80];
+    frame.extend_from_slice(&mask);
+    frame.extend(payload.iter().zip(mask.iter().cycle()).map(|(byte, mask)| byte ^ mask));
+    frame
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn another_implementation_gets_its_messages_back() {
+    let running = Running::with(SocketLimits::default());
+    let url = format!("ws://{}/echo", running.address);
+    let (mut client, _) = tungstenite::client(url, support::connect(running.address)).unwrap();
+    for bytes in [0, 1, 125, 126, 4096, 65_535, 65_536] {
+        let text = "y".repeat(bytes);
+        client.send(Message::text(text.clone())).unwrap();
+        assert!(client.read().unwrap() == Message::text(text), "{bytes}");
+    }
+    client.send(Message::text("grüße 🎈")).unwrap();
+    assert_eq!(client.read().unwrap(), Message::text("grüße 🎈"));
+    client.send(Message::Ping("are you there?".into())).unwrap();
+    assert_eq!(client.read().unwrap(), Message::Pong("are you there?".into()));
+    assert_eq!(running.sockets.open(), 1);
+
+    let frame = tungstenite::protocol::CloseFrame { code: 4321.into(), reason: "enough".into() };
+    client.close(Some(frame)).unwrap();
+    let Message::Close(Some(answer)) = client.read().unwrap() else { panic!("no close frame") };
+    assert_eq!(u16::from(answer.code), 4321);
+    assert!(matches!(client.read(), Err(tungstenite::Error::ConnectionClosed)));
+    assert_eq!(running.end(), SocketEnd::Client { code: Some(4321), reason: "enough".into() });
+    running.wait_until_none_is_open();
+}
+
+#[test]
+fn a_request_that_is_no_handshake_gets_its_problem() {
+    let running = Running::with(SocketLimits::default());
+    let good = handshake("/echo", "connection: close\r\n");
+    let without = |line: &str| {
+        assert!(good.contains(line));
+        good.replacen(line, "", 1)
+    };
+    let with = |line: &str, other: &str| without(line).replacen("\r\n", &format!("\r\n{other}"), 1);
+    let key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+    let version = "sec-websocket-version: 13\r\n";
+    #[rustfmt::skip]
+    let cases = [
+        ("no Upgrade", without("upgrade: WebSocket\r\n"), 426, "upgrade-required"),
+        ("another Upgrade", with("upgrade: WebSocket\r\n", "upgrade: h2c\r\n"), 426, "upgrade-required"),
+        ("no Connection", without("connection: keep-alive, Upgrade\r\n"), 426, "upgrade-required"),
+        ("HTTP/1.0", good.replacen("HTTP/1.1", "HTTP/1.0", 1), 426, "upgrade-required"),
+        ("HEAD", good.replacen("GET", "HEAD", 1), 426, ""),
+        ("no version", without(version), 426, "websocket-version"),
+        ("version 8", with(version, "sec-websocket-version: 8\r\n"), 426, "websocket-version"),
+        ("two versions", with("", version), 426, "websocket-version"),
+        ("no key", without(key), 400, "malformed-websocket-handshake"),
+        ("two keys", with("", key), 400, "malformed-websocket-handshake"),
+        ("a short key", with(key, "sec-websocket-key: dGhl\r\n"), 400, "malformed-websocket-handshake"),
+        ("a key that is not base64", with(key, "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ=!\r\n"), 400, "malformed-websocket-handshake"),
+        ("a body", with("", "content-length: 2\r\n") + "xx", 400, "malformed-websocket-handshake"),
+        ("a chunked body", with("", "transfer-encoding: chunked\r\n") + "0\r\n\r\n", 400, "malformed-websocket-handshake"),
+    ];
+    for (name, bytes, status, problem) in cases {
+        eprintln!("{name}"); // shown if it fails
+        let answer = running.exchange(bytes);
+        if status == 426 {
+            assert!(answer.head.contains("\r\nsec-websocket-version: 13"), "{answer:?}");
+            assert!(answer.head.contains("\r\nupgrade: websocket"), "{answer:?}");
+        }
+        if name == "HEAD" {
+            assert_eq!((answer.status, answer.body.as_str()), (status, ""));
+        } else {
+            answer.is_problem(status, problem);
+        }
+    }
+    assert_eq!(running.sockets.open(), 0);
+}
+
+#[test]
+fn a_page_of_a_foreign_origin_is_refused() {
+    let running = Running::with(SocketLimits::default());
+    for (origin, is_allowed) in [
+        ("", true),
+        ("origin: http://here\r\n", true),
+        ("origin: http://here:80\r\n", true),
+        ("origin: http://HERE\r\n", true),
+        ("origin: https://friend.example\r\n", true),
+        ("origin: null\r\n", true), // it is in the list
+        ("origin: http://there\r\n", false),
+        ("origin: https://here\r\n", false),
+        ("origin: http://here:81\r\n", false),
+        ("origin: http://here.evil\r\n", false),
+        ("origin: http://evil.here\r\n", false),
+        ("origin: http://friend.example\r\n", false),
+        ("origin: https://friend.example.evil\r\n", false),
+        ("origin: here\r\n", false),
+        ("origin:\r\n", false),
+        ("origin: http://here\r\norigin: http://there\r\n", false),
+    ] {
+        eprintln!("{origin}"); // shown if it fails
+        let request = handshake("/echo", &format!("{origin}connection: close\r\n"));
+        if is_allowed {
+            let mut client = support::connect(running.address);
+            client.write_all(request.as_bytes()).unwrap();
+            let mut begun = [0; 12];
+            client.read_exact(&mut begun).unwrap();
+            assert_eq!(&begun, b"HTTP/1.1 101");
+        } else {
+            running.exchange(request).is_problem(403, "origin-refused");
+        }
+    }
+}
+
+#[test]
+fn a_violation_is_answered_with_its_close_code() {
+    let limits =
+        SocketLimits { frame_bytes_max: 1000, message_bytes_max: 1500, ..SocketLimits::default() };
+    let running = Running::with(limits);
+    let large = [b'x'; 1001];
+    #[rustfmt::skip]
+    let cases = [
+        ("a large frame", frame(0x81, &large), 1009),
+        ("a large message", [frame(0x01, &large[1..]), frame(0x80, &large[1..])].concat(), 1009),
+        ("a head that announces 2^63 bytes", [&[0x81, 0xff, 0x80][..], &[0; 11]].concat(), 1009),
+        ("bad UTF-8", frame(0x81, b"\xc3\x28"), 1007),
+        ("bad UTF-8 over two frames", [frame(0x01, b"\xc3"), frame(0x80, b"\x28")].concat(), 1007),
+        ("binary", frame(0x82, b"x"), 1003),
+        ("a frame without a mask", vec![0x81, 1, b'x'], 1002),
+        ("a reserved bit", frame(0xc1, b"x"), 1002),
+        ("a reserved opcode", frame(0x83, b"x"), 1002),
+        ("a continuation of nothing", frame(0x80, b"x"), 1002),
+        ("a message within a message", [frame(0x01, b"x"), frame(0x81, b"x")].concat(), 1002),
+        ("a fragmented ping", frame(0x09, b"x"), 1002),
+        ("a reserved close code", frame(0x88, &1005_u16.to_be_bytes()), 1002),
+        ("HTTP", b"GET /empty HTTP/1.1\r\nhost: x\r\n\r\n".to_vec(), 1002),
+    ];
+    for (name, bytes, code) in cases {
+        eprintln!("{name}"); // shown if it fails
+        let mut client = running.open("/echo");
+        client.send(&frame(0x81, b"before"));
+        client.expect(0x81, b"before");
+        client.send(&[bytes, frame(0x81, b"behind")].concat());
+        let (first, payload) = client.frame();
+        assert_eq!((first, &payload[..2]), (0x88, &u16::to_be_bytes(code)[..]));
+        assert!(payload.len() > 2, "a reason");
+        client.wait_for_eof();
+        let end = running.end();
+        assert!(matches!(end, SocketEnd::Violation(violated) if violated.get() == code), "{end}");
+    }
+    running.wait_until_none_is_open();
+}
+
+#[test]
+fn a_message_in_fragments_arrives_whole_and_pings_between_them_are_answered() {
+    let running = Running::with(SocketLimits::default());
+    let mut client = running.open("/echo");
+    let bytes = [
+        frame(0x01, b"one, \xc3"),
+        frame(0x89, b"still there?"),
+        frame(0x00, b"\xa9, "),
+        frame(0x8a, b"a pong that nobody asked for"),
+        frame(0x00, b""),
+        frame(0x80, b"three"),
+    ]
+    .concat();
+    // In pieces, the server sees the fragments one by one.
+    for piece in bytes.chunks(7) {
+        client.send(piece);
+    }
+    client.expect(0x8a, b"still there?");
+    client.expect(0x81, "one, é, three".as_bytes());
+}
+
+#[test]
+fn a_close_within_a_message_drops_the_message() {
+    let running = Running::with(SocketLimits::default());
+    let mut client = running.open("/echo");
+    client.send(&[frame(0x01, b"begun"), frame(0x88, b"")].concat());
+    client.expect(0x88, b"");
+    client.wait_for_eof();
+    assert_eq!(running.end(), SocketEnd::Client { code: None, reason: "".into() });
+
+    // The connection ends within a frame.
+    let mut client = running.open("/echo");
+    client.send(&frame(0x81, b"begun")[..8]);
+    drop(client);
+    assert_eq!(running.end(), SocketEnd::Lost);
+    running.wait_until_none_is_open();
+}
+
+#[test]
+fn a_full_queue_hands_the_frame_back_and_others_are_unaffected() {
+    let limits =
+        SocketLimits { outbox_frames_max: 8, outbox_bytes_max: 100_000, ..SocketLimits::default() };
+    let running = Running::with(limits);
+    let (_slow, _slow_inbox, slow) = running.open_mine();
+    let (mut quick, _quick_inbox, others) = running.open_mine();
+
+    // The system's own buffers take some frames before the queue fills up.
+    let page = Utf8Bytes::from("x".repeat(50_000));
+    let mut sent = 0;
+    let refused = loop {
+        match slow.send(page.clone()) {
+            Ok(()) => sent += 1,
+            Err(error) if slow.queued() == 2 => break error,
+            Err(error) => assert!(matches!(error, OutboxError::Full(_)), "{error}"),
+        }
+        assert!(sent < 10_000, "the queue has no bound");
+        thread::sleep(Duration::from_millis(1));
+    };
+    assert!(matches!(&refused, OutboxError::Full(frame) if *frame == page), "{refused}");
+    assert!(refused.into_frame().as_ptr() == page.as_ptr(), "the frame was copied");
+    assert_eq!(slow.queued_bytes(), 100_000);
+    assert!(slow.frames_dropped() > 0);
+    assert_eq!(running.sockets.frames_dropped(), slow.frames_dropped());
+
+    assert_eq!(others.send("news".into()), Ok(()));
+    quick.expect(0x81, b"news");
+    let large = Utf8Bytes::from("x".repeat(100_001));
+    assert_eq!(others.send(large.clone()), Err(OutboxError::TooLarge(large)));
+    assert_eq!(others.frames_dropped(), 1);
+
+    // Small frames fill the queue by their number.
+    let (_full, _inbox, full) = running.open_mine();
+    let mut sent = 0;
+    while full.send(Utf8Bytes::from_static("")).is_ok() {
+        sent += 1;
+        assert!(sent < 1_000_000, "the queue has no bound");
+    }
+    assert_eq!(full.send("z".into()).unwrap_err().into_frame(), "z");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_closed_with_1013() {
+    let limits = SocketLimits { stall_timeout: SECOND / 10, ..SocketLimits::default() };
+    let running = Running::with(SocketLimits { close_timeout: PATIENCE, ..limits.clone() });
+    let (mut client, inbox, outbox) = running.open_mine();
+    let fill = |outbox: &Outbox| {
+        while !outbox.is_closed() {
+            let _ = outbox.send("x".repeat(50_000).into());
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    fill(&outbox);
+    assert_eq!(running.end_of(inbox), SocketEnd::Stalled);
+    assert!(matches!(outbox.send("x".into()), Err(OutboxError::Closed(_))));
+    // A client that reads again learns the reason.
+    assert_eq!(client.close_code(), 1013);
+    client.send(&frame(0x88, &1013_u16.to_be_bytes()));
+    client.wait_for_eof();
+    running.wait_until_none_is_open();
+
+    // A client that never reads again is dropped.
+    let running = Running::with(SocketLimits { close_timeout: SECOND / 10, ..limits });
+    let (_client, inbox, outbox) = running.open_mine();
+    fill(&outbox);
+    assert_eq!(running.end_of(inbox), SocketEnd::Stalled);
+    running.wait_until_none_is_open();
+}
+
+#[test]
+fn a_client_that_has_vanished_is_dropped() {
+    let limits = SocketLimits {
+        ping_interval: SECOND / 20,
+        idle_timeout: SECOND / 5,
+        ..SocketLimits::default()
+    };
+    let running = Running::with(limits);
+    // Without an answer to the pings, an open connection is like a client without power.
+    let mut client = running.open("/echo");
+    client.expect(0x89, b"");
+    assert_eq!(running.end(), SocketEnd::Silent);
+    running.wait_until_none_is_open();
+    client.wait_for_eof();
+}
+
+#[test]
+fn a_client_that_answers_pings_stays() {
+    let limits = SocketLimits {
+        ping_interval: SECOND / 50,
+        idle_timeout: 2 * SECOND,
+        ..SocketLimits::default()
+    };
+    let running = Running::with(limits);
+    let mut client = running.open("/echo");
+    let opened = Instant::now();
+    while opened.elapsed() < 5 * SECOND / 2 {
+        client.expect(0x89, b"");
+        client.send(&frame(0x8a, b""));
+    }
+    client.send(&frame(0x81, b"still here"));
+    while client.frame() != (0x81, b"still here".to_vec()) {}
+}
+
+#[test]
+fn the_server_stops_reading_while_messages_are_not_taken() {
+    let limits = SocketLimits {
+        inbox_messages_max: 3,
+        ping_interval: SECOND / 50,
+        idle_timeout: SECOND / 5,
+        ..SocketLimits::default()
+    };
+    let running = Running::with(limits);
+    let (mut client, mut inbox, outbox) = running.open_mine();
+    for number in 0..2000 {
+        client.send(&frame(0x81, format!("{number}").as_bytes()));
+    }
+    while !format!("{inbox:?}").contains("queued: 3") {
+        thread::sleep(Duration::from_millis(1));
+    }
+    // The idle limit does not count while nobody reads: the client is not at fault.
+    thread::sleep(SECOND / 2);
+    assert!(format!("{inbox:?}").contains("queued: 3"), "{inbox:?}");
+    assert!(!outbox.is_closed());
+    for number in 0..2000 {
+        assert_eq!(running.next(&mut inbox), Some(Ok(number.to_string().into())));
+    }
+}
+
+#[test]
+fn an_application_closes_a_socket_after_its_frames() {
+    let running = Running::with(SocketLimits::default());
+    let (mut client, inbox, outbox) = running.open_mine();
+    for number in 0..100 {
+        outbox.send(format!("{number}").into()).unwrap();
+    }
+    outbox.close(CloseCode::application(4000).unwrap(), &"ü".repeat(100));
+    outbox.close(CloseCode::NORMAL, "too late");
+    assert!(matches!(outbox.send("x".into()), Err(OutboxError::Closed(_))));
+    for number in 0..100 {
+        client.expect(0x81, format!("{number}").as_bytes());
+    }
+    let reason = "ü".repeat(61); // 122 bytes of at most 123
+    client.expect(0x88, &[&4000_u16.to_be_bytes(), reason.as_bytes()].concat());
+    client.send(&[frame(0x81, b"not delivered"), frame(0x88, &4000_u16.to_be_bytes())].concat());
+    client.wait_for_eof();
+    assert_eq!(running.end_of(inbox), SocketEnd::Application);
+    running.wait_until_none_is_open();
+
+    // Nobody takes the messages of a client whose process has ended.
+    let (mut client, inbox, outbox) = running.open_mine();
+    drop(inbox);
+    assert_eq!(client.close_code(), 1011);
+    assert!(outbox.is_closed());
+}
+
+#[test]
+fn an_answer_to_a_close_is_not_awaited_for_ever() {
+    let running =
+        Running::with(SocketLimits { close_timeout: SECOND / 10, ..SocketLimits::default() });
+    let (mut client, _inbox, outbox) = running.open_mine();
+    outbox.close(CloseCode::NORMAL, "");
+    assert_eq!(client.close_code(), 1000);
+    running.wait_until_none_is_open();
+    client.wait_for_eof();
+}
+
+#[test]
+fn a_socket_that_does_not_open_ends_its_inbox() {
+    let running = Running::with(SocketLimits::default());
+    let answer = running.exchange(handshake("/forgets", "connection: close\r\n"));
+    assert_eq!(answer.status, 204);
+    let (inbox, outbox) = running.mine.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+    assert_eq!(running.end_of(inbox), SocketEnd::NotOpened);
+    assert!(matches!(outbox.send("x".into()), Err(OutboxError::Closed(_))));
+}
+
+#[test]
+fn bytes_behind_a_handshake_are_frames_and_never_a_request() {
+    let running = Running::with(SocketLimits::default());
+    let request = b"GET /empty HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    for path in ["/echo", "/later"] {
+        let early = [frame(0x81, b"early"), frame(0x81, &[b'x'; 20_000])].concat();
+        let mut client = Client::open_with(running.address, path, &early);
+        client.expect(0x81, b"early");
+        client.expect(0x81, &[b'x'; 20_000]);
+        client.send(&frame(0x81, b"late"));
+        client.expect(0x81, b"late");
+
+        let mut client = Client::open_with(running.address, path, request);
+        let (first, payload) = client.frame();
+        assert_eq!((first, &payload[..2]), (0x88, &1002_u16.to_be_bytes()[..]));
+        client.wait_for_eof();
+    }
+    // Behind a refused handshake, a request is a request.
+    let refused = handshake("/echo", "origin: http://there\r\n");
+    let both = running.exchange([refused.as_bytes(), request].concat());
+    assert_eq!(both.status, 403);
+    assert!(both.body.contains("HTTP/1.1 204"), "{both:?}");
+}
+
+#[test]
+fn the_timeouts_of_requests_do_not_cut_a_socket() {
+    let limits = Limits {
+        header_timeout: SECOND / 10,
+        request_timeout: SECOND / 10,
+        answer_timeout: SECOND / 10,
+        ..Limits::default()
+    };
+    let running = Running::start(limits, SocketLimits::default());
+    let mut client = running.open("/echo");
+    thread::sleep(SECOND); // the time after which a request would be cut
+    client.send(&frame(0x81, b"still here"));
+    client.expect(0x81, b"still here");
+}
+
+#[test]
+fn a_socket_counts_as_a_connection() {
+    let running =
+        Running::start(Limits { connections_max: 2, ..Limits::default() }, SocketLimits::default());
+    let clients = [running.open("/echo"), running.open("/echo")];
+    running.exchange(handshake("/echo", "")).is_problem(503, "too-many-connections");
+    drop(clients);
+    let start = Instant::now();
+    while running.exchange("GET /empty HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").status
+        == 503
+    {
+        assert!(start.elapsed() < PATIENCE);
+    }
+}
+
+#[test]
+fn a_drain_tells_every_socket_to_connect_again() {
+    let running = Running::with(SocketLimits::default());
+    let mut clients: Vec<Client> = (0..20).map(|_| running.open("/echo")).collect();
+    let address = running.address;
+    let readers = thread::spawn(move || {
+        for client in &mut clients {
+            assert_eq!(client.close_code(), 1012);
+            client.send(&frame(0x88, &1012_u16.to_be_bytes()));
+            client.wait_for_eof();
+        }
+    });
+    let Running { runtime, serving, sockets, ends, .. } = running;
+    assert_eq!(runtime.block_on(serving.drain()), Drained { cut: 0 });
+    readers.join().unwrap();
+    assert_eq!(sockets.open(), 0);
+    for _ in 0..20 {
+        assert_eq!(ends.lock().unwrap().recv_timeout(PATIENCE), Ok(SocketEnd::Drain));
+    }
+    assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn a_drain_does_not_wait_for_clients_that_do_not_close() {
+    // The close has its own limit, within the drain's.
+    let running =
+        Running::with(SocketLimits { close_timeout: SECOND / 10, ..SocketLimits::default() });
+    let _client = running.open("/echo");
+    assert_eq!(running.drain(), Drained { cut: 0 });
+
+    // The drain's limit holds if it is the shorter one.
+    let running = Running::start(
+        Limits { drain_timeout: SECOND / 10, ..Limits::default() },
+        SocketLimits { close_timeout: 10 * PATIENCE, ..SocketLimits::default() },
+    );
+    let (_client, inbox, outbox) = running.open_mine();
+    let Running { runtime, serving, .. } = running;
+    assert_eq!(runtime.block_on(serving.drain()), Drained { cut: 1 });
+    assert!(outbox.is_closed());
+    drop(inbox);
+}
+
+#[test]
+fn a_thousand_sockets_leave_nothing_behind() {
+    let running = Running::with(SocketLimits::default());
+    let tasks = || running.runtime.metrics().num_alive_tasks();
+    let before = tasks();
+    let clients: Vec<Client> = (0..1000).map(|_| running.open("/echo")).collect();
+    let start = Instant::now();
+    while running.sockets.open() < 1000 {
+        assert!(start.elapsed() < PATIENCE);
+        thread::sleep(Duration::from_millis(1));
+    }
+    drop(clients);
+    for _ in 0..1000 {
+        assert_eq!(running.end(), SocketEnd::Lost);
+    }
+    running.wait_until_none_is_open();
+    let start = Instant::now();
+    while tasks() > before {
+        assert!(start.elapsed() < PATIENCE, "{} tasks", tasks());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
