@@ -37,7 +37,7 @@ use crate::exchange::{BodyProgress, Exchange, ExchangeGuard, ExchangePhase};
 use crate::extract::body_too_large;
 use crate::head::head_too_large;
 use crate::problem::ensure_problem;
-use crate::socket::{self, Endpoint, take_endpoint};
+use crate::socket::{self, Endpoint, SocketEnd, take_endpoint};
 use crate::{ClientAddress, Limits, Problem};
 
 /// Serves a connection until either side closes it, or, after `drain` becomes true, until the
@@ -80,20 +80,19 @@ async fn serve_requests(
     let header_timeout = limits.header_timeout;
     // hyper accepts no smaller buffer.
     let buffer_bytes_max = limits.head_bytes_max.max(8 * 1024);
-    let upgrading = Arc::new(Mutex::new(None));
+    let upgrading = Upgrading::default();
     let service = service_fn({
         let exchange = exchange.clone();
         let upgrading = upgrading.clone();
+        let drain = drain.clone();
         move |mut request: Request<Incoming>| {
             let answering = exchange.begin();
             request.extensions_mut().insert(client);
             let answer = answer(router.clone(), request, limits.clone());
             let upgrading = upgrading.clone();
+            let drain = drain.clone();
             Box::pin(async move {
-                let mut response = answer.await;
-                if let Some(endpoint) = take_endpoint(&mut response) {
-                    *upgrading.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoint);
-                }
+                let response = hand_over(answer.await, &drain, &upgrading);
                 Ok::<_, Infallible>(response.map(|body| answering.until_end_of(body)))
             })
         }
@@ -174,6 +173,26 @@ pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) 
 /// Limits, in time and in bytes, of reading from a closing socket.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
+
+/// Endpoint of an accepted socket, from the handler's answer until the answer is written.
+type Upgrading = Arc<Mutex<Option<Endpoint>>>;
+
+/// Takes the endpoint out of an answer that accepts a socket, unless the server drains.
+fn hand_over(
+    mut response: Response,
+    drain: &watch::Receiver<bool>,
+    upgrading: &Upgrading,
+) -> Response {
+    let Some(endpoint) = take_endpoint(&mut response) else { return response };
+    if *drain.borrow() {
+        // hyper adds `close` to the headers of answers during a drain, and some clients take such a
+        // 101 for malformed.
+        endpoint.end(SocketEnd::Drain);
+        return draining().into_response();
+    }
+    *upgrading.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoint);
+    response
+}
 
 /// Passes a request through the router, within its timeout, and turns a panic into an answer.
 async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>) -> Response {
@@ -265,6 +284,15 @@ fn too_slow() -> Problem {
         StatusCode::SERVICE_UNAVAILABLE,
         "request-timeout",
         "the request timed out; it may or may not have taken effect",
+    )
+    .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+}
+
+fn draining() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "draining",
+        "the server is shutting down; try again in a second",
     )
     .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }

@@ -25,7 +25,8 @@ use crate::{ClientAddress, Problem, connection};
 /// Limits of a server; change the fields that differ from [`Limits::default`].
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Maximum number of connections served at once; further connections get 503 and are closed.
+    /// Maximum number of connections served at once, sockets among them; further connections get
+    /// 503 and are closed.
     pub connections_max: usize,
     /// Maximum bytes of a request's head, up to and including the empty line at its end. Larger
     /// heads, and heads with more than 100 header lines, get 431.
@@ -43,7 +44,8 @@ pub struct Limits {
     /// Maximum time for a client to read its whole answer, from the first write that waits for the
     /// client. When it is over, the connection is closed.
     pub answer_timeout: Duration,
-    /// Maximum time for requests in flight to finish after [`Serving::drain`].
+    /// Maximum time for requests in flight to finish, and for sockets to close, after
+    /// [`Serving::drain`].
     pub drain_timeout: Duration,
 }
 
@@ -135,7 +137,8 @@ impl Serving {
         self.address
     }
 
-    /// Stops accepting, waits for requests in flight up to the drain timeout, and closes the rest.
+    /// Stops accepting, closes sockets with code 1012, waits for them and for requests in flight up
+    /// to the drain timeout, and cuts the rest.
     pub async fn drain(self) -> Drained {
         // The acceptor holds a receiver while it lives; if the send fails, the server has ended.
         let _ = self.drain.send(true);

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,7 @@ use throng_server::{
     SocketUpgrade, Sockets, Utf8Bytes,
 };
 use tokio::runtime::Runtime;
+use tokio::sync::Semaphore;
 use tungstenite::Message;
 
 mod support;
@@ -30,6 +31,7 @@ struct App {
     sockets: Sockets,
     mine: mpsc::Sender<(SocketInbox, Outbox)>,
     ends: mpsc::Sender<SocketEnd>,
+    hold: Arc<Semaphore>,
 }
 
 impl FromRef<App> for Sockets {
@@ -63,6 +65,14 @@ async fn later(state: State<App>, upgrade: SocketUpgrade) -> Response {
     echo(state, upgrade).await
 }
 
+/// Answers the handshake when the test permits it.
+async fn held(State(app): State<App>, upgrade: SocketUpgrade) -> Response {
+    let (response, inbox, outbox) = upgrade.accept();
+    app.mine.send((inbox, outbox)).unwrap();
+    let _ = app.hold.acquire().await;
+    response
+}
+
 async fn forgets(State(app): State<App>, upgrade: SocketUpgrade) -> StatusCode {
     let (_, inbox, outbox) = upgrade.accept();
     app.mine.send((inbox, outbox)).unwrap();
@@ -76,22 +86,30 @@ struct Running {
     sockets: Sockets,
     mine: Mutex<mpsc::Receiver<(SocketInbox, Outbox)>>,
     ends: Mutex<mpsc::Receiver<SocketEnd>>,
+    hold: Arc<Semaphore>,
 }
 
 impl Running {
     fn start(limits: Limits, sockets: SocketLimits) -> Running {
         let sockets = Sockets::new(sockets, ["https://friend.example", "null"]);
+        let hold = Arc::new(Semaphore::new(0));
         let ((mine_to, mine_from), (ends_to, ends_from)) = (mpsc::channel(), mpsc::channel());
         let router = Router::new()
             .route("/mine", get(mine))
             .route("/echo", get(echo))
             .route("/later", get(later))
+            .route("/held", get(held))
             .route("/forgets", get(forgets))
             .route("/empty", get(|| async { StatusCode::NO_CONTENT }))
-            .with_state(App { sockets: sockets.clone(), mine: mine_to, ends: ends_to });
+            .with_state(App {
+                sockets: sockets.clone(),
+                mine: mine_to,
+                ends: ends_to,
+                hold: hold.clone(),
+            });
         let (runtime, serving) = serve(router, limits);
         let (mine, ends) = (Mutex::new(mine_from), Mutex::new(ends_from));
-        Running { address: serving.address(), runtime, serving, sockets, mine, ends }
+        Running { address: serving.address(), runtime, serving, sockets, mine, ends, hold }
     }
 
     fn with(sockets: SocketLimits) -> Running {
@@ -163,6 +181,11 @@ impl Client {
     fn open_with(address: SocketAddr, path: &str, early: &[u8]) -> Client {
         let mut stream = support::connect(address);
         stream.write_all(&[handshake(path, "").as_bytes(), early].concat()).unwrap();
+        Client::opened(stream)
+    }
+
+    /// Reads the answer to a handshake.
+    fn opened(mut stream: TcpStream) -> Client {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
@@ -172,6 +195,7 @@ impl Client {
         let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
         assert!(head.starts_with("http/1.1 101 "), "{head}");
         assert!(head.contains("\r\nconnection: upgrade\r\nupgrade: websocket\r\n"), "{head}");
+        assert!(!head.contains("connection: close"), "{head}");
         // The key and its answer are the example in RFC 6455.
         assert!(head.contains("accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n"), "{head}");
         Client(stream)
@@ -666,6 +690,24 @@ fn a_drain_tells_every_socket_to_connect_again() {
         assert_eq!(ends.lock().unwrap().recv_timeout(PATIENCE), Ok(SocketEnd::Drain));
     }
     assert!(TcpStream::connect(address).is_err());
+}
+
+#[test]
+fn no_socket_opens_during_a_drain() {
+    let running = Running::with(SocketLimits::default());
+    let address = running.address;
+    let mut stream = support::connect(address);
+    stream.write_all(handshake("/held", "").as_bytes()).unwrap();
+    let (mut inbox, _outbox) = running.mine.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+    let Running { runtime, serving, hold, .. } = running;
+    let draining = runtime.spawn(serving.drain());
+    while TcpStream::connect(address).is_ok() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    hold.add_permits(1);
+    Answer::read(stream).is_problem(503, "draining");
+    assert_eq!(runtime.block_on(inbox.next()), Some(Err(SocketEnd::Drain)));
+    assert_eq!(runtime.block_on(draining).unwrap(), Drained { cut: 0 });
 }
 
 #[test]

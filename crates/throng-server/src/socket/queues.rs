@@ -369,3 +369,11 @@ fn wake(waker: Option<Waker>) {
         waker.wake();
     }
 }
+
+/// The handles go to processes on other threads.
+const _: () = {
+    const fn travels<T: Send + Unpin + 'static>() {}
+    const fn is_shared<T: Clone + Send + Sync + 'static>() {}
+    travels::<SocketInbox>();
+    is_shared::<Outbox>();
+};
