@@ -752,3 +752,103 @@ fn a_thousand_sockets_leave_nothing_behind() {
         thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// Measures the server's memory for idle sockets, whose clients are another process. Run it alone,
+/// in release mode and with `--nocapture`.
+#[test]
+#[ignore = "opens 15,000 connections"]
+#[cfg(target_os = "linux")]
+fn an_idle_socket_takes_a_few_kib() {
+    const ADDRESS: &str = "THRONG_TEST_SOCKETS_ADDRESS";
+    const COUNT: &str = "THRONG_TEST_SOCKETS_COUNT";
+    if let Ok(address) = std::env::var(ADDRESS) {
+        return be_idle(address.parse().unwrap(), std::env::var(COUNT).unwrap().parse().unwrap());
+    }
+    let files = raise_file_limit();
+    let count = files.saturating_sub(200).min(15_000) as usize;
+    assert!(count > 2000, "a limit of {files} open files is too low");
+    let limits = SocketLimits {
+        ping_interval: 10 * PATIENCE,
+        idle_timeout: 20 * PATIENCE,
+        ..SocketLimits::default()
+    };
+    let running =
+        Running::start(Limits { connections_max: 2 * count, ..Limits::default() }, limits);
+    let clients = |count: usize| {
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "an_idle_socket_takes_a_few_kib", "--ignored"])
+            .env(ADDRESS, running.address.to_string())
+            .env(COUNT, count.to_string())
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let sockets: Vec<_> = (0..count)
+            .map(|_| running.mine.lock().unwrap().recv_timeout(PATIENCE).unwrap())
+            .collect();
+        (child, sockets)
+    };
+    let wait_for_open = |count: usize| {
+        while running.sockets.open() < count {
+            thread::sleep(Duration::from_millis(10));
+        }
+        thread::sleep(SECOND); // the tasks come to rest
+    };
+    // The first sockets pay for the memory of the runtime and the router.
+    let (mut first, _first_sockets) = clients(1000);
+    wait_for_open(1000);
+    let before = resident_bytes();
+    let (mut others, mut sockets) = clients(count - 1000);
+    wait_for_open(count);
+    let idle = resident_bytes();
+    let measured = sockets.len();
+    let each = |bytes: usize| bytes.saturating_sub(before) / measured;
+    println!("{measured} idle sockets: {} bytes each", each(idle));
+
+    // Each client gets a page, and answers it with a message.
+    let page = Utf8Bytes::from("x".repeat(30_000));
+    for (inbox, outbox) in &mut sockets {
+        outbox.send(page.clone()).unwrap();
+        assert_eq!(
+            running.next(inbox).map(|message| message.map(|text| text.len())),
+            Some(Ok(10_000))
+        );
+    }
+    let used = resident_bytes();
+    println!("after 30 kB to each and 10 kB from each: {} bytes each", each(used));
+    assert!(each(idle) < 4096 && each(used) < 4096);
+    drop((first.stdin.take(), others.stdin.take()));
+    assert!(first.wait().unwrap().success() && others.wait().unwrap().success());
+}
+
+/// Opens `count` sockets, and answers a page on each, until the standard input ends.
+#[cfg(target_os = "linux")]
+fn be_idle(address: SocketAddr, count: usize) {
+    raise_file_limit();
+    let mut clients: Vec<Client> =
+        (0..count).map(|_| Client::open_with(address, "/mine", b"")).collect();
+    thread::spawn(move || {
+        for client in &mut clients {
+            client.0.set_read_timeout(None).unwrap();
+            client.frame();
+            client.send(&frame(0x81, &[b'x'; 10_000]));
+        }
+        clients.iter_mut().for_each(Client::wait_for_eof);
+    });
+    std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}
+
+/// Raises the limit of open files as far as the system permits, and returns it.
+#[cfg(target_os = "linux")]
+fn raise_file_limit() -> u64 {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }).unwrap();
+    limit.maximum.unwrap_or(u64::MAX)
+}
+
+/// Returns the memory of this process that is in use, by the system's account.
+#[cfg(target_os = "linux")]
+fn resident_bytes() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * rustix::param::page_size()
+}
