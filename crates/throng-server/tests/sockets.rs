@@ -1,7 +1,7 @@
 //! WebSockets over real sockets: the handshake, the protocol, slow and vanished clients, the drain.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
@@ -237,8 +237,9 @@ impl Client {
 
     /// Skips all bytes up to the end of the connection.
     fn wait_for_eof(&mut self) {
-        let mut rest = Vec::new();
-        let _ = self.0.read_to_end(&mut rest); // a reset is an end, too
+        if let Err(error) = self.0.read_to_end(&mut Vec::new()) {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "{error}");
+        }
     }
 }
 
@@ -545,33 +546,36 @@ fn a_client_that_answers_pings_stays() {
 
 #[test]
 fn the_server_stops_reading_while_messages_are_not_taken() {
-    let limits = SocketLimits {
-        inbox_messages_max: 3,
-        ping_interval: SECOND / 50,
-        idle_timeout: SECOND / 5,
-        ..SocketLimits::default()
-    };
-    let running = Running::with(limits);
-    let (mut client, mut inbox, outbox) = running.open_mine();
-    for number in 0..2000 {
-        client.send(&frame(0x81, format!("{number}").as_bytes()));
-    }
-    while !format!("{inbox:?}").contains("queued: 3") {
-        thread::sleep(Duration::from_millis(1));
-    }
-    // The idle limit does not count while nobody reads: the client is not at fault.
-    thread::sleep(SECOND / 2);
-    assert!(format!("{inbox:?}").contains("queued: 3"), "{inbox:?}");
-    assert!(!outbox.is_closed());
-    for number in 0..2000 {
-        assert_eq!(running.next(&mut inbox), Some(Ok(number.to_string().into())));
+    for (ping_interval, idle_timeout) in [(SECOND / 50, SECOND / 5), (10 * PATIENCE, 20 * PATIENCE)]
+    {
+        let (inbox_messages_max, limits) = (3, SocketLimits::default());
+        let running = Running::with(SocketLimits {
+            inbox_messages_max,
+            ping_interval,
+            idle_timeout,
+            ..limits
+        });
+        let (mut client, mut inbox, outbox) = running.open_mine();
+        for number in 0..2000 {
+            client.send(&frame(0x81, format!("{number}").as_bytes()));
+        }
+        while !format!("{inbox:?}").contains("queued: 3") {
+            thread::sleep(Duration::from_millis(1));
+        }
+        // The idle limit does not count while nobody reads: the client is not at fault.
+        thread::sleep(SECOND / 2);
+        assert!(format!("{inbox:?}").contains("queued: 3"), "{inbox:?}");
+        assert!(!outbox.is_closed());
+        for number in 0..2000 {
+            assert_eq!(running.next(&mut inbox), Some(Ok(number.to_string().into())));
+        }
     }
 }
 
 #[test]
 fn an_application_closes_a_socket_after_its_frames() {
     let running = Running::with(SocketLimits::default());
-    let (mut client, inbox, outbox) = running.open_mine();
+    let (mut client, mut inbox, outbox) = running.open_mine();
     for number in 0..100 {
         outbox.send(format!("{number}").into()).unwrap();
     }
@@ -585,7 +589,8 @@ fn an_application_closes_a_socket_after_its_frames() {
     client.expect(0x88, &[&4000_u16.to_be_bytes(), reason.as_bytes()].concat());
     client.send(&[frame(0x81, b"not delivered"), frame(0x88, &4000_u16.to_be_bytes())].concat());
     client.wait_for_eof();
-    assert_eq!(running.end_of(inbox), SocketEnd::Application);
+    assert_eq!(running.next(&mut inbox), Some(Err(SocketEnd::Application)));
+    assert_eq!(running.next(&mut inbox), None);
     running.wait_until_none_is_open();
 
     // Nobody takes the messages of a client whose process has ended.

@@ -242,6 +242,12 @@ fn protocol(reason: &'static str) -> Violation {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, Read, Write};
+
+    use tungstenite::error::ProtocolError;
+    use tungstenite::protocol::Role;
+    use tungstenite::{Error, Message, WebSocket};
+
     use super::*;
 
     const MASK: [u8; 4] = [1, 2, 3, 0xfe];
@@ -356,5 +362,99 @@ mod tests {
         let head = [&[0x81, 0xfe, 0xff, 0xff][..], &MASK].concat();
         assert_eq!(reader.read(&mut &head[..], &SocketLimits::default()), Ok(None));
         assert_eq!(reader.message.map(|message| message.capacity()), Some(0));
+    }
+
+    /// Stream of a client's bytes for tungstenite, which writes its answers to nowhere.
+    struct Bytes(Cursor<Vec<u8>>);
+
+    impl Read for Bytes {
+        fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+            self.0.read(buffer)
+        }
+    }
+
+    impl Write for Bytes {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Reads `bytes` with tungstenite, up to a close or a violation.
+    fn read_by_tungstenite(bytes: &[u8]) -> (Vec<ClientMessage>, Option<Error>) {
+        let stream = Bytes(Cursor::new(bytes.to_vec()));
+        let mut socket = WebSocket::from_raw_socket(stream, Role::Server, None);
+        let mut messages = Vec::new();
+        loop {
+            messages.push(match socket.read() {
+                Ok(Message::Text(text)) => ClientMessage::Text(text),
+                Ok(Message::Ping(payload)) => ClientMessage::Ping(payload.into()),
+                Ok(Message::Pong(_)) => ClientMessage::Pong,
+                // tungstenite's own words for a close with a reserved code.
+                Ok(Message::Close(Some(frame))) if frame.reason == "Protocol violation" => {
+                    return (messages, None);
+                }
+                Ok(Message::Close(frame)) => {
+                    let (code, reason) = frame.map_or_else(Default::default, |frame| {
+                        (Some(u16::from(frame.code)), frame.reason)
+                    });
+                    messages.push(ClientMessage::Close(code, reason));
+                    return (messages, None);
+                }
+                Ok(other) => panic!("{other:?}: the reader refuses binary frames"),
+                Err(Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => {
+                    return (messages, None);
+                }
+                Err(error) => return (messages, Some(error)),
+            });
+        }
+    }
+
+    #[test]
+    fn random_frames_are_read_as_tungstenite_reads_them() {
+        let mut outcomes = [0; 3];
+        for seed in 0..20_000 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut bytes = Vec::new();
+            for _ in 0..random.usize(1..6) {
+                let first = random.choice([0x81, 0x81, 0x01, 0x00, 0x80, 0x80, 0x89, 0x8a, 0x88]);
+                let payload = ["", "x", "é", "\u{3}\u{e8}", "\u{f}\u{a0}bye", &"y".repeat(300)];
+                let payload = payload[random.usize(..payload.len())];
+                bytes.extend(frame(first.unwrap_or_default(), payload.as_bytes()));
+            }
+            if random.u8(..3) == 0 {
+                let at = random.usize(..bytes.len());
+                bytes[at] = random.u8(..);
+            }
+            bytes.truncate(bytes.len() - random.usize(..3) / 2);
+
+            let (mut ours, violation) = read(&bytes, random.usize(1..20));
+            let is_stricter = violation.is_some_and(|violation| {
+                violation.code != CloseCode::PROTOCOL && violation.code != CloseCode::NOT_UTF8
+                    || violation.reason.contains("shortest")
+            });
+            if is_stricter {
+                continue;
+            }
+            // tungstenite stops at a close.
+            let closes = |message: &ClientMessage| matches!(message, ClientMessage::Close(..));
+            let close = ours.iter().position(closes);
+            let violation = violation.filter(|_| close.is_none());
+            ours.truncate(close.map_or(usize::MAX, |at| at + 1));
+            let (theirs, error) = read_by_tungstenite(&bytes);
+            match (violation, error) {
+                (None, None) => assert_eq!(ours, theirs, "seed {seed}"),
+                // tungstenite notices bad UTF-8 at the fragment, before the end of its message.
+                (_, Some(Error::Utf8(_))) => assert!(ours.starts_with(&theirs), "seed {seed}"),
+                // tungstenite looks at a head only once the whole frame is there.
+                (Some(_), _) => assert_eq!(ours, theirs, "seed {seed}"),
+                (None, Some(error)) => panic!("seed {seed}: only tungstenite refuses: {error}"),
+            }
+            outcomes[usize::from(violation.is_some()) + usize::from(close.is_some()) * 2] += 1;
+        }
+        assert!(outcomes.iter().all(|times| *times > 500), "{outcomes:?}");
     }
 }
