@@ -19,6 +19,7 @@
 //!            with an Idempotency-Key of the last 24 h:   200 with the existing post
 //! DELETE /api/v1/posts/ID            bearer              204
 //! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
+//! GET    /api/v1/socket              a WebSocket; see `socket.rs`
 //! GET    /api/v1/health                                  200 {status, processes, …}, or 503
 //! GET    /                                               the web page
 //! ```
@@ -39,7 +40,7 @@ use axum::middleware::map_response;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
-use throng_server::{Bearer, ClientAddress, Cursor, Json, Problem, Query, Signer, Token};
+use throng_server::{Bearer, ClientAddress, Cursor, Json, Problem, Query, Signer, Sockets, Token};
 
 use crate::error::SocialError;
 use crate::ids::PostId;
@@ -50,6 +51,7 @@ use crate::password::Password;
 use crate::post::{Post, Text};
 use crate::revoked::Issued;
 use crate::service::{Health, Listing, Social, Status};
+use crate::socket;
 use crate::user::Profile;
 
 /// Settings of the routes.
@@ -59,6 +61,8 @@ pub struct Settings {
     pub signer: Signer,
     /// Time for which a token is valid.
     pub token_ttl: Duration,
+    /// Limits of the sockets, and the origins of pages that may open them.
+    pub sockets: Sockets,
 }
 
 /// Builds the routes of the service, for a [`Server`](throng_server::Server).
@@ -77,6 +81,7 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/posts", post(publish))
         .route("/posts/{id}", delete(delete_post))
         .route("/timeline", get(timeline))
+        .route("/socket", get(socket::open))
         .route("/health", get(health));
     Router::new()
         .nest("/api/v1", api)
@@ -85,10 +90,11 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .with_state(App { social, settings })
 }
 
+/// State of the routes.
 #[derive(Clone)]
-struct App {
-    social: Social,
-    settings: Settings,
+pub(crate) struct App {
+    pub(crate) social: Social,
+    pub(crate) settings: Settings,
 }
 
 /// Maker of a request, known by a valid token that was not revoked.
@@ -106,6 +112,12 @@ impl FromRequestParts<App> for Caller {
         let name = parse_name(subject)?;
         app.social.check_token(&name, issued).await?;
         Ok(Caller { name, token: Issued { at: issued, expires } })
+    }
+}
+
+impl FromRef<App> for Sockets {
+    fn from_ref(app: &App) -> Sockets {
+        app.settings.sockets.clone()
     }
 }
 
@@ -136,8 +148,9 @@ struct NewPost {
     text: String,
 }
 
+/// Public view of a post in JSON.
 #[derive(Serialize)]
-struct PostView<'a> {
+pub(crate) struct PostView<'a> {
     id: PostId,
     author: &'a Name,
     text: &'a Text,
@@ -376,7 +389,7 @@ async fn no_store(mut response: Response) -> Response {
 
 impl App {
     fn session(&self, name: &Name) -> Response {
-        let Settings { signer, token_ttl } = &self.settings;
+        let Settings { signer, token_ttl, .. } = &self.settings;
         let (token, Token { expires, .. }) = signer.issue_token(name.as_str(), *token_ttl);
         let session =
             SessionView { id: name.as_str(), name: name.as_str(), token, expires_at: expires };
@@ -405,7 +418,7 @@ impl App {
 }
 
 impl PostView<'_> {
-    fn of(post: &Post) -> PostView<'_> {
+    pub(crate) fn of(post: &Post) -> PostView<'_> {
         PostView { id: post.id, author: &post.author, text: &post.text, time: post.id.time_ms() }
     }
 }

@@ -61,6 +61,7 @@ mod password;
 mod post;
 mod revoked;
 mod service;
+mod socket;
 mod user;
 mod visible;
 

@@ -3,7 +3,7 @@
 //! ```text
 //!  User "bob" ──after commit──▶ Relay 0 ─┬─▶ Timeline "alice"   newest posts, newest first
 //!   posts, deletes        └───▶ Relay 1  └─▶ Timeline "carol"
-//!                                 ▲
+//!                                 ▲                      └──▶ Connection, Connection (sockets)
 //!  Timeline ──subscribes, then asks each author for the newest posts
 //! ```
 //!
@@ -17,18 +17,22 @@
 //! * A post that is acknowledged is in the mailbox of each live timeline that has subscribed to its author, or
 //!   was found when the timeline was built.
 //! * A timeline whose follows change, or whose relay has failed, is built again before it is read.
+//! * A watcher gets every change of its timeline once and in order, or a reset, after which it must read the
+//!   timeline.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng::{Registry, Restart, Timeout};
+use throng_server::Utf8Bytes;
 
 use crate::error::{SocialError, unavailable};
-use crate::ids::PostId;
+use crate::ids::{PostId, since_1970};
 use crate::merge::{Merge, Merged};
 use crate::name::Name;
 use crate::post::Post;
@@ -54,9 +58,56 @@ struct Shared {
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// The author has published a post.
-    Posted(Arc<Post>),
+    Posted(Arc<Published>),
     /// The author has deleted a post.
     Deleted(PostId),
+}
+
+/// A post, with the frame by which all sockets show it.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) post: Post,
+    /// Encoded for the first socket.
+    pub(crate) frame: OnceLock<Utf8Bytes>,
+}
+
+impl Published {
+    pub(crate) fn new(post: Post) -> Published {
+        Published { post, frame: OnceLock::new() }
+    }
+}
+
+/// News of a timeline, for those that watch it.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    /// A change, which takes the position of the watcher one further.
+    Change(Change),
+    /// Some changes are not known: the watcher must read the timeline, and is at this position then.
+    Reset(Position),
+}
+
+impl Message for News {
+    type Reply = ();
+}
+
+/// Position in the changes of a timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Position {
+    /// Number of the stream of changes; a timeline that is built again begins another one.
+    pub(crate) stream: u64,
+    /// Number of changes in the stream.
+    pub(crate) sequence: u64,
+}
+
+/// Answer to a process that begins to watch a timeline.
+#[derive(Debug)]
+pub(crate) struct Watching {
+    /// The timeline's process.
+    pub(crate) timeline: Pid,
+    /// The position at which the watcher is, after `missed`.
+    pub(crate) position: Position,
+    /// Changes since the position at which the watcher was; `None` if they are not known any more.
+    pub(crate) missed: Option<Vec<Change>>,
 }
 
 impl Live {
@@ -115,6 +166,45 @@ impl Live {
         }
     }
 
+    /// Makes a process watch a reader's timeline, from the position at which it was.
+    ///
+    /// # Errors
+    /// [`Unavailable`](SocialError::Unavailable) if there are too many live timelines, or if the relay is not
+    /// running.
+    pub(crate) async fn watch(
+        &self,
+        merge: &Merge,
+        reader: &Name,
+        watcher: Recipient<News>,
+        last: Option<Position>,
+    ) -> Result<Watching, SocialError> {
+        for _ in 0..ATTEMPTS {
+            let Some(timeline) = self.timeline(reader)? else { break };
+            match timeline.watch(merge.clone(), watcher, last).within(BUILD).await {
+                Ok(Ok(Some(watching))) => return Ok(watching),
+                Ok(Ok(None)) => break,
+                Ok(Err(error)) => return Err(error),
+                // It has just ended, for want of readers.
+                Err(CallError::NoProcess(_) | CallError::Died(_)) => {}
+                Err(error) => return Err(unavailable(throng::Error::from(error))),
+            }
+        }
+        Err(unavailable(Unwatchable))
+    }
+
+    /// Returns a reader's timeline, or `None` if there are too many.
+    fn timeline(&self, reader: &Name) -> Result<Option<Address<Timeline>>, SocialError> {
+        if let Some(timeline) = self.0.timelines.get(reader) {
+            return Ok(Some(timeline));
+        }
+        if self.0.timelines.len() >= TIMELINES_MAX {
+            return Ok(None);
+        }
+        let make = || Timeline::new(self.clone(), reader.clone());
+        let spawned = self.0.timelines.get_or_spawn(reader.clone(), make);
+        spawned.map(Some).map_err(|error| unavailable(throng::Error::from(error)))
+    }
+
     /// Returns the newest `wanted` posts with ids below `before` of a reader's timeline, or `None` if the
     /// timeline does not reach that far back, or there are too many live timelines.
     pub(crate) async fn page(
@@ -125,15 +215,7 @@ impl Live {
         wanted: usize,
     ) -> Result<Option<Vec<Post>>, SocialError> {
         for _ in 0..ATTEMPTS {
-            let timeline = match self.0.timelines.get(reader) {
-                Some(timeline) => timeline,
-                None if self.0.timelines.len() >= TIMELINES_MAX => return Ok(None),
-                None => {
-                    let make = || Timeline::new(self.clone(), reader.clone());
-                    let spawned = self.0.timelines.get_or_spawn(reader.clone(), make);
-                    spawned.map_err(|error| unavailable(throng::Error::from(error)))?
-                }
-            };
+            let Some(timeline) = self.timeline(reader)? else { return Ok(None) };
             match timeline.page(merge.clone(), before, wanted).within(BUILD).await {
                 Ok(page) => return page,
                 // It has just ended, for want of readers.
@@ -249,6 +331,11 @@ impl Relay {
     fn settle(&mut self) {}
 }
 
+/// The timeline cannot be watched at present.
+#[derive(Debug, thiserror::Error)]
+#[error("the timeline cannot be watched at present")]
+struct Unwatchable;
+
 /// Process that keeps the newest posts of those whom a user follows.
 struct Timeline {
     live: Live,
@@ -257,20 +344,39 @@ struct Timeline {
     authors: Option<HashSet<Name>>,
     /// Epoch of the subscription.
     epoch: usize,
-    posts: BTreeMap<PostId, Arc<Post>>,
+    posts: BTreeMap<PostId, Arc<Published>>,
     /// Bytes of the texts.
     bytes: usize,
     /// Posts with lower ids may be missing.
     floor: Option<PostId>,
     /// Set by each read.
     idle: Timeout,
+    watchers: HashMap<Pid, Recipient<News>>,
+    /// Asks authors when the timeline is built again for its watchers; `None` without watchers.
+    merge: Option<Merge>,
+    position: Position,
+    /// Latest changes, oldest first; the last one led to `position`.
+    changes: VecDeque<Change>,
 }
 
 impl Timeline {
     fn new(live: Live, reader: Name) -> Timeline {
         let (posts, bytes) = (BTreeMap::new(), 0);
         let idle = Timeout::default();
-        Timeline { live, reader, authors: None, epoch: 0, posts, bytes, floor: None, idle }
+        Timeline {
+            live,
+            reader,
+            authors: None,
+            epoch: 0,
+            posts,
+            bytes,
+            floor: None,
+            idle,
+            watchers: HashMap::new(),
+            merge: None,
+            position: Position { stream: 0, sequence: 0 },
+            changes: VecDeque::new(),
+        }
     }
 
     /// Subscribes to the authors whom the user follows, and asks them for their newest posts. Changes that come
@@ -283,6 +389,9 @@ impl Timeline {
             relay.call(Subscribe { reader: cx.address(), authors: authors.clone(), epoch });
         let Ok(epoch) = subscribed.await else { return Ok(false) };
         self.epoch = epoch;
+        if let Some(relay) = relay.address() {
+            cx.monitor(relay);
+        }
         let list = authors.iter().cloned().collect();
         let Merged { posts, is_cut, hidden } =
             merge.newest(&self.reader, list, None, POSTS_MAX).await?;
@@ -292,17 +401,71 @@ impl Timeline {
         let is_whole = !is_cut && posts.len() < POSTS_MAX;
         self.floor = if is_whole { None } else { posts.last().map(|post| post.id) };
         self.bytes = posts.iter().map(|post| post.text.as_str().len()).sum();
-        self.posts = posts.into_iter().map(|post| (post.id, Arc::new(post))).collect();
+        let posts = posts.into_iter().map(|post| (post.id, Arc::new(Published::new(post))));
+        self.posts = posts.collect();
         self.authors = Some(authors);
         self.trim();
+        // The time tells apart the streams of different lives of the node.
+        static LAST: AtomicU64 = AtomicU64::new(0);
+        let now = u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX);
+        let last = LAST.fetch_max(now, Ordering::Relaxed);
+        let stream = if now > last { now } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 };
+        self.position = Position { stream, sequence: 0 };
+        self.changes.clear();
+        self.tell(&News::Reset(self.position));
         Ok(true)
+    }
+
+    /// Builds the timeline unless it is built and up to date; returns `false` if the relay is not running.
+    async fn ensure_built(
+        &mut self,
+        cx: &mut Context<Self>,
+        merge: &Merge,
+    ) -> Result<bool, SocialError> {
+        if self.authors.is_some() && self.epoch == self.live.0.epoch.load(Ordering::Relaxed) {
+            return Ok(true);
+        }
+        self.authors = None;
+        let built = self.build(cx, merge).await;
+        if built.is_err() {
+            cx.stop(ExitReason::Normal);
+        }
+        built
+    }
+
+    /// Builds the timeline again if it is watched, and otherwise lets the next read do it.
+    async fn renew(&mut self, cx: &mut Context<Self>) {
+        self.authors = None;
+        if let Some(merge) = self.merge.clone()
+            && !matches!(self.build(cx, &merge).await, Ok(true))
+        {
+            // The watchers notice the end, and come again.
+            cx.stop(ExitReason::Normal);
+        }
+    }
+
+    /// Notes a change that has taken effect, and sends it to the watchers.
+    fn note(&mut self, change: Change) {
+        self.position.sequence += 1;
+        if self.changes.len() == POSTS_MAX {
+            self.changes.pop_front();
+        }
+        self.changes.push_back(change.clone());
+        self.tell(&News::Change(change));
+    }
+
+    fn tell(&self, news: &News) {
+        for watcher in self.watchers.values() {
+            // A watcher that has ended is about to be removed.
+            let _ = watcher.send(news.clone());
+        }
     }
 
     /// Removes the oldest posts while there are too many.
     fn trim(&mut self) {
         while self.posts.len() > POSTS_MAX || (self.bytes > BYTES_MAX && self.posts.len() > 1) {
             let Some((_, oldest)) = self.posts.pop_first() else { return };
-            self.bytes -= oldest.text.as_str().len();
+            self.bytes -= oldest.post.text.as_str().len();
             self.floor = self.posts.keys().next().copied();
         }
     }
@@ -310,10 +473,22 @@ impl Timeline {
 
 #[process(client = TimelineClient)]
 impl Timeline {
-    /// Ends the timeline after a time without reads.
+    /// A watcher has ended, or the relay.
+    #[hook]
+    async fn down(&mut self, cx: &mut Context<Self>, down: Down) {
+        if self.watchers.remove(&down.pid).is_none() {
+            self.renew(cx).await;
+        } else if self.watchers.is_empty() {
+            self.merge = None;
+        }
+    }
+
+    /// Ends the timeline after a time without reads, unless it is watched.
     #[message(send)]
     fn leave(&mut self, cx: &mut Context<Self>) {
-        cx.stop_if_idle();
+        if self.watchers.is_empty() {
+            cx.stop_if_idle();
+        }
         // If a message waits, it is a change or a read.
         self.idle.set(cx, IDLE, Leave {});
     }
@@ -329,28 +504,46 @@ impl Timeline {
         wanted: usize,
     ) -> Result<Option<Vec<Post>>, SocialError> {
         self.idle.set(cx, IDLE, Leave {});
-        if self.authors.is_none() || self.epoch != self.live.0.epoch.load(Ordering::Relaxed) {
-            self.authors = None;
-            match self.build(cx, &merge).await {
-                Ok(true) => {}
-                Ok(false) => return Ok(None),
-                Err(error) => {
-                    cx.stop(ExitReason::Normal);
-                    return Err(error);
-                }
-            }
+        if !self.ensure_built(cx, &merge).await? {
+            return Ok(None);
         }
         let end = before.unwrap_or(PostId::new(u64::MAX));
         let posts = self.posts.range(..end).rev().take(wanted);
-        let posts: Vec<Post> = posts.map(|(_, post)| Post::clone(post)).collect();
+        let posts: Vec<Post> = posts.map(|(_, published)| published.post.clone()).collect();
         let is_whole = posts.len() == wanted || self.floor.is_none();
         Ok(is_whole.then_some(posts))
     }
 
-    /// Makes the timeline build again before it is read.
+    /// Sends the changes of this timeline to another process until it ends; `None` if the relay is not running.
+    #[message]
+    async fn watch(
+        &mut self,
+        cx: &mut Context<Self>,
+        merge: Merge,
+        watcher: Recipient<News>,
+        last: Option<Position>,
+    ) -> Result<Option<Watching>, SocialError> {
+        self.idle.set(cx, IDLE, Leave {});
+        if !self.ensure_built(cx, &merge).await? {
+            return Ok(None);
+        }
+        if self.watchers.insert(watcher.pid(), watcher).is_none() {
+            cx.monitor(watcher);
+        }
+        self.merge = Some(merge);
+        let known = last.filter(|last| last.stream == self.position.stream);
+        let behind = known.and_then(|last| self.position.sequence.checked_sub(last.sequence));
+        let behind = behind.and_then(|behind| usize::try_from(behind).ok());
+        let first = behind.and_then(|behind| self.changes.len().checked_sub(behind));
+        let missed = first.map(|first| self.changes.range(first..).cloned().collect());
+        let timeline = cx.address().pid();
+        Ok(Some(Watching { timeline, position: self.position, missed }))
+    }
+
+    /// Makes the timeline build again, because the follows have changed.
     #[message(send)]
-    fn refresh(&mut self) {
-        self.authors = None;
+    async fn refresh(&mut self, cx: &mut Context<Self>) {
+        self.renew(cx).await;
     }
 
     /// Applies a change of an author's posts.
@@ -361,19 +554,22 @@ impl Timeline {
             return;
         }
         match change {
-            Change::Posted(post) => {
-                if self.floor.is_none_or(|floor| post.id > floor) {
-                    self.bytes += post.text.as_str().len();
-                    if let Some(known) = self.posts.insert(post.id, post) {
-                        self.bytes -= known.text.as_str().len();
-                    }
+            Change::Posted(ref published) => {
+                let id = published.post.id;
+                // A post that was found when the timeline was built may come as a change as well.
+                if self.floor.is_none_or(|floor| id > floor) && !self.posts.contains_key(&id) {
+                    self.bytes += published.post.text.as_str().len();
+                    self.posts.insert(id, published.clone());
                     self.trim();
+                    self.note(change);
                 }
             }
             Change::Deleted(id) => {
                 if let Some(deleted) = self.posts.remove(&id) {
-                    self.bytes -= deleted.text.as_str().len();
+                    self.bytes -= deleted.post.text.as_str().len();
                 }
+                // A watcher may show posts that are not in memory any more.
+                self.note(change);
             }
         }
     }

@@ -14,7 +14,7 @@ use throng_durable::{CellError, Entity, Node};
 use crate::error::{SocialError, unavailable};
 use crate::ids::{IdGenerator, PostId, since_1970};
 use crate::keys::IdempotencyKey;
-use crate::live::Live;
+use crate::live::{Live, News, Position, Watching};
 use crate::merge::Merge;
 use crate::name::Name;
 use crate::password::{Client, Password, Passwords};
@@ -353,6 +353,21 @@ impl Social {
         let authors = self.merge.following(reader).await?;
         let merged = self.merge.newest(reader, authors, before, wanted).await?;
         Ok(Listing::of(merged.posts, limit, merged.is_cut))
+    }
+
+    /// Makes a process watch the timeline of `reader`, from the position at which it was.
+    pub(crate) async fn watch(
+        &self,
+        reader: &Name,
+        watcher: Recipient<News>,
+        last: Option<Position>,
+    ) -> Result<Watching, SocialError> {
+        self.live.watch(&self.merge, reader, watcher, last).await
+    }
+
+    /// Returns the runtime of the service.
+    pub(crate) fn runtime(&self) -> &RuntimeHandle {
+        &self.runtime
     }
 
     /// Returns the state of the node under the service.

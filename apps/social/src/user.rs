@@ -23,7 +23,7 @@ use throng_durable::{Durable, DurableContext, Str, U64};
 use crate::error::SocialError;
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
-use crate::live::{Change, Live};
+use crate::live::{Change, Live, Published};
 use crate::name::Name;
 use crate::post::{AuthorPage, PageBudget, Post, Posted, Text};
 use crate::revoked::{Issued, Revoked};
@@ -280,7 +280,7 @@ impl User {
         cx.cells::<U64, Text>(POSTS).put(&id.get(), &text);
         self.posts += 1;
         let post = Post { id, author, text };
-        self.announce(cx, Change::Posted(Arc::new(post.clone())));
+        self.announce(cx, Change::Posted(Arc::new(Published::new(post.clone()))));
         Ok(Posted { post, repeated: false })
     }
 

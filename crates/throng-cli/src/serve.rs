@@ -22,7 +22,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use social::{Settings, Social};
 use throng::{Metrics, Runtime, RuntimeHandle, StartError};
 use throng_durable::{Node, OpenError};
-use throng_server::{KeyError, Limits, Server, Signer};
+use throng_server::{KeyError, Limits, Server, Signer, Sockets};
 use throng_store::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -175,7 +175,10 @@ impl ServeArgs {
         let server = Server::bind(self.listen, limits)
             .await
             .map_err(|source| ServeError::Listen { address: self.listen, source })?;
-        let routes = social::routes(social, Settings { signer, token_ttl: self.token_ttl });
+        let routes = social::routes(
+            social,
+            Settings { signer, token_ttl: self.token_ttl, sockets: Sockets::default() },
+        );
         let routes = routes.merge(metrics_route(runtime.clone(), node.clone()));
         let serving = server.start(routes, runtime.tokio());
         announce(serving.address(), data);

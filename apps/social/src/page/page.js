@@ -10,6 +10,9 @@ let session = JSON.parse(sessionStorage.getItem(SESSION) ?? "null");
 let listing = "timeline";
 let cursor = null;
 let shown = 0; // counts requests for posts, so that a late answer to an earlier request is dropped
+let socket = null;
+let position = null; // in the changes of the timeline, for the next socket
+let pause = 500; // milliseconds until the next attempt to open a socket
 
 /** Calls the API; throws an Error with the detail of a problem. */
 async function api(method, path, body, headers = {}) {
@@ -53,6 +56,7 @@ function element(tag, className, text) {
 
 function postItem(post) {
   const item = document.createElement("li");
+  item.dataset.id = post.id;
   const meta = element("div", "meta", "");
   const time = element("time", "", new Date(post.time).toLocaleString());
   time.dateTime = new Date(post.time).toISOString();
@@ -74,6 +78,49 @@ async function showPosts(older) {
   $("empty").hidden = $("posts").children.length > 0;
   $("empty").textContent = listing === "timeline"
     ? "No posts yet. Follow a user to see their posts here." : "You have not posted yet.";
+}
+
+/** Opens the socket that shows changes as they happen, and opens it again when it is lost. */
+function watch() {
+  const scheme = location.protocol === "https:" ? "wss" : "ws";
+  const own = socket = new WebSocket(`${scheme}://${location.host}/api/v1/socket`);
+  own.addEventListener("open", () => {
+    own.send(JSON.stringify({ type: "hello", token: session.token, last: position }));
+  });
+  own.addEventListener("message", (event) => { if (own === socket) take(JSON.parse(event.data)); });
+  own.addEventListener("close", (event) => {
+    if (own !== socket) return;
+    socket = null;
+    if (event.code === 4401) return leave();
+    setTimeout(() => { if (session && socket === null) watch(); }, pause);
+    pause = Math.min(pause * 2, 30_000);
+  });
+}
+
+/** Applies a message of the socket. */
+function take(message) {
+  if (message.type === "welcome") {
+    pause = 500;
+    // Without an earlier position, a reset follows.
+    if (position) position = { ...message.position, sequence: position.sequence };
+  } else if (message.type === "reset") {
+    position = message.position;
+    if (listing === "timeline") act($("refresh"), () => showPosts(false));
+  } else {
+    position.sequence += 1;
+    if (listing === "timeline") change(message);
+  }
+}
+
+function change(message) {
+  const find = (id) => [...$("posts").children].find((item) => item.dataset.id === id);
+  if (message.type === "deleted") return find(message.id)?.remove();
+  if (find(message.post.id)) return;
+  // Ids have the order of posts. They have so many digits that a number would not hold them.
+  const isOlder = (item) => BigInt(item.dataset.id) < BigInt(message.post.id);
+  const next = [...$("posts").children].find(isOlder);
+  if (next || cursor === null) $("posts").insertBefore(postItem(message.post), next ?? null);
+  $("empty").hidden = $("posts").children.length > 0;
 }
 
 async function showFollowing() {
@@ -104,6 +151,10 @@ async function choose(which) {
 function leave() {
   session = null;
   shown += 1;
+  position = null;
+  const closed = socket;
+  socket = null; // first, so that its end opens no other
+  closed?.close();
   sessionStorage.removeItem(SESSION);
   $("posts").replaceChildren();
   $("following").replaceChildren();
@@ -119,6 +170,7 @@ function show() {
 
 async function enter() {
   show();
+  watch();
   await Promise.all([choose("timeline"), showFollowing()]);
 }
 
@@ -165,7 +217,11 @@ for (const [id, action] of [
   ["refresh", () => showPosts(false)],
   ["more", () => showPosts(true)],
 ]) $(id).addEventListener("click", () => act($(id), action));
-$("log-out").addEventListener("click", () => { leave(); notice("You are logged out."); });
+$("log-out").addEventListener("click", () => act($("log-out"), async () => {
+  await api("DELETE", "/sessions/current");
+  leave();
+  notice("You are logged out.");
+}));
 
 show();
 if (session) act($("log-out"), enter);

@@ -8,7 +8,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Node, PASSWORD, send};
+use crate::harness::{Client, Node, PASSWORD, send, serve};
 
 #[tokio::test]
 async fn the_page_needs_nothing_from_elsewhere() {
@@ -77,6 +77,29 @@ async fn a_person_registers_posts_follows_and_reads() {
     browser.wait_for_text("#posts", harm).await;
     let title = browser.run("return document.title").await;
     assert_eq!(title, "throng", "a post was taken for HTML");
+
+    // A post comes without a reload, once, and a deleted one goes; also after the node was killed.
+    let node = {
+        let later = "words that come later";
+        let post = json!({ "text": later });
+        let posted = node.client().post("/api/v1/posts", &bob, &post).await;
+        browser.wait_for_text("#posts", later).await;
+        let path = format!("/api/v1/posts/{}", posted.body["id"].as_str().unwrap());
+        assert_eq!(node.client().delete(&path, &bob).await.status, 204);
+        let gone = "return !document.querySelector('#posts').textContent.includes('come later')";
+        browser.wait_until(gone).await;
+        let address = node.address.clone();
+        node.signal("KILL").await;
+        node.wait();
+        let node = Node::spawn(serve(data.path(), &["--listen", &address]));
+        let again = json!({ "text": "words after the kill" });
+        let posted = node.client().post("/api/v1/posts", &bob, &again).await;
+        assert_eq!(posted.status, 201, "{posted:?}");
+        browser.wait_for_text("#posts", "words after the kill").await;
+        let posts = browser.run("return document.querySelectorAll('#posts li').length").await;
+        assert_eq!(posts, 2, "bob's posts, each once");
+        node
+    };
 
     // The session survives a reload of the tab; logging out ends it, and logging in starts another.
     browser.command("/refresh", json!({})).await;
@@ -210,6 +233,17 @@ impl Browser {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("{selector} never said {text:?}, but {seen}");
+    }
+
+    /// Waits until a script returns true.
+    async fn wait_until(&self, script: &str) {
+        for _ in 0..600 {
+            if self.run(script).await == true {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{script} was never true");
     }
 
     async fn close(self) {

@@ -9,6 +9,7 @@ mod harness;
 mod lifecycle;
 mod population;
 mod privacy;
+mod sockets;
 mod store;
 mod transcript;
 mod users;
