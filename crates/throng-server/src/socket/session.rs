@@ -182,10 +182,13 @@ impl Session {
         if let Some(end) = end {
             self.endpoint.end(end);
         }
+        self.begin_close(close_payload(code.get(), reason));
+    }
+
+    fn begin_close(&mut self, payload: Bytes) {
         if self.closing.is_none() {
-            let frame = Some(close_payload(code.get(), reason));
             let deadline = after(Instant::now(), self.limits().close_timeout);
-            self.closing = Some(Closing { deadline, frame, is_answer_due: true });
+            self.closing = Some(Closing { deadline, frame: Some(payload), is_answer_due: true });
         }
     }
 
@@ -203,20 +206,19 @@ impl Session {
             }
             return self.is_lost;
         }
-        let &SocketLimits { ping_interval, idle_timeout, stall_timeout, .. } = self.limits();
         if self.is_reading_paused {
             // The client may have sent something that nobody has read.
             self.heard = now;
         }
-        if after(self.heard, idle_timeout) <= now {
+        if self.idle_end() <= now {
             self.lose(SocketEnd::Silent);
             true
-        } else if self.stalled.is_some_and(|since| after(since, stall_timeout) <= now) {
+        } else if self.stall_end().is_some_and(|end| end <= now) {
             self.endpoint.discard_frames();
             let reason = "the client does not read its messages";
             self.close(CloseCode::TRY_AGAIN_LATER, reason, Some(SocketEnd::Stalled));
             true
-        } else if after(self.heard.max(self.pinged), ping_interval) <= now {
+        } else if self.next_ping() <= now {
             self.pinged = now;
             self.is_ping_due = true;
             true
@@ -230,11 +232,22 @@ impl Session {
         if let Some(closing) = &self.closing {
             return closing.deadline;
         }
-        let limits = self.limits();
-        let ping = after(self.heard.max(self.pinged), limits.ping_interval);
-        let idle = after(self.heard, limits.idle_timeout);
-        let next = ping.min(idle);
-        self.stalled.map_or(next, |since| next.min(after(since, limits.stall_timeout)))
+        let next = self.next_ping().min(self.idle_end());
+        self.stall_end().map_or(next, |end| next.min(end))
+    }
+
+    fn next_ping(&self) -> Instant {
+        // Without a minimum, a ping would always be due.
+        let interval = self.limits().ping_interval.max(Duration::from_millis(1));
+        after(self.heard.max(self.pinged), interval)
+    }
+
+    fn idle_end(&self) -> Instant {
+        after(self.heard, self.limits().idle_timeout)
+    }
+
+    fn stall_end(&self) -> Option<Instant> {
+        self.stalled.map(|since| after(since, self.limits().stall_timeout))
     }
 
     /// Writes until all is written or the client has to read first.
@@ -349,10 +362,7 @@ impl Session {
                 if self.closing.is_none() {
                     self.endpoint.end(SocketEnd::Client { code, reason });
                     self.endpoint.discard_frames();
-                    let frame = code.map_or_else(Bytes::new, |code| close_payload(code, ""));
-                    let deadline = after(Instant::now(), self.limits().close_timeout);
-                    let frame = Some(frame);
-                    self.closing = Some(Closing { deadline, frame, is_answer_due: false });
+                    self.begin_close(code.map_or_else(Bytes::new, |code| close_payload(code, "")));
                 }
                 self.expect_no_answer();
             }
