@@ -2,11 +2,17 @@
 //!
 //! hyper speaks the protocol. Around it, this file enforces timeouts, catches panics, and sends the
 //! final answer where hyper would send none (a head that never came) or an answer without a body
-//! (bytes that are not HTTP). In these cases it takes the socket back and writes the [`Problem`]
-//! itself.
+//! (bytes that are not HTTP). In these cases it takes the stream back and writes the [`Problem`]
+//! itself. In the same way it takes the stream back after a 101, and goes on with the socket.
 //!
-//! Invariant: only bytes of an answer to a request leave the socket (see [`ExchangeGuard`]), so the
-//! problem is the only answer that such a client gets.
+//! ```text
+//! requests ──closed, drained──► last problem, if any ──► closed
+//!     └──────101 written──────► socket::run ──────────────►┘
+//! ```
+//!
+//! Invariant: only bytes of an answer to a request leave the stream (see [`ExchangeGuard`]), so the
+//! problem is the only answer that such a client gets. *Stream* is the TCP connection's, *socket* a
+//! WebSocket.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -148,7 +154,7 @@ async fn serve_requests(
 }
 
 /// Sends `problem`, if any, and closes the connection so that the client can read the answer. If
-/// the socket were dropped while bytes of a request lie unread in it, the system would reset the
+/// the stream were dropped while bytes of a request lie unread in it, the system would reset the
 /// connection and discard the answer.
 pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) {
     let closing = async {
@@ -166,11 +172,11 @@ pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) 
         }
         Ok::<_, io::Error>(())
     };
-    // The socket is closed in every case; no error can be reported to the client at this point.
+    // The stream is closed in every case; no error can be reported to the client at this point.
     let _ = timeout(LINGER, closing).await;
 }
 
-/// Limits, in time and in bytes, of reading from a closing socket.
+/// Limits, in time and in bytes, of reading from a closing stream.
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
@@ -217,7 +223,7 @@ async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>)
     };
     if !(no_body || progress.is_at_end()) {
         // The rest of the body lies between this request and the next. Without this header, the
-        // client would send the next request into the closing socket.
+        // client would send the next request into the closing stream.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     let status = response.status().as_u16();

@@ -1,4 +1,4 @@
-//! Guards between hyper and the socket, and between hyper and the bodies. They tell
+//! Guards between hyper and the stream, and between hyper and the bodies. They tell
 //! [`connection`](crate::connection) the phase of an exchange, and let hyper read only the bytes
 //! that [`Requests`] passes.
 //!
@@ -38,7 +38,7 @@ pub(crate) enum ExchangePhase {
     Fresh,
     /// A request is with its handler, or its answer is being written.
     Answering,
-    /// hyper has the whole answer, but may not have written all of it to the socket.
+    /// hyper has the whole answer, but may not have written all of it to the stream.
     Answered,
     /// All answers are written; the next request may come.
     Idle,
@@ -196,7 +196,7 @@ impl HttpBody for RequestBody {
     }
 }
 
-/// Socket as hyper sees it: reads yield only valid requests, and writes are discarded while no
+/// Stream as hyper sees it: reads yield only valid requests, and writes are discarded while no
 /// answer is in progress. A write fails after the client has read no byte for `stall_timeout`, or
 /// not the whole answer within `answer_timeout`.
 pub(crate) struct ExchangeGuard {
@@ -242,7 +242,7 @@ impl ExchangeGuard {
         self.requests.refusal().filter(|_| self.ended_by_refusal)
     }
 
-    /// Returns the socket itself, and the bytes from it that hyper does not have.
+    /// Returns the stream itself, and the bytes from it that hyper does not have.
     pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
         (self.stream, self.requests.into_unread())
     }
@@ -266,7 +266,7 @@ impl ExchangeGuard {
     }
 }
 
-/// Number of bytes read from the socket at once.
+/// Number of bytes read from the stream at once.
 const READ_BYTES: usize = 8 * 1024;
 
 impl AsyncRead for ExchangeGuard {

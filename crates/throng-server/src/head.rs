@@ -4,7 +4,7 @@
 //! ```text
 //!              ┌──────────── end of body ────────────┐
 //!              ▼                                     │
-//! socket ──► Head ──whole and sound──► its bytes ──► Body ──► hyper
+//! stream ──► Head ──whole and sound──► its bytes ──► Body ──► hyper
 //!              │                                     │
 //!              └─► Refused: the client gets a 4xx    └─► Broken: the handler gets an error
 //! ```
@@ -26,7 +26,7 @@ use crate::extract::body_too_large;
 #[derive(Debug)]
 pub(crate) struct Requests {
     bytes_max: usize,
-    /// Bytes from the socket that hyper does not have yet.
+    /// Bytes from the stream that hyper does not have yet.
     unread: Vec<u8>,
     state: RequestState,
 }
@@ -60,7 +60,7 @@ enum BodyLength {
 pub(crate) enum Delivery {
     /// hyper got this number of bytes, at least one.
     Bytes(usize),
-    /// The caller must read the socket first.
+    /// The caller must read the stream first.
     NeedsInput,
     /// The body does not match its head; no further byte of it is delivered.
     Broken,
@@ -91,7 +91,7 @@ impl Requests {
         Requests { bytes_max, unread: Vec::new(), state: RequestState::Head { checked: 0 } }
     }
 
-    /// Appends bytes that were read from the socket.
+    /// Appends bytes that were read from the stream.
     pub(crate) fn feed(&mut self, bytes: &[u8]) {
         self.unread.extend_from_slice(bytes);
     }

@@ -68,7 +68,7 @@ impl Problem {
         format!("urn:throng:problem:{}", self.0.name)
     }
 
-    /// Returns the whole response as bytes, for a socket without hyper.
+    /// Returns the whole response as bytes, for a stream without hyper.
     pub(crate) fn to_wire(&self) -> Vec<u8> {
         let body = self.body();
         let status = self.0.status;

@@ -63,7 +63,7 @@ impl Default for Limits {
     }
 }
 
-/// Bound socket that serves nothing yet: clients may connect and wait.
+/// Bound listener that serves nothing yet: clients may connect and wait.
 ///
 /// ```
 /// use axum::{Router, routing::get};

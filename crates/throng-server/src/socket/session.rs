@@ -112,7 +112,7 @@ struct ServerFrame {
 /// Bytes of the longest head without a mask: 2 of flags and length, 8 of length.
 const SERVER_HEAD_BYTES_MAX: usize = 10;
 
-/// Number of bytes read from the socket at once, on the stack.
+/// Number of bytes read from the stream at once, into memory on the stack.
 const READ_BYTES: usize = 4 * 1024;
 
 impl Session {
