@@ -365,8 +365,12 @@ fn a_page_of_a_foreign_origin_is_refused() {
 
 #[test]
 fn a_violation_is_answered_with_its_close_code() {
-    let limits =
-        SocketLimits { frame_bytes_max: 1000, message_bytes_max: 1500, ..SocketLimits::default() };
+    let limits = SocketLimits {
+        frame_bytes_max: 1000,
+        message_bytes_max: 1500,
+        close_timeout: 10 * PATIENCE, // after a violation, no answer is awaited
+        ..SocketLimits::default()
+    };
     let running = Running::with(limits);
     let large = [b'x'; 1001];
     #[rustfmt::skip]
