@@ -325,15 +325,18 @@ mod tests {
     /// Returns the public methods of addresses and of supervised children's handles, for all
     /// processes.
     fn methods_of_an_address(source: &str) -> Vec<String> {
-        let is_address = |ty: &Type| matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Address" || last.ident == "Child"));
-        let is_general = |block: &ItemImpl| block.generics.type_params().next().is_some();
+        // Of any process, so that the argument is the block's own parameter.
+        let is_address = |block: &ItemImpl| {
+            let Type::Path(path) = &*block.self_ty else { return false };
+            let Some(last) = path.path.segments.last() else { return false };
+            let argument = last.arguments.to_token_stream().to_string().replace(' ', "");
+            let mut parameters = block.generics.type_params();
+            (last.ident == "Address" || last.ident == "Child")
+                && parameters.any(|parameter| argument == format!("<{}>", parameter.ident))
+        };
         let items = syn::parse_file(source).unwrap().items.into_iter();
         let blocks = items.filter_map(|item| match item {
-            Item::Impl(block)
-                if block.trait_.is_none() && is_general(&block) && is_address(&block.self_ty) =>
-            {
-                Some(block)
-            }
+            Item::Impl(block) if block.trait_.is_none() && is_address(&block) => Some(block),
             _ => None,
         });
         let items = blocks.flat_map(|block| block.items);
