@@ -254,33 +254,54 @@ impl<P: Process> Workers<P> {
         }
     }
 
-    fn send<T: Turn<P>>(&self, only: Option<usize>, turn: T) -> Result<(), SendError<T>> {
-        match self.find(only) {
-            Found::Room(worker, permit) => worker.send(turn, permit),
-            Found::Full => Err(SendError::Overloaded(turn)),
-            Found::Gone => Err(SendError::NoProcess(turn)),
+    // A worker that ends between the search and the send hands the message back, for another search.
+
+    fn send<T: Turn<P>>(&self, only: Option<usize>, mut turn: T) -> Result<(), SendError<T>> {
+        loop {
+            match self.find(only) {
+                Found::Room(worker, permit) => match worker.send(turn, permit) {
+                    Err(SendError::NoProcess(back)) => turn = back,
+                    outcome => return outcome,
+                },
+                Found::Full => return Err(SendError::Overloaded(turn)),
+                Found::Gone => return Err(SendError::NoProcess(turn)),
+            }
         }
     }
 
-    async fn deliver<T: Turn<P>>(&self, only: Option<usize>, turn: T) -> Result<(), SendError<T>> {
-        match self.wait(only, None).await {
-            Some(Found::Room(worker, permit)) => worker.send(turn, permit),
-            _ => Err(SendError::NoProcess(turn)),
+    async fn deliver<T: Turn<P>>(
+        &self,
+        only: Option<usize>,
+        mut turn: T,
+    ) -> Result<(), SendError<T>> {
+        loop {
+            match self.wait(only, None).await {
+                Some(Found::Room(worker, permit)) => match worker.send(turn, permit) {
+                    Err(SendError::NoProcess(back)) => turn = back,
+                    outcome => return outcome,
+                },
+                _ => return Err(SendError::NoProcess(turn)),
+            }
         }
     }
 
     async fn call<T: Turn<P>>(
         &self,
         only: Option<usize>,
-        turn: T,
+        mut turn: T,
     ) -> Result<T::Reply, CallError<T>> {
-        match self.wait(only, Some(Deadline::usual())).await {
-            Some(Found::Room(worker, permit)) => {
-                let outcome = worker.child.call(Pooled { turn, permit }).await;
-                outcome.map_err(|error| error.map(|pooled| pooled.turn))
+        loop {
+            match self.wait(only, Some(Deadline::usual())).await {
+                Some(Found::Room(worker, permit)) => {
+                    let outcome = worker.child.call(Pooled { turn, permit }).await;
+                    match outcome.map_err(|error| error.map(|pooled| pooled.turn)) {
+                        Err(CallError::NoProcess(back)) => turn = back,
+                        outcome => return outcome,
+                    }
+                }
+                Some(_) => return Err(CallError::NoProcess(turn)),
+                None => return Err(CallError::TimedOut { enqueued: false }),
             }
-            Some(_) => Err(CallError::NoProcess(turn)),
-            None => Err(CallError::TimedOut { enqueued: false }),
         }
     }
 }
