@@ -1,4 +1,4 @@
-//! Live timelines: the newest posts of those whom a user follows, kept in memory while the user reads.
+//! Live timelines: the newest posts of the authors whom a user follows, in memory while the user reads them.
 //!
 //! ```text
 //!  User "bob" ──after commit──▶ Relay 0 ─┬─▶ Timeline "alice"   newest posts, newest first
@@ -7,18 +7,21 @@
 //!  Timeline ──subscribes, then asks each author for the newest posts
 //! ```
 //!
-//! A timeline belongs to one relay, which has the list of its subscribers by author, so that a large fan-out is
-//! spread over the relays, and each timeline gets the posts of an author in their order. Authors whom no live
-//! timeline follows cost a message to each relay, and no more.
+//! A timeline belongs to one relay, which lists its timelines by author. So a large fan-out is spread over the
+//! relays, and each timeline gets the posts of an author in order. A post of an author whom no live timeline
+//! follows costs a message and a call to each relay, and nothing while no timeline follows anybody.
 //!
 //! Invariants:
-//! * A timeline has every post above its floor of every author whom it has subscribed to, and no other. Posts
-//!   below the floor are asked for when a page needs them.
-//! * A post that is acknowledged is in the mailbox of each live timeline that has subscribed to its author, or
-//!   was found when the timeline was built.
-//! * A timeline whose follows change, or whose relay has failed, is built again before it is read.
+//! * A timeline has every post from its floor on of every author whom its reader follows and who does not block
+//!   the reader, and no other post. When a page needs posts below the floor, the authors are asked for them.
+//! * When a post is acknowledged, each live timeline that has subscribed to its author has it in its mailbox, or
+//!   has found it when it was built, or is to be built again.
+//! * A timeline is built again before its next read if the reader's follows have changed or its relay has failed.
 //! * A watcher gets every change of its timeline once and in order, or a reset, after which it must read the
 //!   timeline.
+//!
+//! While the runtime's mailbox budget is used up, the invariants can break: a change that a relay or a timeline
+//! cannot send is lost, and so is the notice that the reader's follows have changed.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -54,7 +57,7 @@ struct Shared {
     epoch: Arc<AtomicUsize>,
 }
 
-/// Change of an author's posts.
+/// Change in the posts of an author.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// The author has published a post.
@@ -63,11 +66,11 @@ pub(crate) enum Change {
     Deleted(PostId),
 }
 
-/// A post, with the frame by which all sockets show it.
+/// A post, with the frame that all sockets send for it.
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) post: Post,
-    /// Encoded for the first socket.
+    /// Frame of the post, encoded when the first socket needs it.
     pub(crate) frame: OnceLock<Utf8Bytes>,
 }
 
@@ -77,12 +80,12 @@ impl Published {
     }
 }
 
-/// News of a timeline, for those that watch it.
+/// Message of a timeline to its watchers.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
-    /// A change, which takes the position of the watcher one further.
+    /// A change, which increases the sequence number of the watcher's position by 1.
     Change(Change),
-    /// Some changes are not known: the watcher must read the timeline, and is at this position then.
+    /// The watcher may have missed changes: it must read the timeline, and has this position afterwards.
     Reset(Position),
 }
 
@@ -93,9 +96,9 @@ impl Message for News {
 /// Position in the changes of a timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Position {
-    /// Number of the stream of changes; a timeline that is built again begins another one.
+    /// Number of the stream of changes; a timeline begins another stream each time it is built.
     pub(crate) stream: u64,
-    /// Number of changes in the stream.
+    /// Number of changes in the stream up to the position.
     pub(crate) sequence: u64,
 }
 
@@ -104,9 +107,10 @@ pub(crate) struct Position {
 pub(crate) struct Watching {
     /// The timeline's process.
     pub(crate) timeline: Pid,
-    /// The position at which the watcher is, after `missed`.
+    /// Position of the watcher once it has handled `missed`.
     pub(crate) position: Position,
-    /// Changes since the position at which the watcher was; `None` if they are not known any more.
+    /// Changes since the watcher's last position; `None` if it had no position, or if the timeline does not have
+    /// all of these changes any more.
     pub(crate) missed: Option<Vec<Change>>,
 }
 
@@ -134,7 +138,7 @@ impl Live {
         Ok(Live(Arc::new(Shared { timelines, supervisor, relays, subscriptions, epoch })))
     }
 
-    /// Sends a change of an author's posts to all live timelines that follow the author.
+    /// Sends a change in an author's posts to all live timelines that follow the author.
     pub(crate) fn publish(&self, author: &Name, change: Change) {
         if self.0.subscriptions.load(Ordering::Relaxed) == 0 {
             return;
@@ -146,8 +150,8 @@ impl Live {
         }
     }
 
-    /// Waits until the timelines have all changes in their mailboxes that were published before, or are to be built
-    /// again.
+    /// Waits until all changes that were published before are in the mailboxes of their timelines. A timeline whose
+    /// relay has failed is to be built again instead.
     pub(crate) async fn settle(&self) {
         if self.0.subscriptions.load(Ordering::Relaxed) == 0 {
             return;
@@ -159,18 +163,18 @@ impl Live {
         }
     }
 
-    /// Makes a reader's timeline build again before it is read, because the reader's follows have changed.
+    /// Requests that a reader's timeline is built again before its next read, because the follows have changed.
     pub(crate) fn refresh(&self, reader: &Name) {
         if let Some(timeline) = self.0.timelines.get(reader) {
             let _ = timeline.send(Refresh {});
         }
     }
 
-    /// Makes a process watch a reader's timeline, from the position at which it was.
+    /// Makes a process watch a reader's timeline, from its last position on.
     ///
     /// # Errors
     /// [`Unavailable`](SocialError::Unavailable) if there are too many live timelines, or if the relay is not
-    /// running.
+    /// running; otherwise an error of the user or of an author that was asked.
     pub(crate) async fn watch(
         &self,
         merge: &Merge,
@@ -184,7 +188,7 @@ impl Live {
                 Ok(Ok(Some(watching))) => return Ok(watching),
                 Ok(Ok(None)) => break,
                 Ok(Err(error)) => return Err(error),
-                // It has just ended, for want of readers.
+                // The timeline has ended, for instance because nobody read it: start another.
                 Err(CallError::NoProcess(_) | CallError::Died(_)) => {}
                 Err(error) => return Err(unavailable(throng::Error::from(error))),
             }
@@ -192,7 +196,7 @@ impl Live {
         Err(unavailable(Unwatchable))
     }
 
-    /// Returns a reader's timeline, or `None` if there are too many.
+    /// Returns a reader's timeline, which it starts if necessary; `None` if there are too many live timelines.
     fn timeline(&self, reader: &Name) -> Result<Option<Address<Timeline>>, SocialError> {
         if let Some(timeline) = self.0.timelines.get(reader) {
             return Ok(Some(timeline));
@@ -205,8 +209,8 @@ impl Live {
         spawned.map(Some).map_err(|error| unavailable(throng::Error::from(error)))
     }
 
-    /// Returns the newest `wanted` posts with ids below `before` of a reader's timeline, or `None` if the
-    /// timeline does not reach that far back, or there are too many live timelines.
+    /// Returns the newest `wanted` posts with ids below `before` of a reader's timeline. Returns `None` if the
+    /// timeline does not reach that far back, if its relay is not running, or if there are too many live timelines.
     pub(crate) async fn page(
         &self,
         merge: &Merge,
@@ -218,7 +222,7 @@ impl Live {
             let Some(timeline) = self.timeline(reader)? else { return Ok(None) };
             match timeline.page(merge.clone(), before, wanted).within(BUILD).await {
                 Ok(page) => return page,
-                // It has just ended, for want of readers.
+                // The timeline has ended, for instance because nobody read it: start another.
                 Err(CallError::NoProcess(_) | CallError::Died(_)) => {}
                 Err(error) => return Err(unavailable(throng::Error::from(error))),
             }
@@ -240,11 +244,11 @@ impl Drop for Shared {
     }
 }
 
-/// Process that sends the changes of all authors to its share of the timelines.
+/// Process that sends changes of authors to the timelines that belong to it.
 struct Relay {
-    /// Timelines that follow an author.
+    /// Timelines that follow each author.
     readers: HashMap<Name, HashSet<Address<Timeline>>>,
-    /// Authors whom a timeline follows.
+    /// Each timeline, and the authors whom it follows.
     authors: HashMap<Pid, (Address<Timeline>, HashSet<Name>)>,
     subscriptions: Arc<AtomicUsize>,
 }
@@ -296,14 +300,14 @@ impl Drop for Relay {
 
 #[process(client = RelayClient)]
 impl Relay {
-    /// A timeline has ended.
+    /// Removes a timeline that has ended.
     #[hook]
     fn down(&mut self, down: Down) {
         let removed = self.remove(down.pid);
         self.subscriptions.fetch_sub(removed, Ordering::Relaxed);
     }
 
-    /// Sends the changes of these authors to a timeline from now on, and of no others. Returns the present epoch.
+    /// Subscribes a timeline to these authors, and ends its subscriptions to all others. Returns the current epoch.
     #[message]
     fn subscribe(
         &mut self,
@@ -322,7 +326,7 @@ impl Relay {
     #[message(send)]
     fn publish(&mut self, author: Name, change: Change) {
         for reader in self.readers.get(&author).into_iter().flatten() {
-            // A timeline that has ended is about to be removed.
+            // A timeline that has ended is about to be removed. If the mailbox budget is used up, the change is lost.
             let _ = reader.send(Apply { author: author.clone(), change: change.clone() });
         }
     }
@@ -336,23 +340,23 @@ impl Relay {
 #[error("the timeline cannot be watched at present")]
 struct Unwatchable;
 
-/// Process that keeps the newest posts of those whom a user follows.
+/// Process that keeps the newest posts of the authors whom a user follows.
 struct Timeline {
     live: Live,
     reader: Name,
-    /// Authors whose changes come; `None` before the timeline is built, and once it has to be built again.
+    /// Authors whose changes are applied; `None` while the timeline is to be built.
     authors: Option<HashSet<Name>>,
-    /// Epoch of the subscription.
+    /// Epoch in which the timeline has subscribed.
     epoch: usize,
     posts: BTreeMap<PostId, Arc<Published>>,
-    /// Bytes of the texts.
+    /// Total bytes of the posts' texts.
     bytes: usize,
-    /// Posts with lower ids may be missing.
+    /// Id below which posts may be missing; `None` if no posts are missing.
     floor: Option<PostId>,
-    /// Set by each read.
+    /// Timer until the timeline ends, set by each read.
     idle: Timeout,
     watchers: HashMap<Pid, Recipient<News>>,
-    /// Asks authors when the timeline is built again for its watchers; `None` without watchers.
+    /// Access to the authors, for building the timeline again for its watchers; `None` without watchers.
     merge: Option<Merge>,
     position: Position,
     /// Latest changes, oldest first; the last one led to `position`.
@@ -379,8 +383,8 @@ impl Timeline {
         }
     }
 
-    /// Subscribes to the authors whom the user follows, and asks them for their newest posts. Changes that come
-    /// meanwhile wait in the mailbox. Returns `false` if the relay is not running.
+    /// Subscribes to the authors whom the user follows, and asks them for their newest posts. Changes that arrive
+    /// in the meantime wait in the mailbox. Returns `false` if the relay is not running.
     async fn build(&mut self, cx: &mut Context<Self>, merge: &Merge) -> Result<bool, SocialError> {
         let mut authors: HashSet<Name> = merge.following(&self.reader).await?.into_iter().collect();
         let epoch = self.live.0.epoch.clone();
@@ -405,7 +409,7 @@ impl Timeline {
         self.posts = posts.collect();
         self.authors = Some(authors);
         self.trim();
-        // The time tells apart the streams of different lives of the node.
+        // The time keeps a restarted node from using the number of an earlier stream.
         static LAST: AtomicU64 = AtomicU64::new(0);
         let now = u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX);
         let last = LAST.fetch_max(now, Ordering::Relaxed);
@@ -416,7 +420,7 @@ impl Timeline {
         Ok(true)
     }
 
-    /// Builds the timeline unless it is built and up to date; returns `false` if the relay is not running.
+    /// Builds the timeline, unless it is up to date; returns `false` if the relay is not running.
     async fn ensure_built(
         &mut self,
         cx: &mut Context<Self>,
@@ -433,18 +437,18 @@ impl Timeline {
         built
     }
 
-    /// Builds the timeline again if it is watched, and otherwise lets the next read do it.
+    /// Builds the timeline again at once if it is watched, and otherwise at the next read.
     async fn renew(&mut self, cx: &mut Context<Self>) {
         self.authors = None;
         if let Some(merge) = self.merge.clone()
             && !matches!(self.build(cx, &merge).await, Ok(true))
         {
-            // The watchers notice the end, and come again.
+            // The sockets notice the end and close, and their clients connect again.
             cx.stop(ExitReason::Normal);
         }
     }
 
-    /// Notes a change that has taken effect, and sends it to the watchers.
+    /// Records a change that has been applied, and sends it to the watchers.
     fn note(&mut self, change: Change) {
         self.position.sequence += 1;
         if self.changes.len() == POSTS_MAX {
@@ -456,7 +460,7 @@ impl Timeline {
 
     fn tell(&self, news: &News) {
         for watcher in self.watchers.values() {
-            // A watcher that has ended is about to be removed.
+            // A watcher that has ended is about to be removed. If the mailbox budget is used up, the news is lost.
             let _ = watcher.send(news.clone());
         }
     }
@@ -473,7 +477,7 @@ impl Timeline {
 
 #[process(client = TimelineClient)]
 impl Timeline {
-    /// A watcher has ended, or the relay.
+    /// Removes a watcher that has ended, or builds the timeline again if its relay has ended.
     #[hook]
     async fn down(&mut self, cx: &mut Context<Self>, down: Down) {
         if self.watchers.remove(&down.pid).is_none() {
@@ -489,12 +493,12 @@ impl Timeline {
         if self.watchers.is_empty() {
             cx.stop_if_idle();
         }
-        // If a message waits, it is a change or a read.
+        // The timeline goes on if a message waits in the mailbox: a change or a read.
         self.idle.set(cx, IDLE, Leave {});
     }
 
-    /// Returns the newest `wanted` posts below `before`, or `None` if some of them may be below the floor. The
-    /// merge comes with the message, so that a timeline at rest keeps no node open.
+    /// Returns the newest `wanted` posts below `before`; `None` if some of them may be below the floor, or if the
+    /// relay is not running. The message brings the merge along, so that an idle timeline keeps no node open.
     #[message]
     async fn page(
         &mut self,
@@ -514,7 +518,8 @@ impl Timeline {
         Ok(is_whole.then_some(posts))
     }
 
-    /// Sends the changes of this timeline to another process until it ends; `None` if the relay is not running.
+    /// Sends the changes of this timeline to a watcher until the watcher ends. Returns `None` if the relay is not
+    /// running.
     #[message]
     async fn watch(
         &mut self,
@@ -540,23 +545,23 @@ impl Timeline {
         Ok(Some(Watching { timeline, position: self.position, missed }))
     }
 
-    /// Makes the timeline build again, because the follows have changed.
+    /// Has the timeline built again, because the follows have changed.
     #[message(send)]
     async fn refresh(&mut self, cx: &mut Context<Self>) {
         self.renew(cx).await;
     }
 
-    /// Applies a change of an author's posts.
+    /// Applies a change in an author's posts.
     #[message(send)]
     fn apply(&mut self, author: Name, change: Change) {
-        // A former author may have published before the relay knew.
+        // The author may have published before the relay heard of the end of the follow, or blocks the reader.
         if !self.authors.as_ref().is_some_and(|authors| authors.contains(&author)) {
             return;
         }
         match change {
             Change::Posted(ref published) => {
                 let id = published.post.id;
-                // A post that was found when the timeline was built may come as a change as well.
+                // A post that was found when the timeline was built may arrive as a change as well.
                 if self.floor.is_none_or(|floor| id > floor) && !self.posts.contains_key(&id) {
                     self.bytes += published.post.text.as_str().len();
                     self.posts.insert(id, published.clone());
@@ -568,7 +573,7 @@ impl Timeline {
                 if let Some(deleted) = self.posts.remove(&id) {
                     self.bytes -= deleted.post.text.as_str().len();
                 }
-                // A watcher may show posts that are not in memory any more.
+                // A watcher may show posts that the timeline has removed from memory.
                 self.note(change);
             }
         }
@@ -581,14 +586,14 @@ const POSTS_MAX: usize = 400;
 /// Maximum bytes of text of a live timeline, unless a single post has more.
 const BYTES_MAX: usize = 256 * 1024;
 
-/// Maximum number of live timelines; further readers are served by asking the authors.
+/// Maximum number of live timelines. Further readers get pages by a merge, and cannot watch.
 const TIMELINES_MAX: usize = 100_000;
 
-/// Time after which a timeline that is not read ends.
+/// Time without reads after which a timeline ends, unless it is watched.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// Maximum time to build a timeline.
+/// Maximum time of a call to a timeline, which may have to be built first.
 const BUILD: Duration = Duration::from_secs(30);
 
-/// Number of times that a timeline is started for a read, if it ends meanwhile.
+/// Maximum number of calls for a read, each to a timeline that ends before it answers.
 const ATTEMPTS: usize = 3;

@@ -7,11 +7,11 @@
 //!                              └──────────────────┘
 //! ```
 //!
-//! Each author is asked only for posts that could still be among the newest, so the cost beyond those posts is
+//! Each author is asked only for posts that could still be among the newest, so the cost beyond these posts is
 //! one lookup per author.
 //!
-//! Invariant: the outcome has no gaps. An author's page that was cut, because it had too much text, carries no
-//! information about posts below its last post. So the merge ends at that post at the latest.
+//! Invariant: the outcome has no gaps. If an author's page was cut because it had too much text, the author's
+//! posts below the last post of the page are unknown. So the merge returns no posts below that post.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,7 +27,7 @@ use crate::newest::Newest;
 use crate::post::Post;
 use crate::user::{User, UserClient};
 
-/// Asks authors for their posts; cheap to clone.
+/// Handle that asks authors for their posts and merges them; cheap to clone.
 #[derive(Clone, Debug)]
 pub(crate) struct Merge {
     node: Node,
@@ -40,7 +40,7 @@ pub(crate) struct Merge {
 pub(crate) struct Merged {
     /// The posts, newest first.
     pub(crate) posts: Vec<Post>,
-    /// Whether there are further posts in any case, because an author's page was cut.
+    /// Whether there are further posts, because an author's page was cut.
     pub(crate) is_cut: bool,
     /// Authors that block the reader.
     pub(crate) hidden: Vec<Name>,
@@ -56,11 +56,11 @@ impl Merge {
         self.user(reader).following().await?
     }
 
-    /// Returns the newest `wanted` posts with ids below `before` of these authors, as `reader` sees them; fewer if
-    /// there are fewer, or if an author's page was cut.
+    /// Returns the newest `wanted` posts with ids below `before` of all authors who do not block `reader`. Returns
+    /// fewer posts if there are fewer, or if an author's page was cut.
     ///
     /// # Errors
-    /// If one author cannot be asked, all fails: an outcome with holes would look complete.
+    /// The merge fails if any author cannot be asked, because an outcome with gaps would look complete.
     pub(crate) async fn newest(
         &self,
         reader: &Name,
@@ -70,8 +70,8 @@ impl Merge {
     ) -> Result<Merged, SocialError> {
         let _permit = self.permits.acquire().await.map_err(unavailable)?;
         let (mut newest, mut hidden) = (Newest::new(wanted), Vec::new());
-        let mut reach = None; // highest of all cut pages
-        // Read when the next author is asked, so later requests are pruned more.
+        let mut reach = None; // highest end of a cut page
+        // Read when each author is asked, so that later authors return fewer posts.
         let floor = AtomicU64::new(0);
         let mut pages = stream::iter(authors)
             .map(async |author| {
@@ -106,7 +106,7 @@ impl Merge {
 /// Maximum number of authors asked at once for one merge.
 const FETCHES_MAX: usize = 32;
 
-/// Maximum number of merges at once; a waiting request holds only a list of names.
+/// Maximum number of merges at once. A waiting merge holds only a list of names.
 const MERGES_MAX: usize = 64;
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Tokens of a user that are revoked before they expire.
 //!
-//! The time of its issue, in milliseconds, identifies a token of a user; tokens of the same millisecond are the
-//! same token. So nothing that is kept here, and nothing on the disk, lets anybody log in.
+//! A user's token is identified by the time of its issue in milliseconds; tokens that were issued in the same
+//! millisecond count as the same token. Nobody can log in with these times, in memory or on the disk.
 //!
-//! Invariant: a token that was revoked is never accepted again. There is room for [`SINGLE_MAX`] tokens that are
-//! revoked one by one; beyond that, the oldest of them takes all earlier tokens with it.
+//! Invariant: a revoked token is not accepted again before it expires; the check of its signature refuses it
+//! afterwards. There is room for [`SINGLE_MAX`] tokens that are revoked singly. A further revocation gives up the
+//! entry of the token that was issued first, and revokes all tokens that were issued until then instead.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ pub struct Issued {
 pub(crate) struct Revoked {
     /// Tokens that were issued at this time or earlier are revoked.
     until: u64,
-    /// Times of issue and expiry of tokens that were revoked one by one, in the order of their issue.
+    /// Times of issue and expiry of tokens that were revoked singly, in the order of their issue.
     single: Vec<(u64, u64)>,
 }
 
@@ -53,7 +54,7 @@ impl Revoked {
     }
 }
 
-/// Maximum number of tokens that are revoked one by one; a kilobyte of the user's state.
+/// Maximum number of tokens that are revoked singly: a kilobyte of the user's state.
 const SINGLE_MAX: usize = 64;
 
 #[cfg(test)]

@@ -161,8 +161,8 @@ impl Social {
         if follower == target {
             return Err(SocialError::SelfFollow);
         }
-        // Accounts are never removed. If the target blocks the follower after this, the follower gets
-        // nothing, because authors look at each read whether they block the reader.
+        // Accounts are never removed. If the target blocks the follower after this check, the follower still
+        // gets no posts, because an author checks at each read whether it blocks the reader.
         if self.user(target).blocks(follower.clone()).await?? {
             return Err(SocialError::Blocked(target.clone()));
         }
@@ -189,14 +189,14 @@ impl Social {
         self.user(follower).following().await?
     }
 
-    /// Makes `name` block `target`; idempotent. Neither follows the other from then on, and `target` finds no
-    /// posts of `name` in the timeline, and cannot follow `name`. Posts stay readable for everybody that reads
-    /// them without logging in.
+    /// Makes `name` block `target`; idempotent. Follows between the two users end in both directions. From then on,
+    /// `target` cannot follow `name`, and the timeline of `target` has no posts of `name`. The posts of `name` stay
+    /// readable without a login.
     ///
     /// # Errors
     /// [`SelfBlock`](SocialError::SelfBlock), [`NoSuchUser`](SocialError::NoSuchUser) for either,
-    /// [`BlocksFull`](SocialError::BlocksFull). If `target` cannot be reached, the block holds, and a
-    /// repetition removes the follow of `target`.
+    /// [`BlocksFull`](SocialError::BlocksFull). If `target` cannot be reached, the block is in effect, but `target`
+    /// still follows `name` until the call is repeated.
     pub async fn block(&self, name: &Name, target: &Name) -> Result<(), SocialError> {
         if name == target {
             return Err(SocialError::SelfBlock);
@@ -227,7 +227,7 @@ impl Social {
     }
 
     /// Returns the first `limit` names (at least one) that begin with `prefix` and come after `after`, in
-    /// alphabetical order, and whether more follow. A registration is found as soon as it is acknowledged.
+    /// alphabetical order, and whether there are more. A user is found as soon as the registration is acknowledged.
     ///
     /// # Errors
     /// [`Unavailable`](SocialError::Unavailable), [`Broken`](SocialError::Broken).
@@ -250,7 +250,7 @@ impl Social {
         Ok((found, more))
     }
 
-    /// Checks that a token of `name` was not revoked.
+    /// Checks that a token of `name` is not revoked. `issued` is its time of issue, in milliseconds since 1970.
     ///
     /// # Errors
     /// [`SocialError::TokenRevoked`], also if there is no such user.
@@ -258,7 +258,7 @@ impl Social {
         if self.user(name).accepts(issued).await? { Ok(()) } else { Err(SocialError::TokenRevoked) }
     }
 
-    /// Revokes a token of `name`: the logout of one session. Without a token, revokes all tokens that were
+    /// Revokes a token of `name`, which logs a single session out. Without a token, revokes all tokens that were
     /// issued until now.
     ///
     /// # Errors
@@ -333,9 +333,10 @@ impl Social {
     /// the first page exactly once. Later posts are newer than the first page, and appear when the
     /// timeline is read again.
     ///
-    /// Cost: one call while the reader's timeline is in memory: for a minute after each read, with the newest
-    /// 400 posts, at most 256 KiB of text. The first read, and each page of older posts, costs one call per
-    /// followed author, at most 32 at a time, and at most 64 such reads run at a time; further ones wait.
+    /// Cost: one call while the reader's timeline is in memory: while a socket shows it, and for a minute after each
+    /// read. It has the newest 400 posts, with at most 256 KiB of text. The first read, the read after a change of
+    /// the follows, and each page of older posts cost one call per followed author, at most 32 calls at a time. At
+    /// most 64 such reads run at a time, and further reads wait.
     ///
     /// # Errors
     /// [`SocialError::NoSuchUser`]. If one author cannot be asked, the whole request fails: a
@@ -355,7 +356,7 @@ impl Social {
         Ok(Listing::of(merged.posts, limit, merged.is_cut))
     }
 
-    /// Makes a process watch the timeline of `reader`, from the position at which it was.
+    /// Makes a process watch the timeline of `reader`, from its last position on.
     pub(crate) async fn watch(
         &self,
         reader: &Name,

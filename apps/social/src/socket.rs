@@ -10,18 +10,20 @@
 //! | from | type | fields |
 //! |---|---|---|
 //! | client | `hello` | `token`, and `last`: the position of an earlier socket, or null |
-//! | server | `welcome` | `name`, `position`: the client is at this position after the messages that follow at once |
+//! | server | `welcome` | `name`, `position`: the client's position after the missed changes, which follow at once |
 //! | server | `post` | `post` |
 //! | server | `deleted` | `id` |
-//! | server | `reset` | `position`: the client must read its timeline over HTTP, and is at this position |
+//! | server | `reset` | `position`: the client must read its timeline over HTTP, and then has this position |
 //!
-//! Each `post` and `deleted` takes the client's `position.sequence` one further. A client that connects again says
-//! its position, and gets the changes that it has missed, or a `reset` if they are not known any more.
+//! A client that connects again sends its position as `last`, and gets the changes that it has missed, or a `reset`
+//! if the timeline does not have them any more. Each `post` and `deleted`, also of a missed change, increases the
+//! client's `position.sequence` by 1; after the missed changes, the position is equal to that of the `welcome`.
 //!
 //! Invariants:
-//! * A client gets every change once and in order, or a `reset`. A change that finds no room in the client's queue
-//!   is followed by a `reset` as soon as there is room.
-//! * A socket shows nothing before its token was checked, and nothing after the token has expired.
+//! * A client gets every change once and in order, or a `reset`. If a change finds no room in the client's queue,
+//!   the server tries to send a `reset` at intervals until there is room.
+//! * A socket shows nothing before its token was checked, and nothing after the token has expired. Revoking the
+//!   token does not close an open socket.
 
 use std::time::{Duration, SystemTime};
 
@@ -69,11 +71,11 @@ pub(crate) async fn open(
 struct Connection {
     app: App,
     outbox: Outbox,
-    /// Taken by the first hook.
+    /// Messages of the client, until the hook `started` takes them.
     inbox: Option<SocketInbox>,
-    /// Closes the socket: at first if no hello comes, and then when the token expires.
+    /// Timer that closes the socket: before the hello, if none comes; after the hello, when the token expires.
     deadline: Timeout,
-    /// Process of the watched timeline, after the hello.
+    /// Process of the watched timeline; `None` before the hello.
     timeline: Option<Pid>,
     /// Position of the client, if it is not behind.
     position: Position,
@@ -101,13 +103,13 @@ enum ToClient<'a> {
 
 impl ToClient<'_> {
     fn frame(&self) -> Utf8Bytes {
-        // Only maps with keys that are no text, and numbers that are not finite, have no JSON.
+        // Encoding cannot fail: a message has no maps with keys other than texts.
         serde_json::to_string(self).unwrap_or_default().into()
     }
 }
 
 impl Published {
-    /// Returns the frame that shows the post, encoded once for all sockets.
+    /// Returns the post's frame, which is encoded once for all sockets.
     fn frame(&self) -> Utf8Bytes {
         let encode = || ToClient::Post { post: PostView::of(&self.post) }.frame();
         self.frame.get_or_init(encode).clone()
@@ -126,7 +128,7 @@ impl Connection {
         }
     }
 
-    /// The watched timeline has ended, for want of its relay or by a failure.
+    /// Closes the socket, because the watched timeline has ended: its relay is not running, or building it failed.
     #[hook]
     fn down(&mut self, cx: &mut Context<Self>) {
         self.close(cx, CloseCode::TRY_AGAIN_LATER, "the timeline is being built again");
@@ -147,7 +149,7 @@ impl Connection {
         }
     }
 
-    /// Closes the socket at the end of its time.
+    /// Closes the socket, because no hello has come in time or the token has expired.
     #[message(send)]
     fn expire(&mut self, cx: &mut Context<Self>) {
         self.close(cx, UNAUTHORIZED, "no valid token");
@@ -208,7 +210,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a change, unless the client needs a reset first.
+    /// Sends a change to the client, unless the client needs a reset first.
     fn show(&mut self, cx: &mut Context<Self>, change: &Change) {
         if !self.is_behind {
             let frame = match change {
@@ -219,7 +221,7 @@ impl Connection {
         }
     }
 
-    /// Makes the client read its timeline. If there is no room, tries again later.
+    /// Sends a `reset`, so that the client reads its timeline. Without room in the queue, tries again later.
     fn reset(&mut self, cx: &mut Context<Self>) {
         self.is_behind = false;
         self.send(cx, ToClient::Reset { position: self.position }.frame());
@@ -245,10 +247,10 @@ impl Connection {
 /// Maximum time from the opening of a socket to the client's hello.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// Time until a client whose queue was full is tried again.
+/// Time until the server tries again to reset a client whose queue was full.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// The client has no valid token: it must log in, not only connect again.
+/// Close code for a client without a valid token, which must log in before it connects again.
 const UNAUTHORIZED: CloseCode = match CloseCode::application(4401) {
     Some(code) => code,
     None => CloseCode::POLICY,

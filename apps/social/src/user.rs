@@ -1,14 +1,15 @@
 //! A user: one durable process and its messages.
 //!
 //! ```text
-//! state   account (password hash, created), counts
+//! state   account (password hash, created), counts, revoked tokens
 //! cells   following       NAME    → ()      followed users, by name
+//!         blocked         NAME    → ()      blocked users, by name
 //!         posts           POST-ID → text    posts, oldest first
 //!         keys, keys-by-post                idempotency keys, see `keys.rs`
 //! ```
 //!
 //! Invariants: the state is small and of bounded size, because every turn that changes it writes
-//! the whole state. Data that grows (posts, follows) is in cells, each written once. A process
+//! the whole state. Data that grows (posts, follows, blocks) is in cells, each written once. A process
 //! without an account stands for an unregistered name, and stores nothing. Post ids rise from cell
 //! to cell, because they are assigned within the author's turn.
 
@@ -43,7 +44,7 @@ pub(crate) struct User {
     blocks: u32,
 }
 
-/// Account, created by registration.
+/// Account of a user, created by registration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Account {
     /// Hash of the password, with salt and parameters (a PHC string).
@@ -333,7 +334,7 @@ impl User {
         Ok(page)
     }
 
-    /// Sends a change of the posts to the live timelines, once it is on disk.
+    /// Sends a change in the posts to the live timelines, once the change is on disk.
     fn announce(&self, cx: &mut Context<Self>, change: Change) {
         let (author, live) = (name(cx), cx.deps().live.clone());
         cx.after_commit(move || live.publish(&author, change));
@@ -348,7 +349,7 @@ impl User {
     }
 }
 
-/// Makes a reader's live timeline build again, once the changes of this turn are on disk.
+/// Requests that a reader's live timeline is built again, once the changes of this turn are on disk.
 fn refresh(cx: &mut Context<User>, reader: Name) {
     let live = cx.deps().live.clone();
     cx.after_commit(move || live.refresh(&reader));
@@ -374,7 +375,7 @@ fn name(cx: &mut Context<User>) -> Name {
 /// Maximum number of users that a user may follow; bounds the cost of a timeline.
 const FOLLOWING_MAX: u32 = 5000;
 
-/// Maximum number of users that a user may block; bounds the length of their list.
+/// Maximum number of users that a user may block; bounds the length of the list of blocked users.
 const BLOCKS_MAX: u32 = 5000;
 
 /// Names of the maps of cells; see also `keys.rs`.

@@ -9,17 +9,17 @@
 //!
 //! | file | subject |
 //! |---|---|
-//! | `upgrade` | the handshake: which requests become a socket |
+//! | `upgrade` | the handshake: a request becomes a socket or is refused |
 //! | `reader` | bytes from the client to messages |
 //! | `queues` | the two bounded queues between a socket and the application |
 //! | `session` | the socket's life in its task: reading, writing, timeouts, the close handshake |
 //!
 //! Invariants:
-//! * A socket has no task of its own: its connection's task goes on with it, so the socket counts
-//!   as a connection and ends with the server's drain.
-//! * Memory of a socket is bounded: a message under way, the two queues, and buffers that are
-//!   freed when they are empty. A frame is not copied for each of its receivers.
-//! * A [`SocketInbox`] always ends with a [`SocketEnd`], also if the upgrade does not come about.
+//! * A socket has no task of its own: the connection's task serves it, so that the socket counts as a
+//!   connection and ends with the server's drain.
+//! * Memory of a socket is bounded: an incomplete message, the two queues, and buffers that are freed
+//!   when they are empty. A frame is not copied for each of its receivers.
+//! * A [`SocketInbox`] always ends with a [`SocketEnd`], even if the request does not become a socket.
 
 mod queues;
 mod reader;
@@ -48,22 +48,23 @@ pub struct SocketLimits {
     /// Maximum bytes of a message from the client, over all of its frames; a larger message ends
     /// the socket with close code 1009.
     pub message_bytes_max: usize,
-    /// Maximum number of messages that wait in a [`SocketInbox`]. Beyond it, or beyond
-    /// `message_bytes_max` bytes of waiting messages, the server stops reading from the client.
+    /// Maximum number of messages that wait in a [`SocketInbox`]. While so many messages wait, or
+    /// `message_bytes_max` bytes of messages, the server does not read from the client.
     pub inbox_messages_max: usize,
     /// Maximum number of frames that wait in an [`Outbox`].
     pub outbox_frames_max: usize,
     /// Maximum bytes of the frames that wait in an [`Outbox`].
     pub outbox_bytes_max: usize,
-    /// Silence of the client after which the server pings, and again after each further such time.
+    /// Silence of the client after which the server sends a ping, repeated while the silence lasts.
     pub ping_interval: Duration,
-    /// Silence of the client after which the server drops the connection.
+    /// Silence of the client after which the server drops the connection. Time in which the server does
+    /// not read from the client, because its inbox is full, does not count.
     pub idle_timeout: Duration,
-    /// Maximum time for which a waiting frame makes no progress because the client does not read.
-    /// When it is over, the socket is closed with code 1013.
+    /// Maximum time in which no byte of a frame can be written, because the client does not read.
+    /// Afterwards, the server closes the socket with code 1013.
     pub stall_timeout: Duration,
-    /// Maximum time from the beginning of a close until the frames before it are written and the
-    /// client has closed, too. When it is over, the connection is dropped.
+    /// Maximum time of a close, until the frames before it are written and the client has closed, too.
+    /// Afterwards, the server drops the connection.
     pub close_timeout: Duration,
 }
 
@@ -112,14 +113,14 @@ impl Sockets {
 
     /// Returns the number of open sockets.
     pub fn open(&self) -> usize {
-        // Relaxed: the number stands for itself.
+        // Relaxed: the number guards no other data.
         self.0.open.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of frames that found no room in the queue of their socket, over all
-    /// sockets, since the start.
+    /// Returns the number of frames that found no room in the queue of their socket, for all sockets
+    /// since the start.
     pub fn frames_dropped(&self) -> u64 {
-        // Relaxed: the number stands for itself.
+        // Relaxed: the number guards no other data.
         self.0.frames_dropped.load(Ordering::Relaxed)
     }
 
@@ -159,7 +160,7 @@ impl fmt::Debug for Sockets {
     }
 }
 
-/// Share of a socket in [`Sockets::open`].
+/// A socket that [`Sockets::open`] counts until this value is dropped.
 struct OpenSocket(Sockets);
 
 impl Drop for OpenSocket {
@@ -175,7 +176,7 @@ pub struct CloseCode(u16);
 impl CloseCode {
     /// Code 1000: the conversation has reached its end.
     pub const NORMAL: CloseCode = CloseCode(1000);
-    /// Code 1001: the server goes away.
+    /// Code 1001: the server is going away.
     pub const GOING_AWAY: CloseCode = CloseCode(1001);
     /// Code 1008: the client broke a rule of the application.
     pub const POLICY: CloseCode = CloseCode(1008);
@@ -192,7 +193,7 @@ impl CloseCode {
     const NOT_UTF8: CloseCode = CloseCode(1007);
     const TOO_LARGE: CloseCode = CloseCode(1009);
 
-    /// Returns the application's own code `code`, if it lies in the range for these: 3000 to 4999.
+    /// Returns the application's own code `code`, if it is in the range for such codes: 3000 to 4999.
     pub const fn application(code: u16) -> Option<CloseCode> {
         if 3000 <= code && code <= 4999 { Some(CloseCode(code)) } else { None }
     }
@@ -207,7 +208,7 @@ impl CloseCode {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SocketEnd {
-    /// The client closed the socket, with this code and reason if it named any.
+    /// The client closed the socket, possibly with a code and a reason.
     Client {
         /// Code of the client's close frame.
         code: Option<u16>,
@@ -216,9 +217,9 @@ pub enum SocketEnd {
     },
     /// The application closed the socket through its [`Outbox`].
     Application,
-    /// The server drains; the client was told to connect again.
+    /// The server drains, and asks the client by code 1012 to connect again.
     Drain,
-    /// The client broke the protocol or a limit, and got this close code.
+    /// The client broke the protocol or exceeded a limit; the server sends this close code.
     Violation(CloseCode),
     /// The client did not read its frames within the stall timeout.
     Stalled,
@@ -226,8 +227,8 @@ pub enum SocketEnd {
     Silent,
     /// The connection broke without a close.
     Lost,
-    /// The request did not become a socket: the client left before, or the handler returned another
-    /// response than the one of [`SocketUpgrade::accept`].
+    /// The request did not become a socket: the client left before, or the handler did not return the
+    /// response of [`SocketUpgrade::accept`].
     NotOpened,
 }
 

@@ -1,4 +1,4 @@
-//! The two bounded queues between a socket and the application, and the handles on them.
+//! The two bounded queues between a socket and the application, and their handles.
 //!
 //! | side | may |
 //! |---|---|
@@ -11,12 +11,13 @@
 //!   └───────────────────────task──────────────────────▲
 //! ```
 //!
-//! Both queues and all wakers lie in one allocation behind one lock, because an idle socket should
-//! cost little, and a room's process and the socket's task seldom meet at it. Wakers run outside
-//! the lock.
+//! Both queues and all wakers are in one allocation behind one lock, because an idle socket should
+//! cost little, and the application and the socket's task seldom contend for the lock. Wakers run
+//! outside the lock.
 //!
-//! Invariants: frames enter the outgoing queue only before a close is requested and the socket has
-//! ended. Once ended, the reason stays. The task is woken for each change that it has to act on.
+//! Invariants: frames enter the outgoing queue only while the socket is open, before a close is
+//! requested. The first reason for the end stays. The task is woken for each change that it has to
+//! act on.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -33,21 +34,21 @@ use super::{CloseCode, SocketEnd, SocketLimits, Sockets};
 /// Stream of the text messages of one client: `Ok` for each message, then one `Err` with the reason
 /// for the end, then `None`.
 ///
-/// While its messages are not taken, the server reads no more from the client than
-/// [`SocketLimits::inbox_messages_max`] allows. Dropping the inbox closes the socket with code 1011,
-/// unless an [`Outbox`] has closed it before.
+/// If the application does not take the messages, the server stops reading from the client at the limit
+/// [`SocketLimits::inbox_messages_max`]. Dropping the inbox closes the socket with code 1011, unless the
+/// socket is closing already.
 pub struct SocketInbox(Arc<Shared>);
 
-/// Handle that sends to one client. Clones send to the same client.
+/// Handle that sends frames to a client. Clones send to the same client.
 ///
 /// Dropping all handles does not close the socket.
 #[derive(Clone)]
 pub struct Outbox(Arc<Shared>);
 
-/// Frame that was not queued, and the reason.
+/// Error of [`Outbox::send`], with the frame that was not queued.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutboxError {
-    /// The client reads more slowly than the application sends; there may be room later.
+    /// The queue has no room, because the client reads too slowly; there may be room later.
     #[error("the socket's queue is full")]
     Full(Utf8Bytes),
     /// The frame is larger than [`SocketLimits::outbox_bytes_max`] and never fits.
@@ -59,7 +60,7 @@ pub enum OutboxError {
 }
 
 impl OutboxError {
-    /// Returns the frame.
+    /// Returns the frame that was not queued.
     pub fn into_frame(self) -> Utf8Bytes {
         match self {
             OutboxError::Full(frame)
@@ -81,7 +82,7 @@ pub(crate) struct Endpoint {
 pub(crate) enum CloseRequest {
     /// Close with this code and reason, after the queued frames.
     Outbox(CloseCode, String),
-    /// Close because nobody takes the client's messages.
+    /// Close because the application has dropped the inbox.
     InboxDropped,
 }
 
@@ -110,9 +111,9 @@ struct State {
 enum CloseState {
     #[default]
     Open,
-    /// The socket's task has not seen the request yet.
+    /// The application has requested a close, and the socket's task has not seen the request yet.
     Requested(CloseRequest),
-    /// The inbox has not delivered the reason yet.
+    /// The socket has ended, and the inbox has not delivered the reason yet.
     Ended(SocketEnd),
     Delivered,
 }
@@ -171,8 +172,8 @@ impl fmt::Debug for SocketInbox {
 }
 
 impl Outbox {
-    /// Queues a frame with the text `frame`. The socket shares the frame's memory, so a room
-    /// encodes a message once and sends clones of it.
+    /// Queues a frame with the text `frame`. Clones of a frame share its memory, so an application can
+    /// encode a message once and send clones of it to many sockets.
     ///
     /// # Errors
     /// The frame, with the reason for which it was not queued. Frames that are refused as
@@ -251,8 +252,8 @@ impl Endpoint {
         &self.shared.sockets
     }
 
-    /// Registers the task for the next change that it has to act on. If the application asks for a
-    /// close, ends the inbox and returns the request.
+    /// Registers the task to be woken at the next change that it has to act on. If the application has
+    /// requested a close, ends the inbox and returns the request.
     pub(crate) fn watch(&self, task: &Waker) -> Option<CloseRequest> {
         let mut state = self.shared.lock();
         if !state.task.as_ref().is_some_and(|registered| registered.will_wake(task)) {
@@ -289,7 +290,7 @@ impl Endpoint {
         drop(discarded);
     }
 
-    /// Returns whether the inbox has room for a message. If not, the task is woken once it has.
+    /// Returns whether the inbox has room for a message. If not, the task is woken once there is room.
     pub(crate) fn has_room(&self) -> bool {
         let mut state = self.shared.lock();
         let has_room = state.has_room(self.shared.limits());
@@ -323,7 +324,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         self.end(if self.is_open { SocketEnd::Lost } else { SocketEnd::NotOpened });
         self.discard_frames();
-        // The waker would keep the memory of the task for as long as an outbox lives.
+        // The waker would keep the task's memory until the last outbox is dropped.
         let task = self.shared.lock().task.take();
         drop(task);
     }
@@ -338,7 +339,7 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the task for a close, unless the socket is closing.
+    /// Requests a close from the task, unless the socket is closing already.
     fn request(&self, request: CloseRequest) {
         let mut state = self.lock();
         if matches!(state.close, CloseState::Open) {
@@ -357,7 +358,7 @@ impl State {
     }
 }
 
-/// Frees the memory of an empty queue, which a burst would otherwise leave behind in each socket.
+/// Frees the memory of an empty queue, so that a burst does not leave memory behind in each socket.
 fn free_if_empty(queue: &mut VecDeque<Utf8Bytes>) {
     if queue.is_empty() {
         *queue = VecDeque::new();
@@ -370,7 +371,7 @@ fn wake(waker: Option<Waker>) {
     }
 }
 
-/// The handles go to processes on other threads.
+/// Proof that processes on other threads can have the handles.
 const _: () = {
     const fn travels<T: Send + Unpin + 'static>() {}
     const fn is_shared<T: Clone + Send + Sync + 'static>() {}

@@ -1,4 +1,4 @@
-//! Bytes from the client to messages: frames are checked, unmasked and put together.
+//! Decoder of the client's bytes: checks and unmasks frames, and joins them to messages.
 //!
 //! ```text
 //!          ┌──────────── end of the payload ────────────┐
@@ -8,13 +8,13 @@
 //!            └────────► Violation ◄────┘
 //! ```
 //!
-//! tungstenite knows the layout of a frame's head and the codes. The state around it is kept here,
-//! because tungstenite's own reader keeps a buffer per connection, reserves what a head announces,
-//! and never shrinks.
+//! tungstenite decodes a frame's head and the codes. The state between frames is kept here, because
+//! tungstenite's own reader keeps a buffer per connection, reserves the length that a head announces, and
+//! never shrinks.
 //!
 //! Invariants: memory grows with the bytes that have arrived, not with the length that a head
-//! announces, up to the limit of a message; between messages, no memory is in use. After a
-//! violation, the reader must not be used again.
+//! announces, up to the limit of a message; between messages, the reader has no memory on the heap.
+//! After a violation, the reader must not be used again.
 
 use std::io::Cursor;
 
@@ -29,9 +29,9 @@ use super::{CloseCode, SocketLimits};
 pub(crate) enum ClientMessage {
     /// A whole text message.
     Text(Utf8Bytes),
-    /// A ping, to be answered with the same bytes.
+    /// A ping, which the server must answer with the same bytes.
     Ping(Vec<u8>),
-    /// An answer to a ping, or a sign of life without one.
+    /// A pong, with or without a ping before it.
     Pong,
     /// The client's close frame: its code, if it has one, and its reason.
     Close(Option<u16>, Utf8Bytes),
@@ -46,11 +46,11 @@ pub(crate) struct Violation {
     pub(crate) reason: &'static str,
 }
 
-/// Reads the messages of one client.
+/// Decoder of the messages of a client.
 #[derive(Debug)]
 pub(crate) struct MessageReader {
     state: ReaderState,
-    /// Payload of the data message under way, if its first head has arrived.
+    /// Payload of the incomplete data message, if the message's first head has arrived.
     message: Option<Vec<u8>>,
 }
 
@@ -86,7 +86,7 @@ impl MessageReader {
     }
 
     /// Takes bytes from the front of `input` up to the end of the next message, and returns the
-    /// message; takes all bytes and returns `None` if the message is not complete.
+    /// message. If the message is not complete, takes all bytes and returns `None`.
     pub(crate) fn read(
         &mut self,
         input: &mut &[u8],
@@ -134,7 +134,7 @@ impl MessageReader {
         }
     }
 
-    /// Checks a head against the protocol, the limits and the message under way.
+    /// Checks a head against the protocol, the limits and the incomplete message, and begins its frame.
     fn begin(&mut self, head: Head, limits: &SocketLimits) -> Result<(), Violation> {
         let Head { is_final, opcode, mask, length } = head;
         let control = match opcode {
@@ -200,7 +200,7 @@ struct Head {
     length: u64,
 }
 
-/// Decodes a head, if `bytes` hold all of it.
+/// Decodes and checks a head; `None` if `bytes` do not contain the whole head.
 fn parse(bytes: &[u8]) -> Result<Option<Head>, Violation> {
     let mut cursor = Cursor::new(bytes);
     let Ok(parsed) = FrameHeader::parse(&mut cursor) else {

@@ -7,13 +7,13 @@
 //!   └── idle_timeout, lost connection ────────────────────────┴──────────────────────────────┘
 //! ```
 //!
-//! One call of [`Session::poll`] does all the work that is possible at the moment: it answers the
-//! application, writes, reads, and looks at the time. A single timer serves all deadlines. It may
-//! ring early, because a client's bytes move deadlines without moving the timer.
+//! A call of [`Session::poll`] does all the work that is possible at the moment: it handles the
+//! application's request to close, reads, writes, and checks the deadlines. A single timer serves all
+//! deadlines. It may fire early, because a client's bytes move deadlines without moving the timer.
 //!
-//! Invariants: at most one frame is in writing, and a close frame is the last. Nothing is read
-//! while the inbox is full, except for a close. Each way to the end has told the inbox a reason
-//! before, and is bounded by a time of [`SocketLimits`] or by the client.
+//! Invariants: at most one frame is being written, and a close frame is the last. Nothing is read
+//! while the inbox is full, unless the socket is closing. The inbox has the reason before the session
+//! is over. A close takes at most [`SocketLimits::close_timeout`].
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -75,7 +75,7 @@ struct Session {
     endpoint: Endpoint,
     stream: TcpStream,
     reader: MessageReader,
-    /// Bytes that arrived while the inbox had no room.
+    /// Bytes that were received and not yet decoded, because the inbox had no room.
     unread: Vec<u8>,
     is_reading_paused: bool,
     writing: Option<ServerFrame>,
@@ -85,23 +85,23 @@ struct Session {
     closing: Option<Closing>,
     /// Whether the connection ended without a close handshake.
     is_lost: bool,
-    /// Time of the client's latest bytes.
+    /// Time at which the client's latest bytes were read.
     heard: Instant,
     pinged: Instant,
     /// Time of the latest progress in writing, while a frame waits for the client.
     stalled: Option<Instant>,
 }
 
-/// Close that is under way.
+/// State of a close that has begun.
 struct Closing {
     deadline: Instant,
-    /// Payload of the close frame, until it is in writing.
+    /// Payload of the close frame, until writing the frame begins.
     frame: Option<Bytes>,
     /// Whether the client's close frame is still to come.
     is_answer_due: bool,
 }
 
-/// Frame in writing: the head's bytes, the payload, and the progress in both.
+/// Frame that is being written: the head's bytes, the payload, and the number of bytes written of both.
 struct ServerFrame {
     head: [u8; SERVER_HEAD_BYTES_MAX],
     head_bytes: usize,
@@ -207,7 +207,7 @@ impl Session {
             return self.is_lost;
         }
         if self.is_reading_paused {
-            // The client may have sent something that nobody has read.
+            // The client may have sent bytes that have not been read.
             self.heard = now;
         }
         if self.idle_end() <= now {
@@ -227,7 +227,7 @@ impl Session {
         }
     }
 
-    /// Returns the next time at which [`check_time`](Session::check_time) has something to do.
+    /// Returns the earliest deadline on which [`check_time`](Session::check_time) has to act.
     fn deadline(&self) -> Instant {
         if let Some(closing) = &self.closing {
             return closing.deadline;
@@ -250,7 +250,7 @@ impl Session {
         self.stalled.map(|since| after(since, self.limits().stall_timeout))
     }
 
-    /// Writes until all is written or the client has to read first.
+    /// Writes until all frames are written or the client has to read first.
     fn poll_write(&mut self, cx: &mut Context<'_>) {
         while !self.is_lost {
             if self.writing.is_none() {
@@ -293,7 +293,7 @@ impl Session {
         ServerFrame::new(OpCode::Control(Control::Close), payload)
     }
 
-    /// Reads until no more bytes are there, the inbox is full, or the client's part is over.
+    /// Reads until no more bytes have arrived, the inbox is full, or no more bytes of the client are expected.
     fn poll_read(&mut self, cx: &mut Context<'_>) {
         while self.can_read() {
             if !self.unread.is_empty() {
@@ -340,7 +340,7 @@ impl Session {
                 Err(Violation { code, reason }) => {
                     self.endpoint.discard_frames();
                     self.close(code, reason, Some(SocketEnd::Violation(code)));
-                    // Bytes behind a violation have no meaning.
+                    // Bytes after a violation have no meaning.
                     self.expect_no_answer();
                     return;
                 }
@@ -354,8 +354,8 @@ impl Session {
     fn handle(&mut self, message: ClientMessage) {
         match message {
             ClientMessage::Text(text) if self.closing.is_none() => self.endpoint.deliver(text),
-            // The protocol allows to answer only the latest of several pings, so that a client that
-            // pings and does not read makes nothing grow.
+            // The protocol allows the server to answer only the latest of several pings. So a client that
+            // sends pings and does not read cannot use up memory.
             ClientMessage::Ping(payload) => self.pong = Some(payload.into()),
             ClientMessage::Text(_) | ClientMessage::Pong => {}
             ClientMessage::Close(code, reason) => {
@@ -377,8 +377,8 @@ impl Session {
 }
 
 impl ServerFrame {
-    /// Creates a frame that is a whole message. Returns `None` if its head cannot be encoded, which
-    /// would be a bug of tungstenite.
+    /// Creates a frame that is a whole message. Returns `None` if the head cannot be encoded, which
+    /// would be a bug in tungstenite.
     fn new(opcode: OpCode, payload: Bytes) -> Option<ServerFrame> {
         let header = FrameHeader { opcode, ..FrameHeader::default() };
         let mut head = [0; SERVER_HEAD_BYTES_MAX];
@@ -388,7 +388,7 @@ impl ServerFrame {
         Some(ServerFrame { head, head_bytes, payload, written: 0 })
     }
 
-    /// Writes some of the rest. Returns whether all is written.
+    /// Writes some of the rest. Returns whether the whole frame is written.
     fn poll_write(
         &mut self,
         stream: Pin<&mut TcpStream>,
@@ -411,8 +411,8 @@ fn close_payload(code: u16, reason: &str) -> Bytes {
     [&code.to_be_bytes(), reason.as_bytes()].concat().into()
 }
 
-/// Returns the time that lies `duration` after `time`, or a time in the far future if that one
-/// cannot be represented.
+/// Returns the time `duration` after `time`, or a time in the far future if that time cannot be
+/// represented.
 fn after(time: Instant, duration: Duration) -> Instant {
     const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
     time.checked_add(duration).unwrap_or(time + FAR)

@@ -1,4 +1,4 @@
-//! The handshake: which requests become a socket, and the answer to the others.
+//! The handshake: checks the requests for a socket, and refuses bad requests.
 //!
 //! ```text
 //! request ──checks──► SocketUpgrade ──accept──► 101 with an Endpoint in its extensions
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Invariant: a request from a browser becomes a socket only if its page has the same origin as the
-//! server, or an origin in the list. Browsers send cookies along with the handshake from any page,
-//! so that without this check any page could open a socket in the name of its visitor.
+//! server, or an origin in the list. Browsers send cookies with the handshake of any page, so without
+//! this check any page could open a socket in the name of its visitor.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,9 +28,9 @@ use crate::Problem;
 /// Extracts the handshake of a socket from a GET request; the router's state must provide
 /// [`Sockets`].
 ///
-/// Rejections: 426 for a request without a handshake or with one of another version than 13, 400
-/// for a malformed handshake, 403 for a browser's page of a foreign origin. A request without an
-/// `Origin` does not come from a browser and is accepted.
+/// Rejections: 426 for a request without a handshake or with another version than 13, 400 for a
+/// malformed handshake, 403 for a browser's page of a foreign origin. A request without an `Origin` is
+/// accepted, because browsers always send this header with a handshake.
 ///
 /// Extensions of the protocol, such as compression, are not negotiated. A handler that selects one
 /// of the client's subprotocols adds `Sec-WebSocket-Protocol` to the response.
@@ -57,9 +57,10 @@ pub struct SocketUpgrade {
 }
 
 impl SocketUpgrade {
-    /// Accepts the socket. The handler returns the response; the socket opens once it is written.
+    /// Accepts the socket. The handler must return the response; the socket opens once the response is
+    /// written.
     ///
-    /// Frames that are sent before wait in the queue. If the socket does not open, the inbox ends
+    /// Frames that are sent earlier wait in the queue. If the socket does not open, the inbox ends
     /// with [`SocketEnd::NotOpened`](crate::SocketEnd::NotOpened).
     pub fn accept(self) -> (Response, SocketInbox, Outbox) {
         let (endpoint, inbox, outbox) = queues(&self.sockets);
@@ -92,8 +93,8 @@ where
     }
 }
 
-/// Endpoint on its way from the handler to the connection, as an extension of the response. An
-/// extension must be `Clone` and `Sync`.
+/// Extension of the response that takes the endpoint from the handler to the connection. An extension
+/// must be `Clone` and `Sync`.
 #[derive(Clone)]
 struct Handover(Arc<Mutex<Option<Endpoint>>>);
 
@@ -106,7 +107,7 @@ pub(crate) fn take_endpoint(response: &mut Response) -> Option<Endpoint> {
     endpoint.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
-/// Returns the key that accepts the handshake, if there is a valid one.
+/// Checks the handshake, and returns the value of `Sec-WebSocket-Accept` for the response.
 fn check_handshake(parts: &Parts) -> Result<String, Problem> {
     let Parts { headers, .. } = parts;
     let is_upgrade = parts.method == Method::GET
@@ -157,7 +158,7 @@ fn check_origin(headers: &HeaderMap, listed: &[String]) -> Result<(), Problem> {
     Err(Problem::new(StatusCode::FORBIDDEN, "origin-refused", detail))
 }
 
-/// Returns whether `origin` is that of a page from this server, requested under the name `host`.
+/// Returns whether `origin` is the origin of this server's own pages, requested under the name `host`.
 fn is_own(origin: &str, host: &str) -> bool {
     const PORT: &str = ":80"; // the default, which an origin leaves out and a host may leave out
     let Some(origin) = origin.strip_prefix("http://") else { return false };

@@ -6,13 +6,12 @@
 //!     └─ unwinds ──▶ catch: looks for the note of the payload that it has caught
 //! ```
 //!
-//! The payload of a caught panic does not tell the place; only the panic hook learns it. A note
-//! may outlive its panic, because user code may catch a panic itself. And a payload may have no
-//! note: `resume_unwind` runs no hook, and the program may have replaced the hook. So a note fits a
-//! payload only if both are of the same turn, the same type and, if they have a message, the same
-//! message.
+//! The payload of a caught panic does not contain the place; only the panic hook gets it. A note may outlive
+//! its panic, because user code may catch a panic itself. A payload may have no note, because `resume_unwind`
+//! runs no hook, and the program may have replaced the hook. Therefore a note fits a payload only if both have
+//! the same turn, the same type and the same message, or no message.
 //!
-//! Invariants: a note is seen by its own thread only. Code that does not panic runs nothing of this
+//! Invariants: only the thread that wrote a note sees it. Code that does not panic runs nothing of this
 //! file.
 
 use crate::scheduler::with_worker;
@@ -58,8 +57,9 @@ thread_local! {
 /// # }
 /// ```
 ///
-/// Two panics are equal if their messages are: the place changes with each edit of the source. A
-/// text makes a panic without a place, for comparisons: `ExitReason::Panicked("torn".into())`.
+/// Two panics are equal if their messages are equal, because the place changes with each edit of the
+/// source. A panic that is made from a text has no place, and serves for comparisons:
+/// `ExitReason::Panicked("torn".into())`.
 ///
 /// Cost: without a panic, nothing. A clone is a reference count.
 #[derive(Clone)]
@@ -81,7 +81,7 @@ impl Panic {
     /// assert_eq!(Panic::from_payload(payload).message(), "out of paper");
     /// ```
     ///
-    /// The place is found on the thread that has caught the payload, in the turn of the panic.
+    /// The place is found only on the thread that has caught the payload, and in the turn of the panic.
     pub fn from_payload(payload: Box<dyn Any + Send>) -> Panic {
         let message = message_of(&*payload).unwrap_or("a panic without a message");
         let panic =
@@ -101,11 +101,11 @@ impl Panic {
     /// Returns the place in the source, if it is known.
     ///
     /// The first start of a runtime installs a panic hook that notes the place of each panic and
-    /// then calls the hook before it. The place is `None` if no such note was made:
+    /// then calls the previous hook. The place is `None` if the hook has noted none:
     ///
-    /// - The program has set a hook of its own after that, which does not call the hook before it.
-    /// - The panic was raised by [`resume_unwind`](std::panic::resume_unwind), which runs no hook.
-    ///   Only the payload of a panic that was caught in the same turn keeps its place.
+    /// - The program has installed a hook of its own later, which does not call the previous hook.
+    /// - The panic was raised by [`resume_unwind`](std::panic::resume_unwind), which runs no hook. A payload
+    ///   that was caught earlier in the same turn keeps its place, though.
     /// - The value was made from a text.
     pub fn place(&self) -> Option<&PanicPlace> {
         self.0.place.as_ref()
@@ -153,7 +153,7 @@ impl fmt::Display for Panic {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct PanicPlace {
-    /// Source file, as the compiler was given its path.
+    /// Path of the source file, as it was passed to the compiler.
     pub file: Box<str>,
     /// Line in the file, from 1.
     pub line: u32,
@@ -167,7 +167,7 @@ impl fmt::Display for PanicPlace {
     }
 }
 
-/// A place, and the data that tell which payload it belongs to.
+/// A place, and the data that identify the payload that it belongs to.
 struct Note {
     place: PanicPlace,
     turn: Option<u32>,
@@ -183,7 +183,7 @@ impl Note {
     }
 }
 
-/// Returns the message of a panic that was raised with a text.
+/// Returns the text of a payload, or `None` if the panic was raised with another type of value.
 fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
     let text = payload.downcast_ref::<&'static str>().copied();
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
@@ -197,7 +197,7 @@ fn current_turn() -> Option<u32> {
 /// Installs the panic hook that notes places, at the first call in the program.
 pub(crate) fn note_places() {
     static INSTALLED: Once = Once::new();
-    // A thread that unwinds may not change the hook. The next start of a runtime will.
+    // A thread that unwinds must not change the hook. The next start of a runtime changes it.
     if !is_unwinding() {
         INSTALLED.call_once(|| {
             let before = std::panic::take_hook();
@@ -222,7 +222,7 @@ fn note(info: &PanicHookInfo<'_>) {
         payload: info.payload().type_id(),
         message: message_of(info.payload()).map(Box::from),
     };
-    // Without the list of a thread that is ending, the place stays unknown.
+    // A thread that is ending has no list any more; the place then stays unknown.
     let _ = NOTES.try_with(|notes| {
         if let Ok(mut notes) = notes.try_borrow_mut() {
             if notes.len() == NOTES_MOST {
@@ -239,7 +239,7 @@ fn take_place(payload: &(dyn Any + Send)) -> Option<PanicPlace> {
     let take = |notes: &RefCell<Vec<Note>>| {
         let mut notes = notes.borrow_mut();
         let found = notes.iter().rposition(|note| note.fits(payload, turn))?;
-        // Newer notes are of panics that began later and are over. Older notes may be of panics
+        // Newer notes belong to panics that began later and are over. Older notes may belong to panics
         // from which this thread still unwinds.
         notes.drain(found..).next().map(|note| note.place)
     };

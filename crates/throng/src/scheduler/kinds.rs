@@ -6,14 +6,14 @@
 //!                       the clock is read
 //! ```
 //!
-//! A turn takes some 25 ns, and a reading of the clock takes as long. So the turns are added up at
-//! the end of a run, which the worker counts anyway, and only one run in [`RUNS_PER_SAMPLE`] is
-//! timed, at random; its time counts that many times. A run that the coarse clock sees to be long is
-//! not sampled: its time counts as the coarse clock says.
+//! A turn takes some 25 ns, and reading the clock takes as long. So the turns are added up at the end of a
+//! run, where the worker counts them anyway, and only a random run in [`RUNS_PER_SAMPLE`] is timed; its time
+//! is multiplied by [`RUNS_PER_SAMPLE`]. A run that is long by the coarse clock is counted once, with the
+//! time of that clock.
 //!
 //! Invariants:
-//! 1. Counts are written by one thread at a time: a worker's by that worker, those of the threads
-//!    outside of the workers under the lock of `guest_slots`. So they are plain stores.
+//! 1. One thread at a time writes counts: the worker its own, and the threads outside of the workers under
+//!    the lock of `guest_slots`. So counts are written by plain stores.
 //! 2. No cache line holds counts of two workers.
 
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -21,13 +21,13 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-/// Kinds in a chunk of counts.
+/// Number of kinds in a chunk of counts.
 const CHUNK: usize = 16;
 /// Maximum number of kinds that are counted.
 pub(crate) const KINDS_MOST: usize = 4096;
-/// One run in so many is timed.
+/// Mean number of runs for each run that is timed.
 const RUNS_PER_SAMPLE: u32 = 64;
-/// Ticks of the coarse clock from which a run is long.
+/// Minimum length of a long run, in ticks of the coarse clock: milliseconds.
 const LONG: u32 = 8;
 
 /// Number of a kind of process in its runtime.
@@ -35,7 +35,7 @@ const LONG: u32 = 8;
 pub(crate) struct KindNumber(u32);
 
 impl KindNumber {
-    /// Number of the kind that is the first, the second and so on of its runtime.
+    /// Returns the number of the kind with this index, from 0, in its runtime.
     pub(crate) fn new(index: usize) -> KindNumber {
         KindNumber(u32::try_from(index).unwrap_or(u32::MAX))
     }
@@ -76,8 +76,8 @@ impl Counts {
         self.turns.load(Ordering::Relaxed)
     }
 
-    /// Number of processes that have exited; to be read before [`spawned`](Self::spawned), so that
-    /// each exit is counted only after its own spawn.
+    /// Number of processes that have exited. Read it before [`spawned`](Self::spawned), so that no exit is
+    /// read without its own spawn.
     pub(crate) fn exited(&self) -> u64 {
         self.exited.load(Ordering::Acquire)
     }
@@ -95,7 +95,7 @@ impl Counts {
     }
 }
 
-/// Counts of one worker, or of the threads outside, by kind.
+/// Counts by kind of process, of a worker or of the threads outside of the workers.
 pub(crate) struct KindCounts(Box<[OnceLock<Box<Chunk>>]>);
 
 #[derive(Default)]
@@ -107,26 +107,26 @@ impl KindCounts {
         KindCounts((0..KINDS_MOST / CHUNK).map(|_| OnceLock::new()).collect())
     }
 
-    /// Writer: returns the counts of a kind; `None` if there are too many kinds.
+    /// Returns the counts of a kind to the writer; `None` if there are too many kinds.
     pub(crate) fn of(&self, KindNumber(kind): KindNumber) -> Option<&Counts> {
         let chunk = self.0.get(kind as usize / CHUNK)?;
         chunk.get_or_init(Box::default).0.get(kind as usize % CHUNK)
     }
 
-    /// Reader: returns the counts of a kind, if the writer has counted anything.
+    /// Returns the counts of a kind to a reader; `None` if the writer has counted nothing in the kind's chunk.
     pub(crate) fn read(&self, KindNumber(kind): KindNumber) -> Option<&Counts> {
         self.0.get(kind as usize / CHUNK)?.get()?.0.get(kind as usize % CHUNK)
     }
 }
 
-/// The run that a worker counts.
+/// The current run of a worker, which it counts.
 pub(crate) struct KindRun {
     kind: Cell<KindNumber>,
-    /// Number of runs until the next that is timed.
+    /// Number of runs until the next run that is timed.
     runs_left: Cell<u32>,
-    /// State of the random numbers that say how many.
+    /// State of the random generator for `runs_left`.
     random: Cell<u32>,
-    /// Time at which the run began, if it is timed.
+    /// Time at which the current run began, if the run is timed.
     began: Cell<Option<Duration>>,
 }
 
@@ -142,8 +142,8 @@ impl KindRun {
         run
     }
 
-    /// Returns the number of runs until the next sample, at random: at equal distances, processes
-    /// that run in turns would be sampled always or never.
+    /// Returns a random number of runs until the next timed run. With a fixed number, processes that run
+    /// alternately would be timed always or never.
     fn gap(&self) -> u32 {
         // A linear congruential generator (Numerical Recipes); its high bits are the good ones.
         let random = self.random.get().wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

@@ -225,8 +225,8 @@ impl<P> fmt::Debug for GroupEvent<P> {
     }
 }
 
-/// Publish and subscribe within a runtime: processes of any type that handle an `M`, under a common
-/// name. Cloning this handle costs a reference count.
+/// A named topic of a runtime: each published `M` is sent to all subscribers, which are processes of any
+/// type that handles an `M`. Cloning this handle costs a reference count.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -262,10 +262,10 @@ impl<P> fmt::Debug for GroupEvent<P> {
 pub struct Topic<M: Message>(Arc<Core<Recipient<M>>>);
 
 impl RuntimeHandle {
-    /// Returns the topic of message `M` with this name, and makes it if there is none. Topics of
-    /// different messages share nothing, even if they share a name.
+    /// Returns the topic with this name for messages of type `M`, and makes it if there is none. Topics for
+    /// different types of message share nothing, even if they have the same name.
     ///
-    /// Cost: a lock with little contention; keep the handle if it is used often.
+    /// Cost: a lock with little contention; keep the handle if you use it often.
     pub fn topic<M: Message>(&self, name: impl Into<Name>) -> Topic<M> {
         Topic(Groups::get(self.groups(), name.into()))
     }
@@ -277,8 +277,8 @@ impl<M: Message> Topic<M> {
         &self.0.name
     }
 
-    /// Adds a subscriber; returns `false` if the process has exited. The process is a subscriber until it
-    /// exits, or has [unsubscribed](Self::unsubscribe) as often as it has subscribed.
+    /// Subscribes a process; returns `false` if the process has exited. The process is a subscriber until it
+    /// exits, or has been [unsubscribed](Self::unsubscribe) as often as it was subscribed.
     ///
     /// Cost: the topic's lock; the first time, an allocation and a signal to the process.
     pub fn subscribe(&self, subscriber: impl Into<Recipient<M>>) -> bool {
@@ -287,7 +287,7 @@ impl<M: Message> Topic<M> {
         joined
     }
 
-    /// Takes back a single subscription; returns `false` if the process is not a subscriber.
+    /// Removes one subscription of a process; returns `false` if the process is not a subscriber.
     pub fn unsubscribe(&self, subscriber: impl Into<Recipient<M>>) -> bool {
         let left = self.0.leave(subscriber.into());
         self.0.tell();
@@ -295,12 +295,12 @@ impl<M: Message> Topic<M> {
     }
 
     /// Sends a message to each subscriber once, in no particular order. Returns the number of subscribers to
-    /// which the message was sent; a mailbox without room refuses it, by its own policy.
+    /// which the message was sent; a full mailbox may refuse the message, by its own policy.
     ///
-    /// Messages that one process publishes arrive in the order of publishing at each subscriber.
+    /// Each subscriber gets the messages of a publisher in the order in which they were published.
     ///
     /// Cost: a copy of the list of subscribers under the topic's lock, then a clone of the message and a send
-    /// for each.
+    /// for each subscriber.
     pub fn publish(&self, message: M) -> usize
     where
         M: Clone,
@@ -338,7 +338,7 @@ impl<M: Message> fmt::Debug for Topic<M> {
     }
 }
 
-/// Reference to a process by which it is a member of a group.
+/// Reference to a process that is a member of a group.
 trait Member: Copy + Eq + Hash + Send + Sync + 'static {
     fn pid(self) -> Pid;
 }
@@ -405,7 +405,7 @@ struct State<T> {
 
 type Monitors<T> = Arc<Vec<(GroupMonitor, Arc<Monitor<T>>)>>;
 
-/// A change, and the member that it is of.
+/// A change, and the member that has joined or left.
 type Event<T> = (GroupChange, T);
 
 struct Monitor<T> {
@@ -489,7 +489,7 @@ impl<T: Member> Core<T> {
         lock(&self.state).members.len()
     }
 
-    /// Members, each once.
+    /// Members, each listed once.
     fn distinct(&self) -> Vec<T> {
         lock(&self.state).members.keys().copied().collect()
     }

@@ -115,7 +115,7 @@ pub struct Registered {
     pub name: Name,
     /// The process that has the name.
     pub pid: Pid,
-    /// The name of the process's type.
+    /// The name of the process's type, with its path.
     pub process: &'static str,
 }
 
@@ -177,7 +177,7 @@ impl RuntimeHandle {
         self.names().0.find(name, |pid, _| pid)
     }
 
-    /// Takes a name away from its process, and returns that process's pid.
+    /// Takes a name away from its process, and returns the process's pid; `None` if no living process has the name.
     pub fn unregister(&self, name: &str) -> Option<Pid> {
         self.names().0.remove(name)
     }

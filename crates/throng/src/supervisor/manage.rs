@@ -275,8 +275,8 @@ impl Address<Supervisor> {
         self.add_child(None, child.into_child_spec()).await
     }
 
-    /// Adds many children without ids in one message, and starts them in order. The supervisor drops a child's
-    /// spec as in [`spawn_child`](Self::spawn_child).
+    /// Adds many children without ids in a single message, and starts them in order. The supervisor drops the
+    /// specs of ended children as it does after [`spawn_child`](Self::spawn_child).
     ///
     /// ```
     /// use throng::{ChildSpec, Restart, Supervisor, prelude::*};
@@ -294,8 +294,8 @@ impl Address<Supervisor> {
     /// ```
     ///
     /// # Errors
-    /// [`ChildError::Failed`] if a child does not start: those that were started before it are stopped, in
-    /// reverse order, so that none is left; [`ChildError::Unanswered`].
+    /// [`ChildError::Failed`] if a child does not start; the supervisor then stops the children that it has
+    /// started before, in reverse order, and keeps none of them. [`ChildError::Unanswered`].
     pub async fn spawn_children<C: IntoChildSpec>(
         self,
         children: impl IntoIterator<Item = C>,
@@ -417,7 +417,7 @@ impl Turn<Supervisor> for AddAll {
             let slot = starter.slot().clone();
             if let Err(error) = supervisor.start_new(None, starter, cx).await {
                 for slot in added.into_iter().rev() {
-                    // A child that has ended by itself meanwhile is gone already.
+                    // A child that has ended by itself may have been removed already.
                     if let Ok(key) = supervisor.find(&ChildRef(Which::Slot(slot))) {
                         supervisor.terminate(key, cx).await;
                     }

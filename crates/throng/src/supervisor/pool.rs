@@ -1,4 +1,4 @@
-//! Pools: a fixed number of supervised processes of a type that share the work, each with bounded room.
+//! Pools: a fixed number of supervised processes of a type, the workers, each with room for so many messages.
 //!
 //! ```text
 //!  Pool ── any ──▶ the worker with the most room ─┐        ┌──▶ mailbox ──▶ turn
@@ -7,9 +7,10 @@
 //!                            └──────── goes back when the turn is over ───────┘
 //! ```
 //! Invariants:
-//! 1. A worker has at most `room` messages of the pool, with the one that it handles. A message's permit goes
-//!    back when its turn is over, or when the message is dropped, whatever the reason.
-//! 2. Messages with the same key go to the same worker, in the order in which they got room there.
+//! 1. A worker has at most `room` messages of the pool, including the message that it handles. A message's permit
+//!    goes back when its turn is over, or when the message is dropped, whatever the reason.
+//! 2. Messages with the same key go to the same worker. A sender that sends them one after the other has them
+//!    handled in that order.
 
 use super::child::Child;
 use super::spec::{IntoChildSpec, SupervisorSpec};
@@ -27,11 +28,12 @@ use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// A fixed number of processes, its workers, that share the work. Cloning this handle costs a reference count.
+/// A fixed number of processes of a type, the workers, that share the messages sent to the pool. Cloning this
+/// handle costs a reference count.
 ///
-/// A message goes to the worker with the most room, or [by a key](Self::keyed) always to the same worker. When
-/// no worker has room, senders get their message back, or wait: so a pool that is too slow for its callers slows
-/// them down instead of filling the memory.
+/// A message goes to the worker with the most room; messages with the same [key](Self::keyed) all go to the same
+/// worker. When no worker has room, senders get their message back, or wait. A pool that is too slow therefore
+/// slows its callers down, instead of filling the memory.
 ///
 /// ```
 /// use throng::{ChildSpec, Pool, prelude::*};
@@ -54,21 +56,21 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// supervisor.start(&runtime)?;
 /// runtime.block_on(async |_| {
 ///     assert_eq!(hashers.call(Digest { bytes: vec![1, 2] }).await?, 33);
-///     // All that belongs to a user is handled by one worker, in order.
+///     // A single worker handles all messages with the key "alice", in order.
 ///     assert_eq!(hashers.keyed("alice").call(Digest { bytes: vec![7] }).await?, 7);
 ///     Ok(())
 /// })
 /// # }
 /// ```
 ///
-/// A worker that panics is started again by the pool's supervisor. Its callers get
-/// [`CallError::Died`]; messages that waited in its mailbox are lost with it.
+/// The pool's supervisor restarts a worker that panics. Messages that wait in the worker's mailbox are lost, and
+/// its callers get [`CallError::Died`].
 pub struct Pool<P>(Arc<Workers<P>>);
 
 struct Workers<P> {
     all: Box<[Worker<P>]>,
     room: usize,
-    /// Place at which the next search begins, so that idle workers take turns.
+    /// Index of the worker at which the next search begins, so that idle workers take turns.
     next: AtomicUsize,
 }
 
@@ -77,18 +79,18 @@ struct Worker<P> {
     room: Arc<Semaphore>,
 }
 
-/// The worker of a pool that a key leads to. Made by [`Pool::keyed`].
+/// Handle of the worker that gets all messages with a key. Made by [`Pool::keyed`].
 pub struct KeyedWorker<'a, P> {
     pool: &'a Workers<P>,
     at: usize,
 }
 
 impl<P: Process> Pool<P> {
-    /// Returns a pool of `size` workers, each with room for `room` messages, and the spec of their supervisor,
-    /// which the caller starts, or makes the child of another. `child` makes the spec of a worker.
+    /// Returns a pool of `size` workers, each with room for `room` messages, and the spec of their supervisor. The
+    /// caller starts the supervisor, or makes it the child of another supervisor. `child` makes the spec of a worker.
     ///
-    /// The supervisor restarts workers one for one. Its [intensity](SupervisorSpec::intensity) is that of any
-    /// other: raise it if workers are expected to fail.
+    /// The supervisor restarts workers one for one. Its [intensity](SupervisorSpec::intensity) is the default of
+    /// all supervisors: raise it if workers are expected to fail.
     ///
     /// # Panics
     /// If `size` or `room` is zero.
@@ -97,7 +99,7 @@ impl<P: Process> Pool<P> {
         C: IntoChildSpec<Process = P>,
     {
         assert!(size > 0 && room > 0, "a pool has a worker, with room for a message");
-        // A semaphore has no more permits; no pool has so many messages.
+        // A semaphore cannot have more permits, and no pool has so many messages.
         let room = room.min(Semaphore::MAX_PERMITS);
         let mut supervisor = Supervisor::one_for_one();
         let mut all = Vec::with_capacity(size);
@@ -110,8 +112,8 @@ impl<P: Process> Pool<P> {
         (Pool(Arc::new(Workers { all: all.into(), room, next })), supervisor)
     }
 
-    /// Returns the worker that a key leads to: always the same one, also after it was restarted. Its messages are
-    /// handled in the order in which they get room.
+    /// Returns the worker of a key: always the same worker, also after a restart. A sender that sends messages one
+    /// after the other has them handled in that order.
     pub fn keyed<K: Hash + ?Sized>(&self, key: &K) -> KeyedWorker<'_, P> {
         KeyedWorker { pool: &self.0, at: shard_of(key, self.0.all.len()) }
     }
@@ -119,10 +121,10 @@ impl<P: Process> Pool<P> {
     /// Sends a message to the worker with the most room.
     ///
     /// # Errors
-    /// [`SendError::Overloaded`] if no worker has room, [`SendError::NoProcess`] if none is running. Both hand
-    /// the message back.
+    /// [`SendError::Overloaded`] if no worker has room, or the worker's own mailbox or the runtime's mailbox budget
+    /// has none; [`SendError::NoProcess`] if no worker is running. Both hand the message back.
     ///
-    /// Cost: a look at each worker, and a send.
+    /// Cost: a check of each worker, and a send.
     pub fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>> {
         self.0.send(None, message)
     }
@@ -130,27 +132,28 @@ impl<P: Process> Pool<P> {
     /// Sends a message to the worker with the most room, and waits for room while there is none.
     ///
     /// # Errors
-    /// [`SendError::NoProcess`] if no worker is running.
+    /// [`SendError::NoProcess`] if no worker is running; [`SendError::Overloaded`] if the worker's own mailbox or
+    /// the runtime's mailbox budget has no room. Both hand the message back.
     pub async fn deliver<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>> {
         self.0.deliver(None, message).await
     }
 
-    /// Calls the worker with the most room. Waits for room if there is none, and for the reply, each for at most
-    /// five seconds.
+    /// Calls the worker with the most room. Waits at most five seconds for room, and at most five seconds for the
+    /// reply.
     ///
     /// # Errors
     /// [`CallError`]: the same as for [`Address::call`](crate::Address::call). `NoProcess` means that no worker
-    /// is running.
+    /// is running. `TimedOut` also means that there was no room in time.
     pub async fn call<T: Turn<P>>(&self, message: T) -> Result<T::Reply, CallError<T>> {
         self.0.call(None, message).await
     }
 
-    /// Returns the number of messages that the workers have, with those that they handle.
+    /// Returns the number of messages of all workers: waiting messages, and messages that are being handled.
     pub fn len(&self) -> usize {
         self.0.all.iter().map(|worker| self.0.room - worker.room.available_permits()).sum()
     }
 
-    /// Whether the workers have no messages.
+    /// Whether no worker has a message.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -160,15 +163,15 @@ impl<P: Process> KeyedWorker<'_, P> {
     /// Sends a message to the key's worker.
     ///
     /// # Errors
-    /// The same as for [`Pool::send`], with regard to this worker.
+    /// The same as for [`Pool::send`], but for this worker alone.
     pub fn send<T: Turn<P>>(self, message: T) -> Result<(), SendError<T>> {
         self.pool.send(Some(self.at), message)
     }
 
-    /// Sends a message to the key's worker, and waits for room while it has none.
+    /// Sends a message to the key's worker, and waits while the worker has no room.
     ///
     /// # Errors
-    /// The same as for [`Pool::deliver`], with regard to this worker.
+    /// The same as for [`Pool::deliver`], but for this worker alone.
     pub async fn deliver<T: Turn<P>>(self, message: T) -> Result<(), SendError<T>> {
         self.pool.deliver(Some(self.at), message).await
     }
@@ -176,7 +179,7 @@ impl<P: Process> KeyedWorker<'_, P> {
     /// Calls the key's worker; see [`Pool::call`].
     ///
     /// # Errors
-    /// The same as for [`Pool::call`], with regard to this worker.
+    /// The same as for [`Pool::call`], but for this worker alone.
     pub async fn call<T: Turn<P>>(self, message: T) -> Result<T::Reply, CallError<T>> {
         self.pool.call(Some(self.at), message).await
     }
@@ -192,12 +195,12 @@ enum Found<'a, P> {
 }
 
 impl<P: Process> Workers<P> {
-    /// Workers that may handle a message: one, or all.
+    /// Returns the running workers that may handle a message: the worker `only`, or all.
     fn candidates(&self, only: Option<usize>) -> impl Iterator<Item = &Worker<P>> {
         let (before, from) = match only {
             Some(at) => (&[][..], &self.all[at..=at]),
             None => {
-                // Relaxed: any place will do.
+                // Relaxed: the search may begin at any worker.
                 let first = self.next.fetch_add(1, Ordering::Relaxed) % self.all.len();
                 self.all.split_at(first)
             }
@@ -205,11 +208,11 @@ impl<P: Process> Workers<P> {
         from.iter().chain(before).filter(|worker| worker.child.address().is_some())
     }
 
-    /// Takes room in the worker that has the most.
+    /// Takes a permit of the worker with the most room.
     fn find(&self, only: Option<usize>) -> Found<'_, P> {
         loop {
             let most = |worker: &&Worker<P>| worker.room.available_permits();
-            // The last one of several that have the most.
+            // If several workers have the most room, the last of them.
             let Some(worker) = self.candidates(only).max_by_key(most) else { return Found::Gone };
             if let Ok(permit) = worker.room.clone().try_acquire_owned() {
                 return Found::Room(worker, permit);
@@ -232,7 +235,7 @@ impl<P: Process> Workers<P> {
                 Found::Full => {}
                 found => return Some(found),
             }
-            // A place in the line of each worker; the places that are not needed are given up.
+            // Waits in the queue of each worker's semaphore, and leaves all of them when a permit has come.
             let mut lines: Vec<_> = self
                 .candidates(only)
                 .map(|worker| (worker, Box::pin(worker.room.clone().acquire_owned())))
@@ -247,7 +250,7 @@ impl<P: Process> Workers<P> {
                 if is_late { Poll::Ready(None) } else { Poll::Pending }
             });
             match room.await? {
-                // Its end has given the room back: search again.
+                // The permit is free because the worker has exited: search again.
                 Found::Room(worker, _) if worker.child.address().is_none() => {}
                 found => return Some(found),
             }
@@ -312,7 +315,7 @@ impl<P: Process> Worker<P> {
     }
 }
 
-/// A message of a pool, in the mailbox or in its turn.
+/// A message of a pool with its permit, in the mailbox or in its turn.
 struct Pooled<T> {
     turn: T,
     permit: OwnedSemaphorePermit,

@@ -1,8 +1,8 @@
-//! Timeouts: timers that a process holds as values, whose message is never handled late.
+//! Timeouts: timers in a process's state, which can be cancelled even if their message is in the mailbox.
 //!
 //! ```text
 //!  Timeout in the state ──▶ Timer, which sends ──▶ Punctual { message } ──▶ the turn
-//!            └───────────── is set? ◀──────────────────────┘  looks first
+//!            └───────────── is set? ◀──────────────────────┘  checks first
 //! ```
 //! Invariant: the message of a timeout is handled only if the timeout has not been set again, cancelled or
 //! dropped before that turn. A message that is in the mailbox already is dropped in its turn.
@@ -16,12 +16,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A timer with a place in the process's state, which is its name. The process can set it again, cancel or
-/// drop it, and then never handles its earlier message, not even one that waits in the mailbox. In OTP these
-/// are a `gen_statem`'s generic timeouts.
+/// A timer that a process keeps in a field of its state. Once the process has set the timeout again, cancelled
+/// or dropped it, the process never handles the earlier message, not even if the message waits in the mailbox
+/// already. The equivalent in OTP is `gen_statem`'s generic timeout, with the field in place of the name.
 ///
-/// A timeout in a state of a state machine ends when the process leaves that state, because the state is
-/// dropped: this is `gen_statem`'s state timeout.
+/// A timeout in a variant of a state machine's enum is cancelled when the process leaves that state, because the
+/// variant is dropped. The equivalent in OTP is `gen_statem`'s state timeout.
 ///
 /// ```
 /// use std::time::Duration;
@@ -58,21 +58,22 @@ use std::time::Duration;
 /// # }
 /// ```
 ///
-/// Cost: a [`Timer`], and an allocation of 24 bytes while it is set.
+/// Cost: a [`Timer`], and an allocation of 24 bytes from `set` until the timeout is set again, cancelled or
+/// dropped.
 #[derive(Default)]
 #[must_use = "a timeout that is dropped is cancelled"]
 pub struct Timeout(Option<Pending>);
 
 struct Pending {
     timer: Timer,
-    /// False once the message is not to be handled any more, or its turn has begun.
+    /// False once the message was cancelled, or its turn has begun.
     is_set: Arc<AtomicBool>,
 }
 
 impl Timeout {
-    /// Sends this process the message after a time, in place of the message that was set before.
+    /// Sends `message` to this process after a time. Cancels the message that was set before.
     ///
-    /// Times are rounded up to milliseconds.
+    /// The time is rounded up to milliseconds.
     pub fn set<P: Process>(&mut self, cx: &Context<P>, after: Duration, message: impl Turn<P>) {
         self.cancel();
         let is_set = Arc::new(AtomicBool::new(true));
@@ -80,16 +81,16 @@ impl Timeout {
         self.0 = Some(Pending { timer, is_set });
     }
 
-    /// Cancels the message: its turn does not begin any more. Returns whether there was a message whose turn
-    /// had not begun.
+    /// Cancels the message, so that the process does not handle it. Returns `false` if no message was set, or if
+    /// its turn had begun.
     pub fn cancel(&mut self) -> bool {
         let Some(Pending { timer, is_set }) = self.0.take() else { return false };
         timer.cancel();
-        // Relaxed, as all accesses: turns of one process are in order, and the flag guards no other data.
+        // Relaxed, like all accesses: a process's turns are in order, and the flag guards no other data.
         is_set.swap(false, Ordering::Relaxed)
     }
 
-    /// Whether there is a message whose turn has not begun.
+    /// Whether a message is set whose turn has not begun.
     pub fn is_set(&self) -> bool {
         self.0.as_ref().is_some_and(|pending| pending.is_set.load(Ordering::Relaxed))
     }
@@ -107,7 +108,7 @@ impl fmt::Debug for Timeout {
     }
 }
 
-/// The message of a timeout.
+/// The message of a timeout, with the flag that it checks in its turn.
 struct Punctual<T> {
     turn: T,
     is_set: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! Agents: processes that hold a value, to which any closure is a message.
+//! Agents: processes that hold a value, and whose messages are closures that run on it.
 
 use crate::address::Address;
 use crate::address::call::Call;
@@ -7,8 +7,8 @@ use crate::turn::context::Context;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A process that holds a value, for a small state that many processes share: its messages are closures.
-/// Elixir's `Agent`.
+/// A process that holds a value and runs closures on it, for a small state that many processes share. The
+/// equivalent in Elixir is `Agent`.
 ///
 /// ```
 /// use throng::{Agent, prelude::*};
@@ -32,13 +32,14 @@ impl<T: Send + 'static> Address<Agent<T>> {
     /// Runs a closure on the agent's value and waits for its result. Closures run one at a time, in the order in
     /// which they arrive.
     ///
-    /// A closure that takes long holds up a worker, like any handler.
+    /// A slow closure blocks a worker, like any handler that does not wait.
     ///
     /// # Errors
-    /// The same as for [`Address::call`]. A closure that was not run is handed back as a [`With`].
+    /// The same as for [`Address::call`]. Errors that hand the message back hand back the closure in a [`With`].
     ///
     /// # Panics
-    /// The same as for [`Address::call`]. A panic of the closure ends the agent instead.
+    /// The same as for [`Address::call`]. A panic of the closure ends the agent, and the caller gets
+    /// [`CallError::Died`](crate::CallError::Died).
     ///
     /// Cost: a call, in a pooled block with room for the closure.
     pub fn with<R, F>(self, f: F) -> Call<With<F, R>, R>
@@ -50,8 +51,8 @@ impl<T: Send + 'static> Address<Agent<T>> {
     }
 }
 
-/// A closure that runs on the value of an [`Agent`]. As a message, it can also be sent without waiting for the
-/// result, by a timer for instance.
+/// A message that runs a closure on the value of an [`Agent`], for example to send it without waiting for the
+/// result, or by a timer.
 ///
 /// ```
 /// # use throng::{Agent, With, prelude::*};

@@ -6,12 +6,11 @@
 //!                  └────────────── a permit for each handled item ────────┘
 //! ```
 //! Invariants:
-//! 1. At most [`WINDOW`] items are taken from the stream and not handled. The permit of an item goes back
+//! 1. At most [`WINDOW`] items are taken from the stream and not yet handled. The permit of an item goes back
 //!    when its turn is over or the item is dropped, whatever the reason.
-//! 2. The message about the end comes after all items, once, unless the feeder is killed or the process has
-//!    exited.
+//! 2. The last message comes once, after all items, unless the feeder is killed or the process has exited.
 //! 3. The stream is dropped when its process exits, even while the stream waits.
-//! 4. A stream that never waits holds its worker for at most [`WINDOW`] items at a time.
+//! 4. A stream that never waits occupies its worker for at most [`WINDOW`] items at a time.
 
 use crate::address::{Address, Pid};
 use crate::error::SpawnError;
@@ -25,7 +24,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Number of items that a stream is ahead of its process, at most.
+/// Maximum number of items that are taken from a stream and not yet handled by its process.
 ///
 /// Nanoseconds per item of a stream that never waits (`costs stream`, medians of 3 on a busy machine):
 ///
@@ -33,7 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// |---|---|---|---|---|---|
 /// | ns | 316 | 212 | 184 | 185 | 93 |
 ///
-/// A socket delivers an item in microseconds, and each item ahead is memory, so 256 do not pay.
+/// A socket takes microseconds to deliver an item, and each item ahead takes memory, so 256 are not worth it.
 const WINDOW: usize = 16;
 
 impl<P: Process> Context<P> {
@@ -78,15 +77,15 @@ impl<P: Process> Context<P> {
     /// # }
     /// ```
     ///
-    /// The stream waits for this process: at most 16 items are taken from it and not handled yet. They
-    /// count against no mailbox bound, and a budget that is used up does not refuse them.
+    /// The stream waits for this process: at most 16 items are taken from the stream and not yet handled. No bound
+    /// of a mailbox applies to items, and they are accepted even if the runtime's mailbox budget is used up.
     ///
-    /// The stream is polled in a process of its own, whose pid is returned.
+    /// A process of its own polls the stream; its pid is returned.
     ///
     /// - When the stream ends, `end` makes the last message, from [`ExitReason::Normal`].
     /// - If the stream or `end` panics, the panic is logged; after a panic of the stream, `end` gets
     ///   [`ExitReason::Panicked`].
-    /// - If the pid is asked to [exit](Pid::exit), `end` gets that reason. If it is [killed](Pid::kill), the
+    /// - If that process is asked to [exit](Pid::exit), `end` gets the reason. If it is [killed](Pid::kill), the
     ///   stream is dropped, and no last message comes.
     /// - When this process exits, the stream is dropped.
     ///

@@ -1,5 +1,5 @@
-//! Spans that follow a message: a message is instrumented as a future is, by
-//! [`tracing::Instrument`].
+//! Spans that follow a message: [`tracing::Instrument`] instruments a message in the same way as a
+//! future.
 //!
 //! ```text
 //! caller, in a span                              receiver
@@ -7,8 +7,8 @@
 //!                                                     └── at each poll
 //! ```
 //!
-//! An instrumented message is a type of its own, a turn around the turn in it. So this costs other
-//! messages nothing.
+//! An instrumented message is a type of its own, whose turn runs the turn of the message in it. Other
+//! messages therefore pay nothing.
 //!
 //! Invariant: the span lives as long as the message and then the handler's future: it is closed
 //! before the reply is sent.
@@ -24,10 +24,12 @@ use std::future::Future;
 use tracing::Instrument;
 use tracing::instrument::Instrumented;
 
-/// A turn in a `tracing` span: a message that takes the span of its sender along.
+/// A message in a `tracing` span: the receiver handles the message in the span that the sender has
+/// attached to it.
 ///
-/// [`tracing::Instrument`] makes it, as it does of a future: `message.in_current_span()`, or
-/// `message.instrument(span)`. It is sent and called like the message itself.
+/// [`tracing::Instrument`] attaches a span to a message in the same way as to a future:
+/// `message.in_current_span()`, or `message.instrument(span)`. The instrumented message is sent and
+/// called like the message itself.
 ///
 /// ```
 /// use throng::prelude::*;
@@ -50,7 +52,7 @@ use tracing::instrument::Instrumented;
 /// let account = runtime.spawn(Account { balance: 0 })?;
 /// let request = async || {
 ///     account.call(Deposit { amount: 5 }.in_current_span()).await?;
-///     // An address can be instrumented, too: each message through it then is.
+///     // An address can be instrumented, too, and instruments each message of the client.
 ///     account.in_current_span().deposit(5).await
 /// };
 /// let span = tracing::info_span!("request", id = 17);
@@ -63,8 +65,8 @@ use tracing::instrument::Instrumented;
 /// - The handler's future is made in the span, and the span is entered at each of its polls; the
 ///   turns of other requests do not mix with it. A message that is dropped unhandled is dropped in
 ///   its span.
-/// - The span goes one step: what the handler sends, calls or pipes is instrumented again, or it
-///   has no span. A question is instrumented in its closure:
+/// - The span covers this message alone. Messages that the handler sends, calls or pipes have no span,
+///   unless the handler instruments them, too. A question is instrumented in its closure:
 ///   `account.ask(|to| Question(to).in_current_span())`.
 /// - Hooks and the [`Layer`](crate::layer::Layer) of a process run outside of the span.
 /// - Timers, bounded mailboxes, [`pipe`](Context::pipe) and [`attach`](Context::attach) take an
@@ -90,8 +92,8 @@ impl<P: Process, T: Turn<P>> Turn<P> for Instrumented<T> {
     }
 }
 
-/// An address whose messages all take a `tracing` span along, for the methods of the typed client;
-/// see the implementation of [`Turn`].
+/// An address that attaches its `tracing` span to each message of the typed client; see the implementation
+/// of [`Turn`] for [`Instrumented`].
 impl<P: Process> Client for &Instrumented<Address<P>> {
     type Process = P;
     type CallError<M: Message> = CallError<Instrumented<M>>;

@@ -51,8 +51,8 @@ use std::sync::Arc;
 /// # }
 /// ```
 ///
-/// Keys are compared, and values cloned, under a lock. A comparison or a clone that calls the registry would
-/// wait for ever.
+/// Keys are compared, cloned and dropped, and values are cloned, under a lock. If one of these operations calls
+/// the registry, it can deadlock.
 pub struct Registry<K, P, V = ()> {
     table: Arc<Table<K, V>>,
     runtime: RuntimeHandle,
@@ -93,11 +93,12 @@ where
         Ok(self.table.insert(key, address.pid(), value, |_| None)?)
     }
 
-    /// Returns the living process that has the key, or spawns the one that `make` returns, with the key and a
-    /// default value. Of all callers at a time, one spawns the process, and all get its address.
+    /// Returns the living process that has the key; without such a process, spawns the process that `make`
+    /// returns, and registers it with a default value. If several callers ask for a key at the same time, a single
+    /// process is spawned, and all callers get its address.
     ///
-    /// `make` runs outside of any lock, so several callers may run theirs at a time. All processes that they
-    /// make are dropped except for one.
+    /// `make` runs outside of any lock, so several callers may each make a process at the same time. All of these
+    /// are dropped, except for the process that is spawned.
     ///
     /// # Errors
     /// [`SpawnError`] hands back the process that `make` has returned.
@@ -152,7 +153,7 @@ where
         self.table.find(key, |pid, _| address(pid))
     }
 
-    /// Returns the value of the key, unless its process has exited.
+    /// Returns the value of the key; `None` if no living process has the key.
     pub fn value<Q>(&self, key: &Q) -> Option<V>
     where
         K: Borrow<Q>,
@@ -162,10 +163,10 @@ where
         self.table.find(key, |_, value| value.clone())
     }
 
-    /// Replaces the value of the key, and returns the one before it.
+    /// Replaces the value of the key, and returns the previous value.
     ///
     /// # Errors
-    /// `value`, if no living process has the key.
+    /// `value` is handed back if no living process has the key.
     pub fn set<Q>(&self, key: &Q, value: V) -> Result<V, V>
     where
         K: Borrow<Q>,
@@ -174,7 +175,7 @@ where
         self.table.replace(key, value)
     }
 
-    /// Takes the key away from its process, and returns the process, unless it has exited.
+    /// Takes the key away from its process, and returns the process; `None` if no living process has the key.
     pub fn unregister<Q>(&self, key: &Q) -> Option<Address<P>>
     where
         K: Borrow<Q>,
@@ -183,7 +184,8 @@ where
         self.table.remove(key).map(address)
     }
 
-    /// Returns the entries of a range of keys in order. Each entry was true at some moment during the call.
+    /// Returns the entries of a range of keys, in the order of the keys. Each entry was true at some moment during
+    /// the call.
     ///
     /// Cost: 64 lookups, and a clone of each key and value of the range, under locks with little contention.
     pub fn range<Q>(&self, range: impl RangeBounds<Q>) -> Vec<RegistryEntry<K, P, V>>
@@ -195,8 +197,8 @@ where
         self.list(bounds(&range), |_| true)
     }
 
-    /// Returns the entries whose keys begin with a text, in order. Each entry was true at some moment during the
-    /// call.
+    /// Returns the entries whose keys begin with `prefix`, in the order of the keys. Each entry was true at some
+    /// moment during the call.
     ///
     /// ```
     /// # use throng::{Registry, prelude::*};
@@ -246,13 +248,13 @@ where
         self.table.len()
     }
 
-    /// Whether no process has a key.
+    /// Whether the registry has no keys.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
-/// Only processes of type `P` have keys.
+/// Returns the address of a registered process. Only processes of type `P` are registered.
 fn address<P: Process>(pid: Pid) -> Address<P> {
     Address::from_raw(pid.raw())
 }

@@ -1,18 +1,18 @@
 //! A table of processes by key, in the order of the keys.
 //!
 //! ```text
-//!  insert ──▶ shard of the key: key ─▶ Slot ◀── a membership of the process, which takes the
-//!  find ────▶ (a lock each)            pid, value    slot away when the process exits
+//!  insert ──▶ shard of the key: key ─▶ Slot ◀── membership of the process, which removes the
+//!  find ────▶ (a lock each)            pid, value    slot when the process exits
 //! ```
 //! Invariants:
 //! 1. A key belongs to at most one process; a process may have any number of keys.
 //! 2. The signals by which a process gains and loses a membership are sent under the shard's lock,
 //!    so that they come in the order in which the table changed.
-//! 3. A slot whose process is dead counts for nothing: the next process may have the key, and
-//!    the membership of the dead process, which leaves later, removes only its own slot.
+//! 3. A slot of a dead process is treated as absent: another process may take the key, and the
+//!    membership of the dead process, which leaves later, removes only its own slot.
 //!
-//! No two shards are locked at once. Keys are compared and values are cloned under a shard's lock; no
-//! other user code runs under it.
+//! No two shards are locked at once. Keys are compared, cloned and dropped, and values are cloned, under a
+//! shard's lock; no other user code runs under it.
 
 use crate::address::Pid;
 use crate::cell::extension::Membership;
@@ -48,7 +48,7 @@ struct Slot<V> {
 /// The identity of a slot and its membership: its address.
 pub(super) struct Holder;
 
-/// The cause why a process did not get a key.
+/// Reason for which a process did not get a key.
 pub(super) enum Refused<K> {
     /// Another process has the key.
     Taken(K, Pid),
@@ -69,8 +69,8 @@ where
         lock(&self.shards[shard_of(key, SHARDS)])
     }
 
-    /// Gives a process a key, unless a living process has it. `title` is the name that the key is to the
-    /// process, if it is one.
+    /// Gives a process a key, unless a living process has the key. `title` makes the process's name out of the
+    /// key, if keys of this table are names.
     pub(super) fn insert(
         self: &Arc<Self>,
         key: K,
@@ -95,8 +95,8 @@ where
         Err(refused)
     }
 
-    /// Returns the living process that has the key, or gives the key to the one that `spawn` makes of `process`.
-    /// The shard is locked meanwhile, so that `spawn` must run no user code.
+    /// Returns the living process that has the key, or spawns `process` and gives the key to it. The shard is
+    /// locked during `spawn`, which must therefore run no user code.
     pub(super) fn find_or_insert<P, E>(
         self: &Arc<Self>,
         key: K,
@@ -114,7 +114,7 @@ where
         let pid = spawn(process)?;
         let replaced = match self.join(&key, pid, |_| None) {
             Some(holder) => Ok(shard.insert(key, Slot { pid, holder, value })),
-            // The process has been killed already, for instance by the end of its parent.
+            // The process was killed before it got the key, for instance because its parent has exited.
             None => Err((key, value)),
         };
         drop(shard);
@@ -122,7 +122,7 @@ where
         Ok(pid)
     }
 
-    /// Sends a process its membership, with the shard locked.
+    /// Sends a process the membership for a key; `None` if the process has exited. The caller has locked the shard.
     fn join(self: &Arc<Self>, key: &K, pid: Pid, title: Title<K>) -> Option<Arc<Holder>> {
         let holder = Arc::new(Holder);
         let (table, key) = (self.clone(), key.clone());
@@ -131,7 +131,8 @@ where
         signal::try_send(pid, signal).is_ok().then_some(holder)
     }
 
-    /// Returns what `read` makes of the process and the value of a key, unless the process has exited.
+    /// Calls `read` with the process and the value of a key, and returns its result; `None` if no living process
+    /// has the key.
     pub(super) fn find<Q, R>(&self, key: &Q, read: impl FnOnce(Pid, &V) -> R) -> Option<R>
     where
         K: Borrow<Q>,
@@ -155,7 +156,7 @@ where
         }
     }
 
-    /// Takes a key away from its process, and returns both; `None` if the process has exited.
+    /// Takes a key away from its process, and returns the process; `None` if no living process has the key.
     pub(super) fn remove<Q>(&self, key: &Q) -> Option<Pid>
     where
         K: Borrow<Q>,
@@ -163,8 +164,7 @@ where
     {
         let mut shard = self.shard(key);
         let slot = shard.remove(key)?;
-        // A process that has exited has left already; a process that refuses signals still lives,
-        // and leaves soon.
+        // A process that refuses the signal has exited, or still lives and is about to leave.
         let left = signal::try_send(slot.pid, Signal::Leave { key: id(&slot.holder) });
         drop(shard);
         let pid = slot.pid;
@@ -172,8 +172,8 @@ where
         (left.is_ok() || pid.is_alive()).then_some(pid)
     }
 
-    /// Returns what `read` makes of each entry of a range, sorted by key. Each entry was true at some moment
-    /// during the call.
+    /// Calls `read` for each entry of a range while `while_in` accepts its key, and returns the results, sorted by
+    /// key. Each entry was true at some moment during the call.
     pub(super) fn list<Q, R>(
         &self,
         range: (Bound<&Q>, Bound<&Q>),
@@ -208,13 +208,13 @@ where
         Some(self.shard(key).get(key)?.holder.clone())
     }
 
-    /// Number of keys, with those of processes that have just exited.
+    /// Number of keys, including the keys of processes that have just exited.
     pub(super) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 }
 
-/// Whether a range has no keys; [`BTreeMap::range`] panics for some of them.
+/// Whether a range can have no keys; [`BTreeMap::range`] panics for some empty ranges.
 fn is_empty<Q: Ord + ?Sized>((from, to): (Bound<&Q>, Bound<&Q>)) -> bool {
     match (from, to) {
         (Bound::Included(from), Bound::Included(to)) => from > to,
@@ -229,7 +229,7 @@ pub(super) fn bounds<Q: ?Sized>(range: &impl RangeBounds<Q>) -> (Bound<&Q>, Boun
     (range.start_bound(), range.end_bound())
 }
 
-/// Returns the name that a key is to a process, if it is one.
+/// Function that makes a process's name out of a key; `None` if keys are not names.
 pub(super) type Title<K> = fn(&K) -> Option<String>;
 
 /// Key of a slot's membership: the holder's address, unique while the membership has the holder.
@@ -237,7 +237,7 @@ fn id(holder: &Arc<Holder>) -> usize {
     Arc::as_ptr(holder).addr()
 }
 
-/// Returns the index, below `shards`, of the shard that a key belongs to; the same in each run.
+/// Returns the index, below `shards`, of the shard that a key belongs to; the same in each run of a program.
 pub(crate) fn shard_of<T: Hash + ?Sized>(key: &T, shards: usize) -> usize {
     let mut hasher = DefaultHasher::new();
     key.hash(&mut hasher);
