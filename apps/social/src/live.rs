@@ -20,8 +20,9 @@
 //! * A watcher gets every change of its timeline once and in order, or a reset, after which it must read the
 //!   timeline.
 //!
-//! While the runtime's mailbox budget is used up, the invariants can break: a change that a relay or a timeline
-//! cannot send is lost, and so is the notice that the reader's follows have changed.
+//! A process that cannot be sent a message, because the runtime's mailbox budget is used up, is ended by a signal,
+//! for which there is always room: a timeline is then built by its next read, and the client of a watcher connects
+//! again.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -145,8 +146,16 @@ impl Live {
         }
         for relay in &self.0.relays {
             if relay.send(Publish { author: author.clone(), change: change.clone() }).is_err() {
-                self.0.epoch.fetch_add(1, Ordering::Relaxed);
+                self.end_all();
             }
+        }
+    }
+
+    /// Ends all timelines, because one of their relays has lost a change.
+    fn end_all(&self) {
+        self.0.epoch.fetch_add(1, Ordering::Relaxed);
+        for timeline in self.0.timelines.range::<Name>(..) {
+            timeline.address.exit(unreachable_process());
         }
     }
 
@@ -158,15 +167,17 @@ impl Live {
         }
         for relay in &self.0.relays {
             if relay.call(Settle {}).await.is_err() {
-                self.0.epoch.fetch_add(1, Ordering::Relaxed);
+                self.end_all();
             }
         }
     }
 
     /// Requests that a reader's timeline is built again before its next read, because the follows have changed.
     pub(crate) fn refresh(&self, reader: &Name) {
-        if let Some(timeline) = self.0.timelines.get(reader) {
-            let _ = timeline.send(Refresh {});
+        if let Some(timeline) = self.0.timelines.get(reader)
+            && timeline.send(Refresh {}).is_err()
+        {
+            timeline.exit(unreachable_process());
         }
     }
 
@@ -326,13 +337,19 @@ impl Relay {
     #[message(send)]
     fn publish(&mut self, author: Name, change: Change) {
         for reader in self.readers.get(&author).into_iter().flatten() {
-            // A timeline that has ended is about to be removed. If the mailbox budget is used up, the change is lost.
-            let _ = reader.send(Apply { author: author.clone(), change: change.clone() });
+            if reader.send(Apply { author: author.clone(), change: change.clone() }).is_err() {
+                reader.exit(unreachable_process());
+            }
         }
     }
 
     #[message]
     fn settle(&mut self) {}
+}
+
+/// Reason for the exit of a process that could not be sent a message.
+fn unreachable_process() -> ExitReason {
+    ExitReason::other("a message found no room")
 }
 
 /// The timeline cannot be watched at present.
@@ -460,8 +477,9 @@ impl Timeline {
 
     fn tell(&self, news: &News) {
         for watcher in self.watchers.values() {
-            // A watcher that has ended is about to be removed. If the mailbox budget is used up, the news is lost.
-            let _ = watcher.send(news.clone());
+            if watcher.send(news.clone()).is_err() {
+                watcher.pid().exit(unreachable_process());
+            }
         }
     }
 

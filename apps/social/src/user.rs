@@ -232,6 +232,8 @@ impl User {
         if blocked.contains(target.as_str())? {
             blocked.delete(target.as_str());
             self.blocks -= 1;
+            // The target may still follow, if it could not be reached by the block.
+            refresh(cx, target);
         }
         Ok(())
     }

@@ -292,3 +292,61 @@ fn an_acknowledged_post_is_in_every_later_read_of_a_follower() {
         .await;
     });
 }
+
+#[test]
+fn an_acknowledged_post_is_read_although_the_mailboxes_had_no_room() {
+    /// Holds its messages.
+    struct Hoard;
+    impl Process for Hoard {
+        async fn started(&mut self, _: &mut Context<Self>) {
+            std::future::pending::<()>().await;
+        }
+    }
+    struct Load;
+    impl Message for Load {
+        type Reply = ();
+    }
+    impl Handle<Load> for Hoard {
+        async fn handle(&mut self, _: Load, _: &mut Context<Self>) {}
+    }
+    let runtime = Runtime::builder().workers(2).mailbox_budget(64 * 1024).start().unwrap();
+    let data = tempfile::tempdir().unwrap();
+    runtime.block_on(async |runtime| {
+        on(runtime, data.path(), async |social| {
+            let password = || Password::new("correct horse").unwrap();
+            for user in 0..2 {
+                social.register(&name(user), password()).await.unwrap();
+            }
+            social.follow(&name(1), &name(0)).await.unwrap();
+            for round in 0..20 {
+                social.timeline(&name(1), None, 10).await.unwrap();
+                let text = Text::new(format!("text {round}")).unwrap();
+                let author = name(0);
+                let posting = social.post(&author, text, None);
+                let hoard = runtime.spawn(Hoard).unwrap();
+                // The budget is used up at any moment of the post.
+                let filling = async {
+                    for _ in 0..round {
+                        tokio::task::yield_now().await;
+                    }
+                    while hoard.send(Load).is_ok() {}
+                    tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+                    hoard.kill();
+                };
+                let (posted, ()) = futures_util::future::join(posting, filling).await;
+                hoard.pid().exited().await;
+                let newest = loop {
+                    match social.timeline(&name(1), None, 1).await {
+                        Ok(page) => break page.posts,
+                        Err(SocialError::Unavailable(_)) => tokio::task::yield_now().await,
+                        Err(error) => panic!("{error}"),
+                    }
+                };
+                if let Ok(posted) = posted {
+                    assert_eq!(newest, [posted.post], "round {round}");
+                }
+            }
+        })
+        .await;
+    });
+}
