@@ -228,7 +228,7 @@ impl<P: Process> Workers<P> {
     async fn wait(
         &self,
         only: Option<usize>,
-        mut deadline: Option<Deadline>,
+        mut deadline: Option<&mut Deadline>,
     ) -> Option<Found<'_, P>> {
         loop {
             match self.find(only) {
@@ -293,8 +293,9 @@ impl<P: Process> Workers<P> {
         only: Option<usize>,
         mut turn: T,
     ) -> Result<T::Reply, CallError<T>> {
+        let mut deadline = Deadline::usual();
         loop {
-            match self.wait(only, Some(Deadline::usual())).await {
+            match self.wait(only, Some(&mut deadline)).await {
                 Some(Found::Room(worker, permit)) => {
                     let outcome = worker.child.call(Pooled { turn, permit }).await;
                     match outcome.map_err(|error| error.map(|pooled| pooled.turn)) {

@@ -124,28 +124,31 @@ fn those_who_wait_for_room_get_it_in_any_worker() {
 }
 
 #[test]
-fn a_worker_that_is_slow_gets_no_more_than_its_room() {
+fn a_message_goes_to_the_worker_with_the_most_room() {
     let runtime = runtime();
     runtime.block_on(async |runtime| {
-        let (pool, supervisor, gate) = pool(3, 2, 2);
+        let (pool, supervisor, gate) = pool(2, 4, 0);
         supervisor.start_async(runtime).await.unwrap();
-        let stuck = pool.keyed(&1_u64).call(Note(1)).await.unwrap();
-        gate.forget_permits(1);
-        assert!(stuck.send(Note(2)).is_ok());
-        eventually(|| true).await;
-        // The stuck worker has room in the pool's count, and takes at most that much.
-        let (pool, count) = (&pool, scaled(100));
-        let mut taken = Vec::new();
-        for number in 0..4 {
-            assert!(pool.send(Note(number)).is_ok());
+        for number in 0..3 {
+            key(&pool).send(Note(number)).unwrap();
         }
-        gate.add_permits(count as usize + 5);
-        for number in 0..count {
-            taken.push(pool.call(Note(number)).await.unwrap());
+        // The other worker has more room until both have three messages.
+        for number in 3..6 {
+            pool.send(Note(number)).unwrap();
         }
-        taken.sort_unstable();
-        taken.dedup();
-        assert_eq!(taken.len(), 3, "idle workers take turns");
+        gate.add_permits(6);
+        eventually(|| pool.is_empty()).await;
+        gate.add_permits(1);
+        let of_the_key = key(&pool).call(Note(6)).await.unwrap();
+        assert_eq!(of_the_key.call(Numbers).await.unwrap(), [0, 1, 2, 6]);
+        // Idle workers take turns.
+        gate.add_permits(4);
+        let mut workers = Vec::new();
+        for number in 7..11 {
+            workers.push(pool.call(Note(number)).await.unwrap());
+        }
+        assert_eq!((workers[0], workers[1]), (workers[2], workers[3]));
+        assert_ne!(workers[0], workers[1]);
     });
 }
 
@@ -237,5 +240,42 @@ fn a_delivery_that_is_given_up_takes_no_room() {
         eventually(|| pool.is_empty()).await;
         pool.call(Note(3)).await.unwrap();
         assert!(pool.is_empty());
+    });
+}
+
+#[test]
+fn a_worker_that_takes_long_to_stop_holds_up_no_sender() {
+    struct Slow(Arc<Semaphore>);
+    impl Process for Slow {
+        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+            let _ = self.0.acquire().await;
+        }
+    }
+    struct Stop;
+    impl Message for Stop {
+        type Reply = ();
+    }
+    impl Handle<Stop> for Slow {
+        async fn handle(&mut self, _: Stop, cx: &mut Context<Self>) {
+            cx.stop(ExitReason::other("enough"));
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let gate = Arc::new(Semaphore::new(0));
+        let (pool, supervisor) = Pool::new(1, 2, || {
+            let gate = gate.clone();
+            ChildSpec::new(move || Slow(gate.clone()))
+        });
+        supervisor.start_async(runtime).await.unwrap();
+        pool.call(Stop).await.unwrap();
+        // The worker stops until the gate opens: a message is refused, or waits for nothing.
+        for _ in 0..3 {
+            let _ = pool.send(Stop);
+        }
+        let called = tokio::time::timeout(Duration::from_millis(50), pool.call(Stop)).await;
+        assert!(!matches!(called, Ok(Ok(()))), "a worker that stops has handled a message");
+        gate.add_permits(1_000);
+        eventually(|| pool.is_empty()).await;
     });
 }

@@ -558,7 +558,7 @@ fn timers_are_set_and_cancelled_beside_a_thread_that_uses_the_context() {
     });
 }
 
-/// Keeps a timeout, and does as it is told.
+/// Keeps a timeout, and carries out the closures that it is sent.
 #[derive(Default)]
 struct Patient {
     timeout: Timeout,
