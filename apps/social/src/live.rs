@@ -67,6 +67,16 @@ pub(crate) enum Change {
     Deleted(PostId),
 }
 
+impl Change {
+    /// Returns the id of the post.
+    fn post(&self) -> PostId {
+        match self {
+            Change::Posted(published) => published.post.id,
+            Change::Deleted(id) => *id,
+        }
+    }
+}
+
 /// A post, with the frame that all sockets send for it.
 #[derive(Debug)]
 pub(crate) struct Published {
@@ -193,18 +203,28 @@ impl Live {
         watcher: Recipient<News>,
         last: Option<Position>,
     ) -> Result<Watching, SocialError> {
+        let watch = || Watch { merge: merge.clone(), watcher, last };
+        let watching = self.ask(reader, watch).await?.transpose()?.flatten();
+        watching.ok_or_else(|| unavailable(Unwatchable))
+    }
+
+    /// Calls a reader's timeline, which is started if necessary. Returns `None` if there are too many live timelines,
+    /// or if the timeline ends again and again before it answers.
+    async fn ask<T: Turn<Timeline>>(
+        &self,
+        reader: &Name,
+        question: impl Fn() -> T,
+    ) -> Result<Option<T::Reply>, SocialError> {
         for _ in 0..ATTEMPTS {
-            let Some(timeline) = self.timeline(reader)? else { break };
-            match timeline.watch(merge.clone(), watcher, last).within(BUILD).await {
-                Ok(Ok(Some(watching))) => return Ok(watching),
-                Ok(Ok(None)) => break,
-                Ok(Err(error)) => return Err(error),
+            let Some(timeline) = self.timeline(reader)? else { return Ok(None) };
+            match timeline.call(question()).within(BUILD).await {
+                Ok(answer) => return Ok(Some(answer)),
                 // The timeline has ended, for instance because nobody read it: start another.
                 Err(CallError::NoProcess(_) | CallError::Died(_)) => {}
                 Err(error) => return Err(unavailable(throng::Error::from(error))),
             }
         }
-        Err(unavailable(Unwatchable))
+        Ok(None)
     }
 
     /// Returns a reader's timeline, which it starts if necessary; `None` if there are too many live timelines.
@@ -229,16 +249,8 @@ impl Live {
         before: Option<PostId>,
         wanted: usize,
     ) -> Result<Option<Vec<Post>>, SocialError> {
-        for _ in 0..ATTEMPTS {
-            let Some(timeline) = self.timeline(reader)? else { return Ok(None) };
-            match timeline.page(merge.clone(), before, wanted).within(BUILD).await {
-                Ok(page) => return page,
-                // The timeline has ended, for instance because nobody read it: start another.
-                Err(CallError::NoProcess(_) | CallError::Died(_)) => {}
-                Err(error) => return Err(unavailable(throng::Error::from(error))),
-            }
-        }
-        Ok(None)
+        let page = || Page { merge: merge.clone(), before, wanted };
+        Ok(self.ask(reader, page).await?.transpose()?.flatten())
     }
 
     /// Returns the relay of a reader's timeline.
@@ -318,7 +330,8 @@ impl Relay {
         self.subscriptions.fetch_sub(removed, Ordering::Relaxed);
     }
 
-    /// Subscribes a timeline to these authors, and ends its subscriptions to all others. Returns the current epoch.
+    /// Subscribes a timeline to these authors, and ends its subscriptions to all others. Returns the current epoch,
+    /// and the pid of this relay.
     #[message]
     fn subscribe(
         &mut self,
@@ -326,12 +339,12 @@ impl Relay {
         reader: Address<Timeline>,
         authors: HashSet<Name>,
         epoch: Arc<AtomicUsize>,
-    ) -> usize {
+    ) -> (usize, Pid) {
         if !self.authors.contains_key(&reader.pid()) {
             cx.monitor(reader);
         }
         self.replace(reader, authors);
-        epoch.load(Ordering::Relaxed)
+        (epoch.load(Ordering::Relaxed), cx.pid())
     }
 
     #[message(send)]
@@ -365,6 +378,8 @@ struct Timeline {
     authors: Option<HashSet<Name>>,
     /// Epoch in which the timeline has subscribed.
     epoch: usize,
+    /// The monitored relay, to which the timeline has subscribed.
+    relay: Option<Pid>,
     posts: BTreeMap<PostId, Arc<Published>>,
     /// Total bytes of the posts' texts.
     bytes: usize,
@@ -376,8 +391,8 @@ struct Timeline {
     /// Access to the authors, for building the timeline again for its watchers; `None` without watchers.
     merge: Option<Merge>,
     position: Position,
-    /// Latest changes, oldest first; the last one led to `position`.
-    changes: VecDeque<Change>,
+    /// Posts of the latest changes, oldest first; the last one led to `position`.
+    changes: VecDeque<PostId>,
 }
 
 impl Timeline {
@@ -389,6 +404,7 @@ impl Timeline {
             reader,
             authors: None,
             epoch: 0,
+            relay: None,
             posts,
             bytes,
             floor: None,
@@ -408,9 +424,10 @@ impl Timeline {
         let relay = self.live.relay(&self.reader);
         let subscribed =
             relay.call(Subscribe { reader: cx.address(), authors: authors.clone(), epoch });
-        let Ok(epoch) = subscribed.await else { return Ok(false) };
+        let Ok((epoch, relay)) = subscribed.await else { return Ok(false) };
         self.epoch = epoch;
-        if let Some(relay) = relay.address() {
+        // One monitor for each relay, however often the timeline is built.
+        if self.relay.replace(relay) != Some(relay) {
             cx.monitor(relay);
         }
         let list = authors.iter().cloned().collect();
@@ -471,8 +488,18 @@ impl Timeline {
         if self.changes.len() == POSTS_MAX {
             self.changes.pop_front();
         }
-        self.changes.push_back(change.clone());
+        self.changes.push_back(change.post());
         self.tell(&News::Change(change));
+    }
+
+    /// Returns the change that brings a watcher up to date with a post; `None` if it is below the floor, so that it
+    /// is not known whether the post was deleted.
+    fn present(&self, id: PostId) -> Option<Change> {
+        match self.posts.get(&id) {
+            Some(published) => Some(Change::Posted(published.clone())),
+            None if self.floor.is_some_and(|floor| id < floor) => None,
+            None => Some(Change::Deleted(id)),
+        }
     }
 
     fn tell(&self, news: &News) {
@@ -498,9 +525,10 @@ impl Timeline {
     /// Removes a watcher that has ended, or builds the timeline again if its relay has ended.
     #[hook]
     async fn down(&mut self, cx: &mut Context<Self>, down: Down) {
-        if self.watchers.remove(&down.pid).is_none() {
+        if self.relay == Some(down.pid) {
+            self.relay = None;
             self.renew(cx).await;
-        } else if self.watchers.is_empty() {
+        } else if self.watchers.remove(&down.pid).is_some() && self.watchers.is_empty() {
             self.merge = None;
         }
     }
@@ -558,7 +586,8 @@ impl Timeline {
         let behind = known.and_then(|last| self.position.sequence.checked_sub(last.sequence));
         let behind = behind.and_then(|behind| usize::try_from(behind).ok());
         let first = behind.and_then(|behind| self.changes.len().checked_sub(behind));
-        let missed = first.map(|first| self.changes.range(first..).cloned().collect());
+        let missed = first
+            .and_then(|first| self.changes.range(first..).map(|id| self.present(*id)).collect());
         let timeline = cx.address().pid();
         Ok(Some(Watching { timeline, position: self.position, missed }))
     }

@@ -16,8 +16,9 @@
 //! | server | `reset` | `position`: the client must read its timeline over HTTP, and then has this position |
 //!
 //! A client that connects again sends its position as `last`, and gets the changes that it has missed, or a `reset`
-//! if the timeline does not have them any more. Each `post` and `deleted`, also of a missed change, increases the
-//! client's `position.sequence` by 1; after the missed changes, the position is equal to that of the `welcome`.
+//! if the timeline does not have them any more. A missed post that was deleted since then comes as `deleted`. Each
+//! `post` and `deleted`, also of a missed change, increases the client's `position.sequence` by 1; after the missed
+//! changes, the position is equal to that of the `welcome`.
 //!
 //! Invariants:
 //! * A client gets every change once and in order, or a `reset`. If a change finds no room in the client's queue,

@@ -162,13 +162,8 @@ impl User {
         if self.blocks > 0 && cx.cells::<Str, ()>(BLOCKED).contains(target.as_str())? {
             return Err(SocialError::Blocking(target));
         }
-        let mut following = cx.cells::<Str, ()>(FOLLOWING);
-        if !following.contains(target.as_str())? {
-            if self.following >= FOLLOWING_MAX {
-                return Err(SocialError::FollowingFull);
-            }
-            following.put(target.as_str(), &());
-            self.following += 1;
+        let (following, full) = (&mut self.following, SocialError::FollowingFull);
+        if add(cx, FOLLOWING, following, &target, FOLLOWING_MAX, full)? {
             let reader = name(cx);
             refresh(cx, reader);
         }
@@ -183,10 +178,7 @@ impl User {
         target: Name,
     ) -> Result<(), SocialError> {
         self.account(cx)?;
-        let mut following = cx.cells::<Str, ()>(FOLLOWING);
-        if following.contains(target.as_str())? {
-            following.delete(target.as_str());
-            self.following -= 1;
+        if remove(cx, FOLLOWING, &mut self.following, &target)? {
             let reader = name(cx);
             refresh(cx, reader);
         }
@@ -208,13 +200,8 @@ impl User {
         target: Name,
     ) -> Result<(), SocialError> {
         self.account(cx)?;
-        let mut blocked = cx.cells::<Str, ()>(BLOCKED);
-        if !blocked.contains(target.as_str())? {
-            if self.blocks >= BLOCKS_MAX {
-                return Err(SocialError::BlocksFull);
-            }
-            blocked.put(target.as_str(), &());
-            self.blocks += 1;
+        let (blocks, full) = (&mut self.blocks, SocialError::BlocksFull);
+        if add(cx, BLOCKED, blocks, &target, BLOCKS_MAX, full)? {
             refresh(cx, target.clone());
         }
         self.unfollow(cx, target)
@@ -228,10 +215,7 @@ impl User {
         target: Name,
     ) -> Result<(), SocialError> {
         self.account(cx)?;
-        let mut blocked = cx.cells::<Str, ()>(BLOCKED);
-        if blocked.contains(target.as_str())? {
-            blocked.delete(target.as_str());
-            self.blocks -= 1;
+        if remove(cx, BLOCKED, &mut self.blocks, &target)? {
             // The target may still follow, if it could not be reached by the block.
             refresh(cx, target);
         }
@@ -355,6 +339,46 @@ impl User {
 fn refresh(cx: &mut Context<User>, reader: Name) {
     let live = cx.deps().live.clone();
     cx.after_commit(move || live.refresh(&reader));
+}
+
+/// Adds a name to a map of `count` names, unless it has it. Returns whether it was added.
+///
+/// # Errors
+/// `full` if the map has `most` names.
+fn add(
+    cx: &mut Context<User>,
+    map: &str,
+    count: &mut u32,
+    name: &Name,
+    most: u32,
+    full: SocialError,
+) -> Result<bool, SocialError> {
+    let mut names = cx.cells::<Str, ()>(map);
+    if names.contains(name.as_str())? {
+        return Ok(false);
+    }
+    if *count >= most {
+        return Err(full);
+    }
+    names.put(name.as_str(), &());
+    *count += 1;
+    Ok(true)
+}
+
+/// Removes a name from a map of `count` names, if it has it. Returns whether it was removed.
+fn remove(
+    cx: &mut Context<User>,
+    map: &str,
+    count: &mut u32,
+    name: &Name,
+) -> Result<bool, SocialError> {
+    let mut names = cx.cells::<Str, ()>(map);
+    let present = names.contains(name.as_str())?;
+    if present {
+        names.delete(name.as_str());
+        *count -= 1;
+    }
+    Ok(present)
 }
 
 /// Returns the names in a map, of which there are `count`.

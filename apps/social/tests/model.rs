@@ -11,7 +11,7 @@ use social::{IdempotencyKey, Name, Password, Post, PostId, Social, SocialError, 
 use throng::prelude::*;
 use throng_durable::Node;
 
-/// What the service should hold.
+/// Data that the service is expected to have.
 #[derive(Default)]
 struct Model {
     follows: BTreeSet<(usize, usize)>,
@@ -141,6 +141,15 @@ async fn compare(social: &Social, model: &Model, user: usize, limit: usize) {
     );
 }
 
+/// Registers all users.
+async fn register(social: &Social) {
+    join_all((0..USERS).map(async |user| {
+        let password = Password::new("correct horse").unwrap();
+        social.register(&name(user), password).await.unwrap();
+    }))
+    .await;
+}
+
 async fn on<R>(runtime: &RuntimeHandle, data: &Path, test: impl AsyncFnOnce(&Social) -> R) -> R {
     let node = Node::open(data).start(runtime).unwrap();
     let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
@@ -159,11 +168,7 @@ fn timelines_are_the_merge_of_those_followed_through_random_programs_and_restart
         println!("seed {seed}");
         runtime.block_on(async |runtime| {
             on(runtime, data.path(), async |social| {
-                let password = || Password::new("correct horse").unwrap();
-                join_all((0..USERS).map(async |user| {
-                    social.register(&name(user), password()).await.unwrap();
-                }))
-                .await;
+                register(social).await;
             })
             .await;
             for _ in 0..5 {
@@ -228,11 +233,7 @@ fn timelines_are_the_merge_after_all_users_have_acted_at_once() {
     let data = tempfile::tempdir().unwrap();
     runtime.block_on(async |runtime| {
         on(runtime, data.path(), async |social| {
-            let password = || Password::new("correct horse").unwrap();
-            join_all((0..USERS).map(async |user| {
-                social.register(&name(user), password()).await.unwrap();
-            }))
-            .await;
+            register(social).await;
             for round in 0..40 {
                 let users = (0..2 * USERS).map(|task| {
                     let (social, mut rng) =
@@ -269,11 +270,7 @@ fn an_acknowledged_post_is_in_every_later_read_of_a_follower() {
     let data = tempfile::tempdir().unwrap();
     runtime.block_on(async |runtime| {
         on(runtime, data.path(), async |social| {
-            let password = || Password::new("correct horse").unwrap();
-            join_all((0..USERS).map(async |user| {
-                social.register(&name(user), password()).await.unwrap();
-            }))
-            .await;
+            register(social).await;
             for reader in 1..USERS {
                 social.follow(&name(reader), &name(0)).await.unwrap();
             }
@@ -313,10 +310,7 @@ fn an_acknowledged_post_is_read_although_the_mailboxes_had_no_room() {
     let data = tempfile::tempdir().unwrap();
     runtime.block_on(async |runtime| {
         on(runtime, data.path(), async |social| {
-            let password = || Password::new("correct horse").unwrap();
-            for user in 0..2 {
-                social.register(&name(user), password()).await.unwrap();
-            }
+            register(social).await;
             social.follow(&name(1), &name(0)).await.unwrap();
             for round in 0..20 {
                 social.timeline(&name(1), None, 10).await.unwrap();
