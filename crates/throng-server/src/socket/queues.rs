@@ -272,13 +272,22 @@ impl Endpoint {
         Some(request)
     }
 
-    /// Takes the next frame of the outgoing queue.
-    pub(crate) fn next_frame(&self) -> Option<Utf8Bytes> {
+    /// Takes the next frame of the outgoing queue, and the frames behind it while all of them together have at most
+    /// `bytes_max` bytes.
+    pub(crate) fn next_frames(&self, bytes_max: usize) -> Option<(Utf8Bytes, Vec<Utf8Bytes>)> {
         let mut state = self.shared.lock();
-        let frame = state.frames.pop_front()?;
-        state.frame_bytes -= frame.len();
+        let first = state.frames.pop_front()?;
+        let mut bytes = first.len();
+        let mut rest = Vec::new();
+        while let Some(next) = state.frames.front()
+            && bytes + next.len() <= bytes_max
+        {
+            bytes += next.len();
+            rest.extend(state.frames.pop_front());
+        }
+        state.frame_bytes -= bytes;
         free_if_empty(&mut state.frames);
-        Some(frame)
+        Some((first, rest))
     }
 
     /// Discards the outgoing queue.

@@ -11,9 +11,12 @@
 //! application's request to close, reads, writes, and checks the deadlines. A single timer serves all
 //! deadlines. It may fire early, because a client's bytes move deadlines without moving the timer.
 //!
-//! Invariants: at most one frame is being written, and a close frame is the last. Nothing is read
-//! while the inbox is full, unless the socket is closing. The inbox has the reason before the session
-//! is over. A close takes at most [`SocketLimits::close_timeout`].
+//! Frames that wait together are written together, because a system call costs more than copying small
+//! frames into one buffer.
+//!
+//! Invariants: at most one piece is being written, a control frame is a piece of its own, and a close frame is the
+//! last. Nothing is read while the inbox is full, unless the socket is closing. The inbox has the reason before the
+//! session is over. A close takes at most [`SocketLimits::close_timeout`].
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -27,6 +30,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tungstenite::Utf8Bytes;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
@@ -78,7 +82,7 @@ struct Session {
     /// Bytes that were received and not yet decoded, because the inbox had no room.
     unread: Vec<u8>,
     is_reading_paused: bool,
-    writing: Option<ServerFrame>,
+    writing: Option<Piece>,
     /// Payload of the client's latest ping, if it has not been answered.
     pong: Option<Bytes>,
     is_ping_due: bool,
@@ -101,13 +105,18 @@ struct Closing {
     is_answer_due: bool,
 }
 
-/// Frame that is being written: the head's bytes, the payload, and the number of bytes written of both.
-struct ServerFrame {
+/// Frames that are written in one piece: either the head and the shared payload of one frame, or several frames in
+/// one buffer and no head.
+struct Piece {
     head: [u8; SERVER_HEAD_BYTES_MAX],
     head_bytes: usize,
     payload: Bytes,
+    /// Number of bytes written, of the head and the payload together.
     written: usize,
 }
+
+/// Maximum bytes of the messages that are copied into one piece.
+const JOINED_BYTES_MAX: usize = 16 * 1024;
 
 /// Bytes of the longest head without a mask: 2 of flags and length, 8 of length.
 const SERVER_HEAD_BYTES_MAX: usize = 10;
@@ -254,10 +263,10 @@ impl Session {
     fn poll_write(&mut self, cx: &mut Context<'_>) {
         while !self.is_lost {
             if self.writing.is_none() {
-                self.writing = self.next_frame();
+                self.writing = self.next_piece();
             }
-            let Some(frame) = &mut self.writing else { break };
-            match frame.poll_write(Pin::new(&mut self.stream), cx) {
+            let Some(piece) = &mut self.writing else { break };
+            match piece.poll_write(Pin::new(&mut self.stream), cx) {
                 Poll::Ready(Ok(is_complete)) => {
                     self.stalled = None;
                     if is_complete {
@@ -273,24 +282,28 @@ impl Session {
         }
     }
 
-    /// Returns the next frame to write: an answer to a ping, a ping, the application's frames in
+    /// Returns the next piece to write: an answer to a ping, a ping, the application's frames in
     /// their order, and the close frame as the last.
-    fn next_frame(&mut self) -> Option<ServerFrame> {
+    fn next_piece(&mut self) -> Option<Piece> {
         let closed = self.closing.as_ref().is_some_and(|closing| closing.frame.is_none());
         if closed {
             return None;
         }
         if let Some(payload) = self.pong.take() {
-            return ServerFrame::new(OpCode::Control(Control::Pong), payload);
+            return Piece::frame(OpCode::Control(Control::Pong), payload);
         }
         if std::mem::take(&mut self.is_ping_due) {
-            return ServerFrame::new(OpCode::Control(Control::Ping), Bytes::new());
+            return Piece::frame(OpCode::Control(Control::Ping), Bytes::new());
         }
-        if let Some(frame) = self.endpoint.next_frame() {
-            return ServerFrame::new(OpCode::Data(Data::Text), frame.into());
+        if let Some((first, rest)) = self.endpoint.next_frames(JOINED_BYTES_MAX) {
+            return if rest.is_empty() {
+                Piece::frame(OpCode::Data(Data::Text), first.into())
+            } else {
+                Piece::texts(std::iter::once(first).chain(rest))
+            };
         }
         let payload = self.closing.as_mut()?.frame.take()?;
-        ServerFrame::new(OpCode::Control(Control::Close), payload)
+        Piece::frame(OpCode::Control(Control::Close), payload)
     }
 
     /// Reads until no more bytes have arrived, the inbox is full, or no more bytes of the client are expected.
@@ -376,19 +389,29 @@ impl Session {
     }
 }
 
-impl ServerFrame {
+impl Piece {
     /// Creates a frame that is a whole message. Returns `None` if the head cannot be encoded, which
     /// would be a bug in tungstenite.
-    fn new(opcode: OpCode, payload: Bytes) -> Option<ServerFrame> {
-        let header = FrameHeader { opcode, ..FrameHeader::default() };
+    fn frame(opcode: OpCode, payload: Bytes) -> Option<Piece> {
         let mut head = [0; SERVER_HEAD_BYTES_MAX];
         let mut rest = &mut head[..];
-        header.format(payload.len() as u64, &mut rest).ok()?;
+        write_head(opcode, payload.len(), &mut rest)?;
         let head_bytes = SERVER_HEAD_BYTES_MAX - rest.len();
-        Some(ServerFrame { head, head_bytes, payload, written: 0 })
+        Some(Piece { head, head_bytes, payload, written: 0 })
     }
 
-    /// Writes some of the rest. Returns whether the whole frame is written.
+    /// Copies several text messages into one piece. Returns `None` as [`Piece::frame`] does.
+    fn texts(texts: impl Iterator<Item = Utf8Bytes>) -> Option<Piece> {
+        let mut frames = Vec::new();
+        for text in texts {
+            write_head(OpCode::Data(Data::Text), text.len(), &mut frames)?;
+            frames.extend_from_slice(text.as_str().as_bytes());
+        }
+        let head = [0; SERVER_HEAD_BYTES_MAX];
+        Some(Piece { head, head_bytes: 0, payload: frames.into(), written: 0 })
+    }
+
+    /// Writes some of the rest. Returns whether the whole piece is written.
     fn poll_write(
         &mut self,
         stream: Pin<&mut TcpStream>,
@@ -404,6 +427,12 @@ impl ServerFrame {
         self.written += written;
         Poll::Ready(Ok(self.written == self.head_bytes + self.payload.len()))
     }
+}
+
+/// Writes the head of a frame that is a whole message.
+fn write_head(opcode: OpCode, payload_bytes: usize, target: &mut impl io::Write) -> Option<()> {
+    let header = FrameHeader { opcode, ..FrameHeader::default() };
+    header.format(payload_bytes as u64, target).ok()
 }
 
 /// Encodes the payload of a close frame.
