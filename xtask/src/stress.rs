@@ -30,6 +30,7 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("bank-kill", "throng-durable --test durable killed_banks", "THRONG_BANK_KILLS", 100),
     ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
     ("service-model", "social --test model", "THRONG_SOCIAL_SEEDS", 1_000),
+    ("room-model", "social --test rooms rooms_have", "THRONG_SOCIAL_SEEDS", 1_000),
     ("store-sim", "throng-store --test store a_simulated_power_cut", "THRONG_STORE_SIM", 100),
 ];
 

@@ -7,7 +7,7 @@ use throng_durable::{CellError, CommitError, EntityError, ReadError, SubmitError
 
 use crate::ids::IdError;
 use crate::keys::IdempotencyKey;
-use crate::name::Name;
+use crate::name::{Name, RoomName};
 use crate::password::HashError;
 
 /// Error of an operation of the service.
@@ -41,6 +41,21 @@ pub enum SocialError {
     /// The user blocks the maximum number of users; unblock a user first.
     #[error("you block the maximum number of users; unblock a user first")]
     BlocksFull,
+    /// There is a room with this name already; choose another.
+    #[error("there is a room named {0} already; choose another name")]
+    RoomTaken(RoomName),
+    /// There is no room with this name.
+    #[error("there is no room named {0}")]
+    NoSuchRoom(RoomName),
+    /// The user is no member of the room; join it first.
+    #[error("you are not a member of the room {0}; join it first")]
+    NotMember(RoomName),
+    /// The room has the maximum number of members.
+    #[error("the room {0} has the maximum number of members")]
+    RoomFull(RoomName),
+    /// The user is a member of the maximum number of rooms; leave a room first.
+    #[error("you are a member of the maximum number of rooms; leave a room first")]
+    MembershipsFull,
     /// The token was revoked: by a logout, or by a change of the password. Log in again.
     #[error("the token was revoked; log in again")]
     TokenRevoked,

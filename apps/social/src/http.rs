@@ -19,7 +19,8 @@
 //!            with an Idempotency-Key of the last 24 h:   200 with the existing post
 //! DELETE /api/v1/posts/ID            bearer              204
 //! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
-//! GET    /api/v1/socket              a WebSocket; see `socket.rs`
+//! …      /api/v1/rooms, /api/v1/memberships              see `http/rooms.rs`
+//! GET    /api/v1/socket              a WebSocket; see `socket/protocol.rs`
 //! GET    /api/v1/health                                  200 {status, processes, …}, or 503
 //! GET    /                                               the web page
 //! ```
@@ -28,6 +29,8 @@
 //! of a listing; otherwise it is opaque, and valid only for the same listing. A limit is 1 to 100,
 //! by default 20. A page holds at most 256 KiB of text (or one post), so it may have fewer posts
 //! than the limit although another page follows. A user's id is the name. Errors are problem JSON.
+
+mod rooms;
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -45,7 +48,7 @@ use throng_server::{Bearer, ClientAddress, Cursor, Json, Problem, Query, Signer,
 use crate::error::SocialError;
 use crate::ids::PostId;
 use crate::keys::IdempotencyKey;
-use crate::name::Name;
+use crate::name::{Name, NameError};
 use crate::page;
 use crate::password::Password;
 use crate::post::{Post, Text};
@@ -82,7 +85,8 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/posts/{id}", delete(delete_post))
         .route("/timeline", get(timeline))
         .route("/socket", get(socket::open))
-        .route("/health", get(health));
+        .route("/health", get(health))
+        .merge(rooms::routes());
     Router::new()
         .nest("/api/v1", api)
         .layer(map_response(no_store))
@@ -257,10 +261,7 @@ async fn search(
     Query(SearchQuery { prefix, after, limit }): Query<SearchQuery>,
 ) -> Result<Json<FoundView>, Problem> {
     let limit = check_limit(limit)?;
-    let after = after.map(Name::try_from).transpose().map_err(|_| {
-        let detail = "after must be the next_after of a page";
-        Problem::new(StatusCode::BAD_REQUEST, "after-invalid", detail)
-    })?;
+    let after = after.map(Name::try_from).transpose().map_err(after_invalid)?;
     let (users, more) = app.social.search(&prefix, after.as_ref(), limit)?;
     let next_after = if more { users.last().cloned() } else { None };
     Ok(Json(FoundView { users, next_after }))
@@ -281,7 +282,7 @@ async fn posts(
     let name = parse_name(name)?;
     let cursors = format!("posts {name}");
     let (before, limit) = app.page(&cursors, &query)?;
-    let listing = app.social.posts(&name, before, limit).await?;
+    let listing = app.social.posts(&name, before.map(PostId::new), limit).await?;
     Ok(app.listing(&cursors, &listing))
 }
 
@@ -293,7 +294,7 @@ async fn timeline(
     let reader = caller.name;
     let cursors = format!("timeline {reader}");
     let (before, limit) = app.page(&cursors, &query)?;
-    let listing = app.social.timeline(&reader, before, limit).await?;
+    let listing = app.social.timeline(&reader, before.map(PostId::new), limit).await?;
     Ok(app.listing(&cursors, &listing))
 }
 
@@ -397,14 +398,14 @@ impl App {
     }
 
     /// Returns the start of a page and its limit.
-    fn page(&self, cursors: &str, query: &PageQuery) -> Result<(Option<PostId>, usize), Problem> {
+    fn page(&self, cursors: &str, query: &PageQuery) -> Result<(Option<u64>, usize), Problem> {
         let limit = check_limit(query.limit)?;
         let Some(sealed) = &query.cursor else { return Ok((None, limit)) };
         let cursor = self.settings.signer.open_cursor(cursors, sealed).map_err(|_| {
             let detail = "cursor must be an unmodified next_cursor of this same listing";
             Problem::new(StatusCode::BAD_REQUEST, "cursor-invalid", detail)
         })?;
-        Ok((Some(PostId::new(cursor.id)), limit))
+        Ok((Some(cursor.id), limit))
     }
 
     fn listing(&self, cursors: &str, listing: &Listing) -> Response {
@@ -423,33 +424,49 @@ impl PostView<'_> {
     }
 }
 
+/// Returns the status and the name of the problem of an error, and logs errors of the service.
+fn problem_of(error: &SocialError) -> (StatusCode, &'static str) {
+    use SocialError as E;
+    let (status, name) = match error {
+        E::NameTaken(_) => (StatusCode::CONFLICT, "name-taken"),
+        E::NoSuchUser(_) => (StatusCode::NOT_FOUND, "no-such-user"),
+        E::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong-credentials"),
+        E::SelfFollow => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
+        E::SelfBlock => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-oneself"),
+        E::BlocksFull => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-full"),
+        E::Blocking(_) => (StatusCode::CONFLICT, "blocking"),
+        E::Blocked(_) => (StatusCode::FORBIDDEN, "blocked"),
+        E::RoomTaken(_) => (StatusCode::CONFLICT, "room-taken"),
+        E::NoSuchRoom(_) => (StatusCode::NOT_FOUND, "no-such-room"),
+        E::NotMember(_) => (StatusCode::FORBIDDEN, "not-a-member"),
+        E::RoomFull(_) => (StatusCode::UNPROCESSABLE_ENTITY, "room-full"),
+        E::MembershipsFull => (StatusCode::UNPROCESSABLE_ENTITY, "memberships-full"),
+        E::TokenRevoked => (StatusCode::UNAUTHORIZED, "token-revoked"),
+        E::PostDeleted => (StatusCode::GONE, "post-deleted"),
+        E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
+        E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
+        E::KeysFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "idempotency-keys-full"),
+        E::TooManyLogins => (StatusCode::TOO_MANY_REQUESTS, "too-many-logins"),
+        E::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+        E::Uncertain(_) => (StatusCode::SERVICE_UNAVAILABLE, "uncertain"),
+        E::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
+    };
+    if status.is_server_error() {
+        tracing::error!(reason = error.source(), "{error}");
+    }
+    (status, name)
+}
+
+/// Returns the name of the problem of an error, for a client that is not answered by HTTP.
+pub(crate) fn slug(error: &SocialError) -> &'static str {
+    problem_of(error).1
+}
+
 impl From<SocialError> for Problem {
     fn from(error: SocialError) -> Problem {
-        use SocialError as E;
-        let (status, name) = match &error {
-            E::NameTaken(_) => (StatusCode::CONFLICT, "name-taken"),
-            E::NoSuchUser(_) => (StatusCode::NOT_FOUND, "no-such-user"),
-            E::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong-credentials"),
-            E::SelfFollow => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
-            E::SelfBlock => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-oneself"),
-            E::BlocksFull => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-full"),
-            E::Blocking(_) => (StatusCode::CONFLICT, "blocking"),
-            E::Blocked(_) => (StatusCode::FORBIDDEN, "blocked"),
-            E::TokenRevoked => (StatusCode::UNAUTHORIZED, "token-revoked"),
-            E::PostDeleted => (StatusCode::GONE, "post-deleted"),
-            E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
-            E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
-            E::KeysFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "idempotency-keys-full"),
-            E::TooManyLogins => (StatusCode::TOO_MANY_REQUESTS, "too-many-logins"),
-            E::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
-            E::Uncertain(_) => (StatusCode::SERVICE_UNAVAILABLE, "uncertain"),
-            E::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
-        };
-        if status.is_server_error() {
-            tracing::error!(reason = error.source(), "{error}");
-        }
+        let (status, name) = problem_of(&error);
         let problem = Problem::new(status, name, error.to_string());
-        if let E::KeysFull { retry_after } = error {
+        if let SocialError::KeysFull { retry_after } = error {
             // Rounded up, so that there is room when the client retries.
             let seconds = retry_after.as_millis().div_ceil(1000).max(1);
             let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
@@ -482,6 +499,12 @@ fn parse_name(name: String) -> Result<Name, Problem> {
     Name::try_from(name).map_err(|_| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-user", "this is not a valid user name")
     })
+}
+
+/// Returns the problem of a page that begins after an invalid name.
+fn after_invalid(_: NameError) -> Problem {
+    let detail = "after must be the next_after of a page";
+    Problem::new(StatusCode::BAD_REQUEST, "after-invalid", detail)
 }
 
 /// Returns the number of entries that a page may have.

@@ -1,22 +1,25 @@
-//! Idempotency keys of a user: the post made under each key, kept for a day.
+//! Idempotency keys of a user or a room: the post or message made under each key, kept for a day.
 //!
 //! ```text
-//! cells   keys            KEY     → POST-ID    the post that was made under a key
-//!         keys-by-post    POST-ID → KEY        the same keys, oldest first
+//! cells   keys            KEY → MADE    the post, or the message, that was made under a key
+//!         keys-by-post    ID  → KEY     the same keys by the id of the post or message, oldest first
 //! state   count           = number of cells in each map
 //! ```
 //!
 //! Invariants: each cell has its counterpart in the other map. A key is found until it is
-//! [`IdempotencyKey::KEPT`] old, and never after. No key is removed early to make room: a post
-//! beyond [`IdempotencyKey::COUNT_MAX`] keys is refused.
+//! [`IdempotencyKey::KEPT`] old, and never after. No key is removed early to make room: a user's post
+//! beyond [`IdempotencyKey::COUNT_MAX`] keys is refused. A room's keys have no maximum number: each belongs to
+//! a message, which is kept for longer than the key.
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use throng_durable::{CellError, DurableContext, Str, U64};
 
 use crate::error::SocialError;
 use crate::ids::{PostId, since_1970};
+use crate::name::Name;
 
 /// Name that a client gives to a request, which makes repeating the request harmless: 1 to 128
 /// visible ASCII characters.
@@ -44,23 +47,41 @@ impl IdempotencyKey {
             && text.bytes().all(|byte| byte.is_ascii_graphic());
         fits.then(|| IdempotencyKey(text.to_owned()))
     }
+
+    /// Returns the key under which a room keeps this key of one of its members. It has a space, so that it
+    /// differs from the keys of all other members.
+    pub(crate) fn of_member(&self, member: &Name) -> IdempotencyKey {
+        IdempotencyKey(format!("{member} {}", self.0))
+    }
 }
 
-/// Number of the keys, in the user's state; the keys themselves are cells.
+/// Reference to a post or a message that was made under a key.
+pub(crate) trait Made: Copy + Serialize + DeserializeOwned {
+    /// Returns the id, which tells the time at which it was made.
+    fn id(self) -> PostId;
+}
+
+impl Made for PostId {
+    fn id(self) -> PostId {
+        self
+    }
+}
+
+/// Number of the keys, in the state of the user or room; the keys themselves are cells.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Keys(u32);
 
 impl Keys {
-    /// Returns the post that was made under the key; an expired key is removed and not found.
-    pub(crate) fn find(
+    /// Returns the post or message that was made under the key; an expired key is removed and not found.
+    pub(crate) fn find<M: Made>(
         &mut self,
         cx: &mut impl DurableContext,
         key: &IdempotencyKey,
         now: Now,
-    ) -> Result<Option<PostId>, CellError> {
-        let found = cx.cells::<Str, PostId>(KEYS).get(&key.0)?;
-        if let Some(id) = found.filter(|id| !now.remembers(*id)) {
-            self.forget(cx, key, id);
+    ) -> Result<Option<M>, CellError> {
+        let found = cx.cells::<Str, M>(KEYS).get(&key.0)?;
+        if let Some(made) = found.filter(|made| !now.remembers(made.id())) {
+            self.forget(cx, key, made.id());
             return Ok(None);
         }
         Ok(found)
@@ -69,18 +90,19 @@ impl Keys {
     /// Removes some expired keys.
     ///
     /// # Errors
-    /// [`SocialError::KeysFull`] if there is no room for another key.
+    /// [`SocialError::KeysFull`] if there are `most` keys, so that there is no room for another one.
     pub(crate) fn make_room(
         &mut self,
         cx: &mut impl DurableContext,
         now: Now,
+        most: u32,
     ) -> Result<(), SocialError> {
         let mut by_post = cx.cells::<U64, IdempotencyKey>(BY_POST);
         let oldest = by_post.range(..).take(FORGOTTEN_AT_ONCE);
         for (id, key) in oldest.collect::<Result<Vec<_>, _>>()? {
             let id = PostId::new(id);
             if now.remembers(id) {
-                let full = self.0 >= IdempotencyKey::COUNT_MAX;
+                let full = self.0 >= most;
                 let retry_after = now.until_forgotten(id);
                 return if full { Err(SocialError::KeysFull { retry_after }) } else { Ok(()) };
             }
@@ -89,19 +111,20 @@ impl Keys {
         Ok(())
     }
 
-    /// Records that the post was made under the key, which [`find`](Keys::find) has not found.
-    pub(crate) fn remember(
+    /// Records the post or message that was made under the key, which [`find`](Keys::find) has not found.
+    pub(crate) fn remember<M: Made>(
         &mut self,
         cx: &mut impl DurableContext,
         key: &IdempotencyKey,
-        id: PostId,
+        made: M,
     ) {
-        cx.cells::<Str, PostId>(KEYS).put(&key.0, &id);
-        cx.cells::<U64, IdempotencyKey>(BY_POST).put(&id.get(), key);
+        cx.cells::<Str, M>(KEYS).put(&key.0, &made);
+        cx.cells::<U64, IdempotencyKey>(BY_POST).put(&made.id().get(), key);
         self.0 += 1;
     }
 
     fn forget(&mut self, cx: &mut impl DurableContext, key: &IdempotencyKey, id: PostId) {
+        // Only the key is of interest, so the type of the value does not matter.
         cx.cells::<Str, PostId>(KEYS).delete(&key.0);
         cx.cells::<U64, IdempotencyKey>(BY_POST).delete(&id.get());
         self.0 = self.0.saturating_sub(1);
@@ -176,7 +199,7 @@ mod tests {
             if let Some(id) = keys.find(cx, &key, now).unwrap() {
                 return Used::Again(id);
             }
-            match keys.make_room(cx, now) {
+            match keys.make_room(cx, now, IdempotencyKey::COUNT_MAX) {
                 Ok(()) => keys.remember(cx, &key, id),
                 Err(SocialError::KeysFull { retry_after }) => return Used::Full(retry_after),
                 Err(error) => panic!("{error}"),

@@ -1,15 +1,16 @@
 //! A message service: users register, follow each other, post, and read the posts of the users they
-//! follow.
+//! follow. They meet in rooms, and a socket shows them posts and messages as they come.
 //!
 //! The service demonstrates that throng's public API suffices for an application: one durable
-//! process per user, no database, no cache, no lock.
+//! process per user and per room, no database, no cache, no lock.
 //!
 //! ```text
 //!  http ──► Social ──call──► User "alice"   account, counts
 //!   │         │                 └ cells     following, blocked, posts, idempotency keys
 //!   │         ├─call──► User "bob" ── new posts ──► Relay ──► Timeline "alice"
 //!   │         ├─call──► Timeline "alice"    newest posts, in memory while alice reads
-//!   page      └─call──► Lease               lease of post ids
+//!   page      ├─call──► Room "rust" ── messages ──► Relay ──► sockets that have entered the room
+//!             └─call──► Lease               lease of ids
 //! ```
 //!
 //! ```
@@ -43,8 +44,8 @@
 //! * A user's process calls no other user's process, so no two wait for each other. Operations on
 //!   several users ([`Social::timeline`]) run outside the users' turns: in the caller, or in the process of a live
 //!   timeline, which no user's process calls.
-//! * A post is written once, to its own cell, and never rewritten. A turn rewrites only the user's
-//!   small state.
+//! * A post or a message is written once, to its own cell, and never rewritten. A turn rewrites only the small
+//!   state of the user or room.
 //! * Acknowledged data is on disk. A later timeline contains each acknowledged post exactly once.
 
 mod error;
@@ -60,6 +61,7 @@ mod page;
 mod password;
 mod post;
 mod revoked;
+mod room;
 mod service;
 mod socket;
 mod user;
@@ -69,9 +71,11 @@ pub use error::SocialError;
 pub use http::{Settings, routes};
 pub use ids::PostId;
 pub use keys::IdempotencyKey;
-pub use name::{Name, NameError};
+pub use name::{Name, NameError, RoomName};
 pub use password::{HashError, Password, PasswordError};
 pub use post::{Post, Posted, Text, TextError};
 pub use revoked::Issued;
+pub use room::live::{Entered, Presence, RoomNews, Typing};
+pub use room::{RoomMessage, RoomMessages, RoomProfile, Said, Stored};
 pub use service::{Health, Listing, Social, Status};
 pub use user::Profile;

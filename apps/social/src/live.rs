@@ -98,6 +98,8 @@ pub(crate) enum News {
     Change(Change),
     /// The watcher may have missed changes: it must read the timeline, and has this position afterwards.
     Reset(Position),
+    /// Tokens of the reader were revoked: the watcher must check its token again.
+    Revoked,
 }
 
 impl Message for News {
@@ -186,6 +188,16 @@ impl Live {
     pub(crate) fn refresh(&self, reader: &Name) {
         if let Some(timeline) = self.0.timelines.get(reader)
             && timeline.send(Refresh {}).is_err()
+        {
+            timeline.exit(unreachable_process());
+        }
+    }
+
+    /// Requests that the watchers of a reader's timeline check their tokens again, because tokens were revoked.
+    pub(crate) fn revoke(&self, reader: &Name) {
+        // The watchers of a timeline that has ended close their sockets.
+        if let Some(timeline) = self.0.timelines.get(reader)
+            && timeline.send(Revoke {}).is_err()
         {
             timeline.exit(unreachable_process());
         }
@@ -361,7 +373,7 @@ impl Relay {
 }
 
 /// Reason for the exit of a process that could not be sent a message.
-fn unreachable_process() -> ExitReason {
+pub(crate) fn unreachable_process() -> ExitReason {
     ExitReason::other("a message found no room")
 }
 
@@ -596,6 +608,12 @@ impl Timeline {
     #[message(send)]
     async fn refresh(&mut self, cx: &mut Context<Self>) {
         self.renew(cx).await;
+    }
+
+    /// Has the watchers check their tokens again.
+    #[message(send)]
+    fn revoke(&self) {
+        self.tell(&News::Revoked);
     }
 
     /// Applies a change in an author's posts.

@@ -1,9 +1,9 @@
-//! User names, which also address the users' processes.
+//! Names of users and of rooms, which also address their processes.
 
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Name of a user: 1 to 32 of `a`–`z`, `0`–`9` and `_`.
 ///
@@ -16,9 +16,21 @@ use serde::Serialize;
 /// assert!("Alice".parse::<Name>().is_err());
 /// # Ok::<(), social::NameError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String")]
 pub struct Name(String);
+
+/// Name of a room, by the same rule as the [`Name`] of a user. A room and a user may have the same name.
+///
+/// ```
+/// use social::RoomName;
+///
+/// assert_eq!("rust_7".parse::<RoomName>()?.as_str(), "rust_7");
+/// assert!("#rust".parse::<RoomName>().is_err());
+/// # Ok::<(), social::NameError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RoomName(Name);
 
 /// The text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,6 +71,35 @@ impl FromStr for Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl RoomName {
+    /// Returns the name as text.
+    pub fn as_str(&self) -> &str {
+        self.0.as_str()
+    }
+}
+
+impl TryFrom<String> for RoomName {
+    type Error = NameError;
+
+    fn try_from(text: String) -> Result<RoomName, NameError> {
+        Name::try_from(text).map(RoomName)
+    }
+}
+
+impl FromStr for RoomName {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<RoomName, NameError> {
+        text.parse().map(RoomName)
+    }
+}
+
+impl fmt::Display for RoomName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

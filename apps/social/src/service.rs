@@ -6,10 +6,12 @@
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::Serialize;
 use throng::prelude::*;
-use throng_durable::{CellError, Entity, Node};
+use throng_durable::{CellError, Durable, Entity, Node};
 
 use crate::error::{SocialError, unavailable};
 use crate::ids::{IdGenerator, PostId, since_1970};
@@ -20,17 +22,20 @@ use crate::name::Name;
 use crate::password::{Client, Password, Passwords};
 use crate::post::{PageBudget, Post, Posted, Text};
 use crate::revoked::Issued;
+use crate::room::live::LiveRooms;
+use crate::room::{self, Room};
 use crate::user::{Account, Deps, Profile, User, UserClient};
 
 /// Handle of the message service on a node; cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Social {
-    node: Node,
+    pub(crate) node: Node,
     runtime: RuntimeHandle,
     passwords: Passwords,
     /// Client on whose behalf passwords are hashed.
     client: IpAddr,
     live: Live,
+    pub(crate) rooms: LiveRooms,
     pub(crate) merge: Merge,
 }
 
@@ -91,10 +96,13 @@ impl Social {
     ) -> Result<Social, SocialError> {
         let passwords = Passwords::new()?;
         let live = Live::start(&runtime)?;
-        node.register::<User>(Deps { ids: IdGenerator::new(node_number), live: live.clone() });
+        let rooms = LiveRooms::start(&runtime)?;
+        let ids = Arc::new(IdGenerator::new(node_number));
+        node.register::<User>(Deps { ids: ids.clone(), live: live.clone() });
+        node.register::<Room>(room::Deps { ids, live: rooms.clone() });
         let merge = Merge::new(node.clone());
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        Ok(Social { node, runtime, passwords, client, live, merge })
+        Ok(Social { node, runtime, passwords, client, live, rooms, merge })
     }
 
     /// Returns the same service on behalf of the client at `address`. When there are more logins
@@ -239,15 +247,7 @@ impl Social {
         after: Option<&Name>,
         limit: usize,
     ) -> Result<(Vec<Name>, bool), SocialError> {
-        let users = self.node.stored::<User>().map_err(CellError::Read)?;
-        let after = after.map_or("", Name::as_str);
-        let mut found = Vec::new();
-        for name in users.prefix(prefix).after(after).take(wanted(limit)) {
-            found.extend(name.map_err(CellError::Read)?.parse::<Name>());
-        }
-        let more = found.len() > limit.max(1);
-        found.truncate(limit.max(1));
-        Ok((found, more))
+        stored_names::<User, Name>(&self.node, prefix, after.map_or("", Name::as_str), limit)
     }
 
     /// Checks that a token of `name` is not revoked. `issued` is its time of issue, in milliseconds since 1970.
@@ -408,9 +408,27 @@ impl Social {
         Client { address: self.client, name }
     }
 
-    fn user(&self, name: &Name) -> Entity<User> {
+    pub(crate) fn user(&self, name: &Name) -> Entity<User> {
         self.node.entity(name.as_str())
     }
+}
+
+/// Returns the first `limit` keys (at least one) of stored entities that begin with `prefix` and come after `after`,
+/// and whether there are more.
+pub(crate) fn stored_names<P: Durable, N: FromStr>(
+    node: &Node,
+    prefix: &str,
+    after: &str,
+    limit: usize,
+) -> Result<(Vec<N>, bool), SocialError> {
+    let stored = node.stored::<P>().map_err(CellError::Read)?;
+    let mut found = Vec::new();
+    for name in stored.prefix(prefix).after(after).take(wanted(limit)) {
+        found.extend(name.map_err(CellError::Read)?.parse::<N>());
+    }
+    let more = found.len() > limit.max(1);
+    found.truncate(limit.max(1));
+    Ok((found, more))
 }
 
 /// Returns the number of posts to request for a page of `limit`. One post more tells whether there

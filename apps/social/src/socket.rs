@@ -1,37 +1,30 @@
-//! One socket per client: the changes of the user's timeline, as they happen.
+//! One socket per client: the changes of the user's timeline and the news of rooms, as they happen.
 //!
 //! ```text
-//! client ──hello──► SocketInbox ──attached──► Connection ──watch──► Timeline
-//!        ◄──frames── Outbox ◄────────────────────┘ ◄───────news───────┘
+//! client ──hello──► SocketInbox ──attached──► Connection ──watch──► Timeline ──news──┐
+//!        ◄──frames── Outbox ◄────────────────── │  ▲ ▲ ◄────────────────────────────┘
+//!                                       enter, say  └──────news────── relays of the rooms
 //! ```
 //!
-//! All messages are JSON objects with a `type`.
-//!
-//! | from | type | fields |
-//! |---|---|---|
-//! | client | `hello` | `token`, and `last`: the position of an earlier socket, or null |
-//! | server | `welcome` | `name`, `position`: the client's position after the missed changes, which follow at once |
-//! | server | `post` | `post` |
-//! | server | `deleted` | `id` |
-//! | server | `reset` | `position`: the client must read its timeline over HTTP, and then has this position |
-//!
-//! A client that connects again sends its position as `last`, and gets the changes that it has missed, or a `reset`
-//! if the timeline does not have them any more. A missed post that was deleted since then comes as `deleted`. Each
-//! `post` and `deleted`, also of a missed change, increases the client's `position.sequence` by 1; after the missed
-//! changes, the position is equal to that of the `welcome`.
+//! The process of a socket is also present in the rooms that its client enters; see `socket/rooms.rs`. The messages
+//! are in `socket/protocol.rs`.
 //!
 //! Invariants:
-//! * A client gets every change once and in order, or a `reset`. If a change finds no room in the client's queue,
-//!   the server tries to send a `reset` at intervals until there is room.
+//! * A client gets every change of its timeline once and in order, or a `reset`. If a change finds no room in the
+//!   client's queue, the server tries to send a `reset` at intervals until there is room.
+//! * An answer to a message of the client is never dropped. A client that asks on and reads no answers is closed.
 //! * A socket shows nothing before its token was checked, and nothing after the token has expired. Revoking the
-//!   token does not close an open socket.
+//!   token closes its sockets.
 
+mod protocol;
+mod rooms;
+
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
-use serde::{Deserialize, Serialize};
 use throng::Timeout;
 use throng::prelude::*;
 use throng_server::{
@@ -40,10 +33,12 @@ use throng_server::{
 };
 
 use crate::error::{SocialError, unavailable};
-use crate::http::{App, PostView};
-use crate::ids::PostId;
-use crate::live::{Change, News, Position, Published, Watching};
-use crate::name::Name;
+use crate::http::App;
+use crate::live::{Change, News, Position, Watching};
+use crate::name::{Name, RoomName};
+
+use protocol::{FromClient, ToClient};
+use rooms::Seat;
 
 /// Accepts a socket, and starts the process that serves it.
 pub(crate) async fn open(
@@ -57,9 +52,13 @@ pub(crate) async fn open(
         outbox,
         inbox: Some(inbox),
         deadline: Timeout::default(),
+        session: None,
         timeline: None,
         position: Position { stream: 0, sequence: 0 },
         is_behind: false,
+        rooms: HashMap::new(),
+        relay: None,
+        answers: VecDeque::new(),
         retry: Timeout::default(),
     };
     match runtime.spawn(connection) {
@@ -76,45 +75,28 @@ struct Connection {
     inbox: Option<SocketInbox>,
     /// Timer that closes the socket: before the hello, if none comes; after the hello, when the token expires.
     deadline: Timeout,
-    /// Process of the watched timeline; `None` before the hello.
+    /// `None` before the hello.
+    session: Option<Session>,
+    /// Process of the watched timeline.
     timeline: Option<Pid>,
     /// Position of the client, if it is not behind.
     position: Position,
     /// Whether a change found no room in the queue, so that the client needs a reset.
     is_behind: bool,
+    /// Rooms in which the socket is present.
+    rooms: HashMap<RoomName, Seat>,
+    /// The monitored relay that sends the news of the rooms.
+    relay: Option<Pid>,
+    /// Answers that found no room in the queue.
+    answers: VecDeque<Utf8Bytes>,
     retry: Timeout,
 }
 
-/// Message of a client.
-#[derive(Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
-enum FromClient {
-    Hello { token: String, last: Option<Position> },
-}
-
-/// Message to a client.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-enum ToClient<'a> {
-    Welcome { name: &'a Name, position: Position },
-    Post { post: PostView<'a> },
-    Deleted { id: PostId },
-    Reset { position: Position },
-}
-
-impl ToClient<'_> {
-    fn frame(&self) -> Utf8Bytes {
-        // Encoding cannot fail: a message has no maps with keys other than texts.
-        serde_json::to_string(self).unwrap_or_default().into()
-    }
-}
-
-impl Published {
-    /// Returns the post's frame, which is encoded once for all sockets.
-    fn frame(&self) -> Utf8Bytes {
-        let encode = || ToClient::Post { post: PostView::of(&self.post) }.frame();
-        self.frame.get_or_init(encode).clone()
-    }
+/// User of a socket, known by a valid token.
+struct Session {
+    name: Name,
+    /// Time of the token's issue, in milliseconds since 1970.
+    issued: u64,
 }
 
 #[process(client = ConnectionClient)]
@@ -129,37 +111,64 @@ impl Connection {
         }
     }
 
-    /// Closes the socket, because the watched timeline has ended: its relay is not running, or building it failed.
+    /// Enters the rooms again, because their relay has ended. Closes the socket if the watched timeline has ended: its
+    /// relay is not running, or building it failed.
     #[hook]
-    fn down(&mut self, cx: &mut Context<Self>) {
-        self.close(cx, CloseCode::TRY_AGAIN_LATER, "the timeline is being built again");
+    async fn down(&mut self, cx: &mut Context<Self>, down: Down) {
+        if self.relay == Some(down.pid) {
+            self.enter_all_again(cx).await;
+        } else if self.timeline == Some(down.pid) {
+            self.close(cx, CloseCode::TRY_AGAIN_LATER, "the timeline is being built again");
+        }
     }
 
     /// Handles a message of the client, or the end of the socket.
     #[message(send)]
     async fn receive(&mut self, cx: &mut Context<Self>, item: Result<Utf8Bytes, SocketEnd>) {
         let Ok(text) = item else { return cx.stop(ExitReason::Normal) };
-        match serde_json::from_str(text.as_str()) {
-            Ok(FromClient::Hello { token, last }) if self.timeline.is_none() => {
+        let Ok(message) = serde_json::from_str(text.as_str()) else {
+            return self.close(cx, CloseCode::POLICY, "not a message of this protocol");
+        };
+        match message {
+            FromClient::Hello { token, last } if self.session.is_none() => {
                 if let Err((code, reason)) = self.greet(cx, &token, last).await {
                     self.close(cx, code, reason);
                 }
             }
-            Ok(FromClient::Hello { .. }) => self.close(cx, CloseCode::POLICY, "a second hello"),
-            Err(_) => self.close(cx, CloseCode::POLICY, "not a message of this protocol"),
+            FromClient::Hello { .. } => self.close(cx, CloseCode::POLICY, "a second hello"),
+            _ if self.session.is_none() => self.close(cx, CloseCode::POLICY, "no hello"),
+            FromClient::Enter { room, last } => self.enter(cx, &room, last).await,
+            // A socket is in no room with an invalid name.
+            FromClient::Exit { room } => drop(room.parse().map(|room| self.exit(cx, &room))),
+            FromClient::Say { room, text, key } => self.say(cx, &room, text, key.as_deref()).await,
+            FromClient::Typing { room } => drop(room.parse().map(|room| self.typing(&room))),
         }
     }
 
     /// Closes the socket, because no hello has come in time or the token has expired.
     #[message(send)]
     fn expire(&mut self, cx: &mut Context<Self>) {
-        self.close(cx, UNAUTHORIZED, "no valid token");
+        let (code, reason) = NO_TOKEN;
+        self.close(cx, code, reason);
     }
 
-    /// Tries again to reset a client that is behind.
+    /// Tries again to send what found no room in the queue, and to enter rooms.
     #[message(send)]
-    fn catch_up(&mut self, cx: &mut Context<Self>) {
-        self.reset(cx);
+    async fn catch_up(&mut self, cx: &mut Context<Self>) {
+        while let Some(answer) = self.answers.pop_front() {
+            if let Err(OutboxError::Full(answer)) = self.outbox.send(answer) {
+                self.answers.push_front(answer);
+                return self.retry.set(cx, RETRY, CatchUp {});
+            }
+        }
+        // A client that reads slowly would otherwise be behind again with the next change, and get reset after reset.
+        if self.outbox.queued() > RESET_BELOW {
+            return self.retry.set(cx, RETRY, CatchUp {});
+        }
+        if self.is_behind {
+            self.reset(cx);
+        }
+        self.catch_up_rooms(cx).await;
     }
 }
 
@@ -174,6 +183,11 @@ impl Handle<News> for Connection {
                 self.position.sequence += 1;
                 self.show(cx, &change);
             }
+            News::Revoked => {
+                if let Err((code, reason)) = self.check_session().await {
+                    self.close(cx, code, reason);
+                }
+            }
         }
     }
 }
@@ -186,20 +200,19 @@ impl Connection {
         token: &str,
         last: Option<Position>,
     ) -> Result<(), (CloseCode, &'static str)> {
-        let no_token = (UNAUTHORIZED, "no valid token");
         let checked = self.app.settings.signer.check_token(token);
-        let Token { subject, issued, expires } = checked.map_err(|_| no_token)?;
-        let name = Name::try_from(subject).map_err(|_| no_token)?;
-        let social = &self.app.social;
-        social.check_token(&name, issued).await.map_err(|error| match error {
-            SocialError::TokenRevoked => no_token,
-            _ => (CloseCode::TRY_AGAIN_LATER, "the service is unavailable"),
+        let Token { subject, issued, expires } = checked.map_err(|_| NO_TOKEN)?;
+        let name = Name::try_from(subject).map_err(|_| NO_TOKEN)?;
+        let watching = self.app.social.watch(&name, cx.address().recipient(), last).await;
+        let Watching { timeline, position, missed } = watching.map_err(|error| match error {
+            SocialError::NoSuchUser(_) => NO_TOKEN,
+            _ => (CloseCode::TRY_AGAIN_LATER, "the timeline is unavailable"),
         })?;
-        let watching = social.watch(&name, cx.address().recipient(), last).await;
-        let Watching { timeline, position, missed } =
-            watching.map_err(|_| (CloseCode::TRY_AGAIN_LATER, "the timeline is unavailable"))?;
         cx.monitor(timeline);
         self.timeline = Some(timeline);
+        self.session = Some(Session { name: name.clone(), issued });
+        // A revocation from here on comes as news.
+        self.check_session().await?;
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         self.deadline.set(cx, Duration::from_millis(expires).saturating_sub(now), Expire {});
         self.send(cx, ToClient::Welcome { name: &name, position }.frame());
@@ -209,6 +222,15 @@ impl Connection {
             None => self.reset(cx),
         }
         Ok(())
+    }
+
+    /// Checks that the token of the session is not revoked.
+    async fn check_session(&self) -> Result<(), (CloseCode, &'static str)> {
+        let Some(Session { name, issued }) = &self.session else { return Err(NO_TOKEN) };
+        self.app.social.check_token(name, *issued).await.map_err(|error| match error {
+            SocialError::TokenRevoked => NO_TOKEN,
+            _ => (CloseCode::TRY_AGAIN_LATER, "the service is unavailable"),
+        })
     }
 
     /// Sends a change to the client, unless the client needs a reset first.
@@ -229,14 +251,30 @@ impl Connection {
     }
 
     fn send(&mut self, cx: &mut Context<Self>, frame: Utf8Bytes) {
+        if !self.offer(cx, frame) {
+            self.is_behind = true;
+        }
+    }
+
+    /// Sends an answer to a message of the client, later if the queue has no room for it.
+    fn answer(&mut self, cx: &mut Context<Self>, frame: Utf8Bytes) {
+        if self.answers.is_empty() && self.offer(cx, frame.clone()) {
+            return;
+        }
+        self.answers.push_back(frame);
+        if self.answers.len() > ANSWERS_MAX {
+            self.close(cx, CloseCode::TRY_AGAIN_LATER, "the client does not read its answers");
+        }
+    }
+
+    /// Puts a frame into the queue. Returns false if there is no room; then `catch_up` comes after a while.
+    fn offer(&mut self, cx: &mut Context<Self>, frame: Utf8Bytes) -> bool {
         match self.outbox.send(frame) {
-            Ok(()) => {}
-            Err(OutboxError::Full(_)) => {
-                self.is_behind = true;
-                self.retry.set(cx, RETRY, CatchUp {});
-            }
+            Ok(()) => return true,
+            Err(OutboxError::Full(_)) => self.retry.set(cx, RETRY, CatchUp {}),
             Err(OutboxError::TooLarge(_) | OutboxError::Closed(_)) => cx.stop(ExitReason::Normal),
         }
+        false
     }
 
     fn close(&mut self, cx: &mut Context<Self>, code: CloseCode, reason: &str) {
@@ -244,6 +282,16 @@ impl Connection {
         cx.stop(ExitReason::Normal);
     }
 }
+
+/// Maximum number of answers that wait for room in the queue: as many as the messages of a client that the server
+/// reads ahead, several times over.
+const ANSWERS_MAX: usize = 64;
+
+/// Number of frames that wait for a client which is behind, above which it is not reset yet.
+const RESET_BELOW: usize = 4;
+
+/// Close of a socket without a valid token.
+const NO_TOKEN: (CloseCode, &str) = (UNAUTHORIZED, "no valid token");
 
 /// Maximum time from the opening of a socket to the client's hello.
 const HELLO: Duration = Duration::from_secs(10);

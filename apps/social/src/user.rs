@@ -5,6 +5,7 @@
 //! cells   following       NAME    → ()      followed users, by name
 //!         blocked         NAME    → ()      blocked users, by name
 //!         posts           POST-ID → text    posts, oldest first
+//!         rooms           ROOM    → ()      rooms of which the user may be a member, see `room/membership.rs`
 //!         keys, keys-by-post                idempotency keys, see `keys.rs`
 //! ```
 //!
@@ -55,7 +56,7 @@ pub(crate) struct Account {
 
 /// Parts of the service that users' processes use.
 pub(crate) struct Deps {
-    pub(crate) ids: IdGenerator,
+    pub(crate) ids: Arc<IdGenerator>,
     pub(crate) live: Live,
 }
 
@@ -113,6 +114,7 @@ impl User {
         }
         account.password_hash = new;
         self.revoked.revoke_all(Now::by_the_clock());
+        close_sockets(cx);
         Ok(())
     }
 
@@ -135,6 +137,7 @@ impl User {
             Some(token) => self.revoked.revoke(token, now),
             None => self.revoked.revoke_all(now),
         }
+        close_sockets(cx);
         Ok(())
     }
 
@@ -248,7 +251,7 @@ impl User {
         let author = name(cx);
         if let Some(key) = &key {
             let now = Now::by_the_clock();
-            if let Some(id) = self.keys.find(cx, key, now)? {
+            if let Some(id) = self.keys.find::<PostId>(cx, key, now)? {
                 return match cx.cells::<U64, Text>(POSTS).get(&id.get())? {
                     Some(posted) if posted == text => {
                         Ok(Posted { post: Post { id, author, text }, repeated: true })
@@ -257,7 +260,7 @@ impl User {
                     None => Err(SocialError::PostDeleted),
                 };
             }
-            self.keys.make_room(cx, now)?;
+            self.keys.make_room(cx, now, IdempotencyKey::COUNT_MAX)?;
         }
         let node = cx.node();
         let id = cx.deps().ids.next(&node).await?;
@@ -330,7 +333,7 @@ impl User {
         Ok(self.blocks > 0 && cx.cells::<Str, ()>(BLOCKED).contains(other.as_str())?)
     }
 
-    fn account(&self, cx: &mut Context<Self>) -> Result<&Account, SocialError> {
+    pub(crate) fn account(&self, cx: &mut Context<Self>) -> Result<&Account, SocialError> {
         self.account.as_ref().ok_or_else(|| SocialError::NoSuchUser(name(cx)))
     }
 }
@@ -339,6 +342,12 @@ impl User {
 fn refresh(cx: &mut Context<User>, reader: Name) {
     let live = cx.deps().live.clone();
     cx.after_commit(move || live.refresh(&reader));
+}
+
+/// Requests that the user's sockets close whose tokens are revoked, once the revocation is on disk.
+fn close_sockets(cx: &mut Context<User>) {
+    let (reader, live) = (name(cx), cx.deps().live.clone());
+    cx.after_commit(move || live.revoke(&reader));
 }
 
 /// Adds a name to a map of `count` names, unless it has it. Returns whether it was added.
@@ -417,7 +426,7 @@ mod tests {
     use super::*;
 
     pub(super) fn deps(runtime: &RuntimeHandle) -> Deps {
-        Deps { ids: IdGenerator::new(0), live: Live::start(runtime).unwrap() }
+        Deps { ids: Arc::new(IdGenerator::new(0)), live: Live::start(runtime).unwrap() }
     }
 
     /// Runs `test` with a registered user on a new node.

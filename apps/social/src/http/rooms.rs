@@ -1,0 +1,200 @@
+//! HTTP routes of rooms.
+//!
+//! ```text
+//! POST   /api/v1/rooms               bearer {name}       201 {name, owner, created, members, messages, present}
+//! GET    /api/v1/rooms               ?prefix &after &limit   200 {rooms: [NAME], next_after}
+//! GET    /api/v1/rooms/ROOM                              200 {name, owner, created, members, messages, present}
+//! GET    /api/v1/rooms/ROOM/members  bearer ?after &limit    200 {members: [NAME], next_after}
+//! POST   /api/v1/rooms/ROOM/messages bearer {text}       201 {room, sequence, author, text, time}
+//!            with an Idempotency-Key of the last 24 h:   200 with the existing message
+//! GET    /api/v1/rooms/ROOM/messages bearer ?cursor &limit   200 {messages, next_cursor}, newest first
+//! GET    /api/v1/memberships         bearer              200 {rooms: [NAME]}
+//! PUT    /api/v1/memberships/ROOM    bearer              204
+//! DELETE /api/v1/memberships/ROOM    bearer              204
+//! ```
+//!
+//! Only members say and read messages. Everybody can find a room, see its profile and join it; its members are
+//! listed for every user with a token. The news of a room come by the socket; see `socket/protocol.rs`.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use serde::{Deserialize, Serialize};
+use throng_server::{Cursor, Json, Problem, Query};
+
+use super::{
+    App, Caller, PageQuery, SearchQuery, after_invalid, check_limit, idempotency_key, invalid,
+};
+use crate::name::{Name, RoomName};
+use crate::post::Text;
+use crate::room::{RoomMessage, RoomProfile};
+
+/// Builds the routes of rooms.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/rooms", post(create).get(search))
+        .route("/rooms/{room}", get(profile))
+        .route("/rooms/{room}/members", get(members))
+        .route("/rooms/{room}/messages", post(say).get(messages))
+        .route("/memberships", get(memberships))
+        .route("/memberships/{room}", put(join).delete(leave))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewRoom {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewMessage {
+    text: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MembersQuery {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct FoundView {
+    rooms: Vec<RoomName>,
+    next_after: Option<RoomName>,
+}
+
+#[derive(Serialize)]
+struct MembersView {
+    members: Vec<Name>,
+    next_after: Option<Name>,
+}
+
+#[derive(Serialize)]
+struct MembershipsView {
+    rooms: Vec<RoomName>,
+}
+
+#[derive(Serialize)]
+struct StoredView<'a> {
+    room: &'a RoomName,
+    #[serde(flatten)]
+    message: &'a RoomMessage,
+}
+
+#[derive(Serialize)]
+struct HistoryView {
+    messages: Vec<RoomMessage>,
+    next_cursor: Option<String>,
+}
+
+async fn create(
+    State(app): State<App>,
+    caller: Caller,
+    Json(NewRoom { name }): Json<NewRoom>,
+) -> Result<Response, Problem> {
+    let room = RoomName::try_from(name).map_err(invalid("name-invalid"))?;
+    app.social.create_room(&room, &caller.name).await?;
+    let profile = app.social.room_profile(&room).await?;
+    Ok((StatusCode::CREATED, Json(profile)).into_response())
+}
+
+async fn search(
+    State(app): State<App>,
+    Query(SearchQuery { prefix, after, limit }): Query<SearchQuery>,
+) -> Result<Json<FoundView>, Problem> {
+    let limit = check_limit(limit)?;
+    let after = after.map(RoomName::try_from).transpose().map_err(after_invalid)?;
+    let (rooms, more) = app.social.search_rooms(&prefix, after.as_ref(), limit)?;
+    let next_after = if more { rooms.last().cloned() } else { None };
+    Ok(Json(FoundView { rooms, next_after }))
+}
+
+async fn profile(
+    State(app): State<App>,
+    Path(room): Path<String>,
+) -> Result<Json<RoomProfile>, Problem> {
+    Ok(Json(app.social.room_profile(&parse_room(room)?).await?))
+}
+
+async fn members(
+    State(app): State<App>,
+    _: Caller,
+    Path(room): Path<String>,
+    Query(MembersQuery { after, limit }): Query<MembersQuery>,
+) -> Result<Json<MembersView>, Problem> {
+    let limit = check_limit(limit)?;
+    let after = after.map(Name::try_from).transpose().map_err(after_invalid)?;
+    let room = parse_room(room)?;
+    let (members, more) = app.social.room_members(&room, after.as_ref(), limit).await?;
+    let next_after = if more { members.last().cloned() } else { None };
+    Ok(Json(MembersView { members, next_after }))
+}
+
+async fn memberships(
+    State(app): State<App>,
+    caller: Caller,
+) -> Result<Json<MembershipsView>, Problem> {
+    Ok(Json(MembershipsView { rooms: app.social.memberships(&caller.name).await? }))
+}
+
+async fn join(
+    State(app): State<App>,
+    caller: Caller,
+    Path(room): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.join_room(&parse_room(room)?, &caller.name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn leave(
+    State(app): State<App>,
+    caller: Caller,
+    Path(room): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.leave_room(&parse_room(room)?, &caller.name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn say(
+    State(app): State<App>,
+    caller: Caller,
+    Path(room): Path<String>,
+    headers: HeaderMap,
+    Json(NewMessage { text }): Json<NewMessage>,
+) -> Result<Response, Problem> {
+    let room = parse_room(room)?;
+    let text = Text::new(text).map_err(invalid("text-length"))?;
+    let key = idempotency_key(&headers)?;
+    let stored = app.social.say(&room, &caller.name, text, key).await?;
+    let status = if stored.repeated { StatusCode::OK } else { StatusCode::CREATED };
+    Ok((status, Json(StoredView { room: &room, message: &stored.message })).into_response())
+}
+
+async fn messages(
+    State(app): State<App>,
+    caller: Caller,
+    Path(room): Path<String>,
+    Query(query): Query<PageQuery>,
+) -> Result<Json<HistoryView>, Problem> {
+    let room = parse_room(room)?;
+    let cursors = format!("room {room}");
+    let (before, limit) = app.page(&cursors, &query)?;
+    let page = app.social.room_messages(&room, &caller.name, before, limit).await?;
+    let last = page.messages.last().filter(|_| page.next.is_some());
+    let next_cursor = last.map(|message| {
+        let cursor = Cursor { time: message.time, id: message.sequence };
+        app.settings.signer.seal_cursor(&cursors, cursor)
+    });
+    Ok(Json(HistoryView { messages: page.messages, next_cursor }))
+}
+
+/// Parses the name in a path. No room has an invalid name, so it is answered 404.
+fn parse_room(name: String) -> Result<RoomName, Problem> {
+    RoomName::try_from(name).map_err(|_| {
+        Problem::new(StatusCode::NOT_FOUND, "no-such-room", "this is not a valid room name")
+    })
+}

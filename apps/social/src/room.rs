@@ -1,0 +1,346 @@
+//! Rooms: places in which members say messages, each numbered and kept, to all present users.
+//!
+//! ```text
+//!  say ──► Room "rust" ──after commit──► Relay 0 ─┬─► Connection of alice
+//!           state, cells                          └─► Connection of bob       present: entered by a socket
+//!           members, messages    └─────► Relay 1 ───► Connection of carol
+//! ```
+//!
+//! A room has two sides. The durable side is a process per room: its members, its messages and the idempotency
+//! keys. The [live side](live) is in memory: the sockets that are present, with their users. It survives the
+//! passivation of the room's process, and a restart of the node empties it.
+//!
+//! ```text
+//! state   founding (owner, created), counts
+//! cells   members         NAME     → ()                   members, by name
+//!         messages        SEQUENCE → id, author, text     messages, oldest first
+//!         keys, keys-by-post                              idempotency keys of the members, see `keys.rs`
+//! ```
+//!
+//! ```
+//! use social::{Password, Social, Text};
+//! use throng::prelude::*;
+//! use throng_durable::Node;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let data = tempfile::tempdir()?;
+//! # let data = data.path();
+//! let runtime = Runtime::builder().start()?;
+//! runtime.block_on(async |runtime| {
+//!     let node = Node::open(data).start(runtime)?;
+//!     let social = Social::new(node.clone(), runtime.clone(), 0)?;
+//!     let (alice, bob, rust) = ("alice".parse()?, "bob".parse()?, "rust".parse()?);
+//!     social.register(&alice, Password::new("correct horse")?).await?;
+//!     social.register(&bob, Password::new("battery staple")?).await?;
+//!
+//!     social.create_room(&rust, &alice).await?;
+//!     social.join_room(&rust, &bob).await?;
+//!     let said = social.say(&rust, &bob, Text::new("hello, alice")?, None).await?;
+//!     assert_eq!(said.message.sequence, 1);
+//!     let page = social.room_messages(&rust, &alice, None, 20).await?;
+//!     assert_eq!(page.messages, [said.message]);
+//!
+//!     node.shutdown().await;
+//!     Ok(())
+//! })
+//! # }
+//! ```
+//!
+//! Invariants:
+//! * The messages of a room are numbered 1, 2, 3, … without gaps, in the order of their commits. A message is
+//!   written once, to its own cell, and never rewritten.
+//! * A message is on disk before any socket gets it, and before it is acknowledged.
+//! * The room's own list of members decides. The list of a user's rooms has every room of which the user is a member,
+//!   and may have others after a crash; see `membership.rs`.
+//! * Only members say messages, read them, or are present. A block between two users has no effect in a room:
+//!   all members of a room see the same numbered messages, and a client hides the authors that its user blocks.
+
+pub(crate) mod live;
+mod membership;
+mod message;
+mod service;
+#[cfg(test)]
+mod tests;
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::{CellError, Durable, DurableContext, Str, U64};
+
+use crate::error::SocialError;
+use crate::ids::{IdGenerator, PostId};
+use crate::keys::{IdempotencyKey, Keys, Made, Now};
+use crate::name::{Name, RoomName};
+use crate::post::{PageBudget, Text};
+
+use live::{LiveRooms, RoomNews};
+pub use message::{RoomMessage, RoomMessages, RoomProfile, Said, Stored};
+
+/// State of a room, or of a name under which there is no room.
+#[derive(Durable, Debug, Default, Serialize, Deserialize)]
+#[durable(kind = "room", deps = Deps)]
+pub(crate) struct Room {
+    founding: Option<Founding>,
+    members: u32,
+    /// Number of messages, and the sequence number of the newest.
+    messages: u64,
+    keys: Keys,
+}
+
+/// Origin of a room.
+#[derive(Debug, Serialize, Deserialize)]
+struct Founding {
+    owner: Name,
+    /// Time of creation, in milliseconds since 1970.
+    created_ms: u64,
+}
+
+/// Parts of the service that rooms' processes use.
+pub(crate) struct Deps {
+    pub(crate) ids: Arc<IdGenerator>,
+    pub(crate) live: LiveRooms,
+}
+
+/// Message as its cell keeps it: id, author and text. The time of the message is that of the id.
+type MessageCell = (PostId, Name, Text);
+
+/// Message that was said under an idempotency key.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Keyed {
+    id: PostId,
+    sequence: u64,
+}
+
+impl Made for Keyed {
+    fn id(self) -> PostId {
+        self.id
+    }
+}
+
+/// Messages that a socket has missed.
+#[derive(Debug)]
+pub(crate) struct CaughtUp {
+    /// Sequence number of the newest message.
+    pub(crate) sequence: u64,
+    pub(crate) members: u32,
+    /// Messages after the last one that the socket has, oldest first; `None` if there are too many.
+    pub(crate) missed: Option<Vec<RoomMessage>>,
+}
+
+#[process]
+impl Room {
+    /// Creates the room, unless the name is taken. The owner is its first member.
+    #[message]
+    pub(crate) fn found(
+        &mut self,
+        cx: &mut Context<Self>,
+        owner: Name,
+        now: Now,
+    ) -> Result<(), SocialError> {
+        if self.founding.is_some() {
+            return Err(SocialError::RoomTaken(name(cx)));
+        }
+        self.founding = Some(Founding { owner: owner.clone(), created_ms: now.ms() });
+        self.join(cx, owner)
+    }
+
+    /// Returns the room's profile, in which nobody is present.
+    #[message]
+    pub(crate) fn describe(&self, cx: &mut Context<Self>) -> Result<RoomProfile, SocialError> {
+        let Founding { owner, created_ms } = self.founding(cx)?;
+        Ok(RoomProfile {
+            name: name(cx),
+            owner: owner.clone(),
+            created: *created_ms,
+            members: self.members,
+            messages: self.messages,
+            present: 0,
+        })
+    }
+
+    /// Checks that a user is a member or may join.
+    #[message]
+    pub(crate) fn admits(&self, cx: &mut Context<Self>, user: Name) -> Result<(), SocialError> {
+        if !self.has_member(cx, user)? && self.members >= MEMBERS_MAX {
+            return Err(SocialError::RoomFull(name(cx)));
+        }
+        Ok(())
+    }
+
+    /// Adds a member; idempotent.
+    #[message]
+    pub(crate) fn join(&mut self, cx: &mut Context<Self>, user: Name) -> Result<(), SocialError> {
+        self.admits(cx, user.clone())?;
+        if !self.has_member(cx, user.clone())? {
+            cx.cells::<Str, ()>(MEMBERS).put(user.as_str(), &());
+            self.members += 1;
+        }
+        Ok(())
+    }
+
+    /// Removes a member, whose sockets leave the room as well; idempotent.
+    #[message]
+    pub(crate) fn leave(&mut self, cx: &mut Context<Self>, user: Name) -> Result<(), SocialError> {
+        if self.has_member(cx, user.clone())? {
+            cx.cells::<Str, ()>(MEMBERS).delete(user.as_str());
+            self.members -= 1;
+            let (room, live) = (name(cx), cx.deps().live.clone());
+            cx.after_commit(move || live.remove(room, user));
+        }
+        Ok(())
+    }
+
+    /// Returns whether a user is a member.
+    #[message]
+    pub(crate) fn has_member(
+        &self,
+        cx: &mut Context<Self>,
+        user: Name,
+    ) -> Result<bool, SocialError> {
+        self.founding(cx)?;
+        Ok(cx.cells::<Str, ()>(MEMBERS).contains(user.as_str())?)
+    }
+
+    /// Returns at most `limit` members after `after`, in alphabetical order.
+    #[message]
+    pub(crate) fn members(
+        &self,
+        cx: &mut Context<Self>,
+        after: Option<Name>,
+        limit: usize,
+    ) -> Result<Vec<Name>, SocialError> {
+        self.founding(cx)?;
+        let after =
+            after.as_ref().map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
+        let mut names = Vec::new();
+        for cell in cx.cells::<Str, ()>(MEMBERS).range((after, Bound::Unbounded)).take(limit) {
+            names.extend(cell?.0.parse::<Name>());
+        }
+        Ok(names)
+    }
+
+    /// Stores a message of a member, and sends it to all present users once it is on disk.
+    #[message]
+    pub(crate) async fn say(
+        &mut self,
+        cx: &mut Context<Self>,
+        author: Name,
+        text: Text,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Stored, SocialError> {
+        self.check_member(cx, &author)?;
+        let key = key.map(|key| key.of_member(&author));
+        if let Some(key) = &key {
+            let now = Now::by_the_clock();
+            if let Some(Keyed { sequence, .. }) = self.keys.find(cx, key, now)? {
+                let same = self.messages(cx, sequence..=sequence)?.pop();
+                return match same.filter(|message| message.text == text) {
+                    Some(message) => Ok(Stored { message, repeated: true }),
+                    None => Err(SocialError::KeyReused),
+                };
+            }
+            self.keys.make_room(cx, now, u32::MAX)?;
+        }
+        let node = cx.node();
+        let id = cx.deps().ids.next(&node).await?;
+        let sequence = self.messages + 1;
+        if let Some(key) = &key {
+            self.keys.remember(cx, key, Keyed { id, sequence });
+        }
+        let cell = (id, author, text);
+        cx.cells::<U64, MessageCell>(MESSAGES).put(&sequence, &cell);
+        self.messages = sequence;
+        let message = RoomMessage::of(sequence, cell);
+        let (room, live) = (name(cx), cx.deps().live.clone());
+        let said = RoomNews::Said(Arc::new(Said::new(room.clone(), message.clone())));
+        cx.after_commit(move || live.publish(&room, said));
+        Ok(Stored { message, repeated: false })
+    }
+
+    /// Returns the newest messages below `before`, newest first: at most `limit`, and at most 256 KiB of text. Also
+    /// returns whether there are older messages.
+    #[message]
+    pub(crate) fn history(
+        &self,
+        cx: &mut Context<Self>,
+        reader: Name,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<(Vec<RoomMessage>, bool), SocialError> {
+        self.check_member(cx, &reader)?;
+        let end = before.unwrap_or(u64::MAX);
+        let (mut page, mut budget) = (Vec::new(), PageBudget::default());
+        for cell in cx.cells::<U64, MessageCell>(MESSAGES).range(..&end).rev() {
+            let (sequence, cell) = cell?;
+            if page.len() >= limit || !budget.take(&cell.2) {
+                return Ok((page, true));
+            }
+            page.push(RoomMessage::of(sequence, cell));
+        }
+        Ok((page, false))
+    }
+
+    /// Returns the messages after `last`, which a member's socket has missed. Without `last`, the socket has missed
+    /// none.
+    #[message]
+    pub(crate) fn catch_up(
+        &self,
+        cx: &mut Context<Self>,
+        reader: Name,
+        last: Option<u64>,
+    ) -> Result<CaughtUp, SocialError> {
+        self.check_member(cx, &reader)?;
+        let (sequence, members) = (self.messages, self.members);
+        let missed = match last.map(|last| sequence.checked_sub(last)) {
+            None | Some(Some(0)) => Some(Vec::new()),
+            Some(Some(missed)) if missed <= MISSED_MAX => {
+                let missed = self.messages(cx, sequence - missed + 1..=sequence)?;
+                let mut budget = PageBudget::default();
+                missed.iter().all(|message| budget.take(&message.text)).then_some(missed)
+            }
+            // Too many, or the number of a message that was never said.
+            Some(_) => None,
+        };
+        Ok(CaughtUp { sequence, members, missed })
+    }
+
+    fn messages(
+        &self,
+        cx: &mut Context<Self>,
+        sequences: std::ops::RangeInclusive<u64>,
+    ) -> Result<Vec<RoomMessage>, CellError> {
+        let mut cells = cx.cells::<U64, MessageCell>(MESSAGES);
+        let cells = cells.range(sequences.start()..=sequences.end());
+        cells.map(|cell| cell.map(|(sequence, cell)| RoomMessage::of(sequence, cell))).collect()
+    }
+
+    fn founding(&self, cx: &mut Context<Self>) -> Result<&Founding, SocialError> {
+        self.founding.as_ref().ok_or_else(|| SocialError::NoSuchRoom(name(cx)))
+    }
+
+    fn check_member(&self, cx: &mut Context<Self>, user: &Name) -> Result<(), SocialError> {
+        let is_member = self.has_member(cx, user.clone())?;
+        if is_member { Ok(()) } else { Err(SocialError::NotMember(name(cx))) }
+    }
+}
+
+/// Returns the name of the room whose turn runs.
+fn name(cx: &mut Context<Room>) -> RoomName {
+    match cx.key().parse() {
+        Ok(name) => name,
+        Err(_) => unreachable!("the service addresses rooms by their names"),
+    }
+}
+
+/// Maximum number of members of a room. If all are present, the last of them has a message about 50 ms after its
+/// commit (two workers on a busy machine with two cores; `cost_of_a_delivery` in `room/tests.rs`).
+const MEMBERS_MAX: u32 = 100_000;
+
+/// Maximum number of missed messages that a socket gets. They fit a socket's queue, which has 128 places by default.
+const MISSED_MAX: u64 = 100;
+
+/// Names of the maps of cells; see also `keys.rs`.
+const MEMBERS: &str = "members";
+const MESSAGES: &str = "messages";

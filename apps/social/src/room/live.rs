@@ -1,0 +1,612 @@
+//! The live side of rooms: the present users, and the way of news to their sockets.
+//!
+//! ```text
+//!                        ┌─► Relay 0 ─┬─► Connection   sockets of the users of relay 0
+//!  Room ──after commit───┤      ▲ │   └─► Connection
+//!       (one frame)      │ note │ │ presence, at most once a second
+//!                        └─► Relay 1 ───► Connection   relay 1 is the home of the room: it counts the present users
+//! ```
+//!
+//! There are as many relays as workers. All sockets of a user belong to one relay, so that a large room is spread
+//! over the relays, each socket gets the messages of a room in order, and a user with two sockets counts once. Each
+//! room has a relay as its home, to which all relays report the numbers of their users.
+//!
+//! Invariants:
+//! * A socket that has entered gets every message of the room that is committed after its relay has answered.
+//! * If a relay cannot be sent a message, because the runtime's mailbox budget is used up, it is ended by a signal.
+//!   The relays share the count of the present users, so they are restarted together. The sockets notice
+//!   the end of their relay and enter again, with the last message that they have.
+//! * A socket that cannot be sent a message is ended, too.
+//! * A relay has a room only while a socket is present in it. The count of the present users is right a
+//!   moment after the last change.
+
+use std::borrow::Borrow;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use indexmap::IndexMap;
+use throng::prelude::*;
+use throng::{MonitorRef, Restart, Timeout};
+use throng_server::Utf8Bytes;
+
+use crate::error::{SocialError, unavailable};
+use crate::live::unreachable_process;
+use crate::name::{Name, RoomName};
+
+use super::message::{RoomMessage, Said};
+
+/// News of a room for a process that is present in it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RoomNews {
+    /// A message was said. It is on disk.
+    Said(Arc<Said>),
+    /// Users have entered or exited.
+    Presence(Arc<Presence>),
+    /// A user is typing.
+    Typing(Arc<Typing>),
+    /// The user of the process is no member any more, and the process is not present any more.
+    Removed(RoomName),
+}
+
+impl Message for RoomNews {
+    type Reply = ();
+}
+
+/// Change of the present users of a room, collected for a second.
+#[derive(Debug)]
+pub struct Presence {
+    /// The room.
+    pub room: RoomName,
+    /// Number of present users.
+    pub present: usize,
+    /// Users that have entered; empty if many are present. A user that was present before may be named again.
+    pub entered: BTreeSet<Name>,
+    /// Users that have exited; empty if many are present.
+    pub exited: BTreeSet<Name>,
+    /// Frame of the news, encoded when the first socket needs it.
+    pub(crate) frame: OnceLock<Utf8Bytes>,
+}
+
+/// A user is typing in a room.
+#[derive(Debug)]
+pub struct Typing {
+    /// The room.
+    pub room: RoomName,
+    /// Name of the user.
+    pub name: Name,
+    /// Frame of the news, encoded when the first socket needs it.
+    pub(crate) frame: OnceLock<Utf8Bytes>,
+}
+
+/// Answer to a process that enters a room.
+#[derive(Debug)]
+pub struct Entered {
+    /// Sequence number of the newest message.
+    pub sequence: u64,
+    /// Number of members.
+    pub members: u32,
+    /// Number of present users, the user of the process included.
+    pub present: usize,
+    /// Messages after the last one that the process has, oldest first. `None` if there are more than 100, or more
+    /// than 256 KiB of text: the process must read them as [history](crate::Social::room_messages).
+    pub missed: Option<Vec<RoomMessage>>,
+    /// Process that sends the news. If it ends, the process that has entered must enter again.
+    pub relay: Pid,
+}
+
+/// The live side of a service's rooms; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveRooms(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    /// Supervisor of the relays.
+    supervisor: Address<Supervisor>,
+    relays: Relays,
+    /// Number of seats of all sockets in all rooms.
+    seats: Arc<AtomicUsize>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.supervisor.exit(ExitReason::Shutdown);
+    }
+}
+
+/// Handles of the relays, set before the first relay starts.
+type Relays = Arc<OnceLock<Box<[Child<Relay>]>>>;
+
+impl LiveRooms {
+    /// Starts as many relays as the runtime has workers.
+    ///
+    /// # Errors
+    /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
+    pub(crate) fn start(runtime: &RuntimeHandle) -> Result<LiveRooms, SocialError> {
+        let workers = runtime.metrics().workers;
+        let workers = workers.iter().filter(|worker| !worker.guest && !worker.spare).count();
+        let (relays, seats) = (Relays::default(), Arc::<AtomicUsize>::default());
+        // A relay has nothing that must not be lost, so it may fail often.
+        let mut supervisor = Supervisor::one_for_all().intensity(1_000, Duration::from_secs(1));
+        let mut children = Vec::new();
+        for number in 0..workers {
+            let (relays, seats) = (relays.clone(), seats.clone());
+            let relay = ChildSpec::new(move || Relay::new(number, relays.clone(), seats.clone()));
+            let relay = relay.restart(Restart::Permanent);
+            children.push(relay.handle());
+            supervisor = supervisor.child(number.to_string(), relay);
+        }
+        relays.get_or_init(|| children.into());
+        let supervisor = supervisor.start(runtime).map_err(unavailable)?;
+        Ok(LiveRooms(Arc::new(Shared { supervisor, relays, seats })))
+    }
+
+    /// Sends news to all processes that are present in a room.
+    pub(crate) fn publish(&self, room: &RoomName, news: RoomNews) {
+        if self.0.seats.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for relay in all(&self.0.relays) {
+            send(relay, Show { room: room.clone(), news: news.clone() });
+        }
+    }
+
+    /// Makes a process of a user present in a room. Returns the relay, from which the process gets the news.
+    ///
+    /// # Errors
+    /// [`Unavailable`](SocialError::Unavailable) if the relay is not running.
+    pub(super) async fn enter(
+        &self,
+        room: &RoomName,
+        user: &Name,
+        socket: Recipient<RoomNews>,
+    ) -> Result<Pid, SocialError> {
+        let enter = Enter { room: room.clone(), user: user.clone(), socket };
+        let entered = of(&self.0.relays, user).call(enter).await;
+        entered.map_err(|error| unavailable(throng::Error::from(error)))
+    }
+
+    /// Ends the presence of a process in a room.
+    pub(super) fn exit(&self, room: RoomName, user: Name, socket: Pid) {
+        send(of(&self.0.relays, &user), Vacate { room, user, socket });
+    }
+
+    /// Ends the presence of all processes of a user in a room, because the user is no member any more.
+    pub(super) fn remove(&self, room: RoomName, user: Name) {
+        send(of(&self.0.relays, &user), Remove { room, user });
+    }
+
+    /// Shows the other present users of a room that a present user is typing.
+    pub(super) fn typing(&self, room: RoomName, user: Name) {
+        // Nothing is lost without it.
+        let _ = of(&self.0.relays, &user).send(Type { room, user });
+    }
+
+    /// Returns the number of present users of a room.
+    ///
+    /// # Errors
+    /// [`Unavailable`](SocialError::Unavailable) if the room's home is not running.
+    pub(super) async fn present(&self, room: &RoomName) -> Result<usize, SocialError> {
+        let counted = of(&self.0.relays, room).call(Count { room: room.clone() }).await;
+        counted.map_err(|error| unavailable(throng::Error::from(error)))
+    }
+}
+
+fn all(relays: &Relays) -> &[Child<Relay>] {
+    relays.get().map_or(&[], |relays| relays)
+}
+
+/// Returns the relay of a user, or the home of a room.
+fn of<'r>(relays: &'r Relays, name: &impl Hash) -> &'r Child<Relay> {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    let relays = all(relays);
+    &relays[hasher.finish() as usize % relays.len()]
+}
+
+/// Sends a message to a relay, which ends if there is no room for it. A relay that is not running has no
+/// socket that needs the message.
+fn send<T: Turn<Relay>>(relay: &Child<Relay>, message: T) {
+    if relay.send(message).is_err()
+        && let Some(relay) = relay.address()
+    {
+        relay.exit(unreachable_process());
+    }
+}
+
+/// Process that sends news of rooms to the sockets of its users, and counts the present users of the rooms whose
+/// home it is.
+struct Relay {
+    number: usize,
+    relays: Relays,
+    /// Number of seats of all sockets in all rooms, over all relays.
+    seats: Arc<AtomicUsize>,
+    /// Rooms in which a socket of this relay's users is present.
+    rooms: HashMap<Arc<RoomName>, Attendance>,
+    sockets: HashMap<Pid, Socket>,
+    /// Rooms whose home did not get the last report.
+    unreported: HashSet<RoomName>,
+    retry: Timeout,
+    /// Rooms whose home this is, while users are present.
+    homes: HashMap<RoomName, Home>,
+    /// Rooms whose home this is, and whose presence has changed since the last tick.
+    changed: HashSet<RoomName>,
+    /// Users that were shown typing since the last tick.
+    typing: HashSet<(RoomName, Name)>,
+    tick: Timeout,
+}
+
+/// Users of a relay that are present in a room, each with one socket or more.
+type Attendance = IndexMap<Arc<Name>, Vec<Recipient<RoomNews>>>;
+
+/// Places of a socket's process.
+struct Socket {
+    monitor: MonitorRef,
+    seats: Vec<(Arc<RoomName>, Arc<Name>)>,
+}
+
+/// Presence in a room, as its home knows it.
+#[derive(Debug, Default)]
+struct Home {
+    /// Number of the users of each relay.
+    counts: HashMap<usize, usize>,
+    /// Number of users in the last news.
+    shown: usize,
+    entered: BTreeSet<Name>,
+    exited: BTreeSet<Name>,
+}
+
+impl Home {
+    fn present(&self) -> usize {
+        self.counts.values().sum()
+    }
+
+    /// Records that a user has entered or exited since the last tick.
+    fn note(&mut self, user: Name, has_entered: bool) {
+        let (same, opposite) = match has_entered {
+            true => (&mut self.entered, &mut self.exited),
+            false => (&mut self.exited, &mut self.entered),
+        };
+        // One name more than is ever shown tells that there are too many.
+        if !opposite.remove(&user) && same.len() <= NAMES_MAX {
+            same.insert(user);
+        }
+    }
+
+    /// Returns the news since the last tick, if there are any.
+    fn news(&mut self, room: &RoomName) -> Option<Presence> {
+        let present = self.present();
+        let (mut entered, mut exited) = (mem::take(&mut self.entered), mem::take(&mut self.exited));
+        if present == self.shown && entered.is_empty() && exited.is_empty() {
+            return None;
+        }
+        self.shown = present;
+        if present.max(entered.len()).max(exited.len()) > NAMES_MAX {
+            (entered, exited) = (BTreeSet::new(), BTreeSet::new());
+        }
+        Some(Presence { room: room.clone(), present, entered, exited, frame: OnceLock::new() })
+    }
+}
+
+impl Relay {
+    fn new(number: usize, relays: Relays, seats: Arc<AtomicUsize>) -> Relay {
+        Relay {
+            number,
+            relays,
+            seats,
+            rooms: HashMap::new(),
+            sockets: HashMap::new(),
+            unreported: HashSet::new(),
+            retry: Timeout::default(),
+            homes: HashMap::new(),
+            changed: HashSet::new(),
+            typing: HashSet::new(),
+            tick: Timeout::default(),
+        }
+    }
+
+    /// Removes the sockets of a user for which `is_out` holds from a room, and returns them.
+    fn unseat(
+        &mut self,
+        cx: &mut Context<Self>,
+        room: &RoomName,
+        user: &Name,
+        is_out: impl Fn(Pid) -> bool,
+    ) -> Vec<Recipient<RoomNews>> {
+        let Some(attendance) = self.rooms.get_mut(room) else { return Vec::new() };
+        let Some(sockets) = attendance.get_mut(user) else { return Vec::new() };
+        let out: Vec<_> = sockets.extract_if(.., |socket| is_out(socket.pid())).collect();
+        self.seats.fetch_sub(out.len(), Ordering::Relaxed);
+        for socket in &out {
+            let Some(known) = self.sockets.get_mut(&socket.pid()) else { continue };
+            known.seats.retain(|(its, name)| **its != *room || **name != *user);
+            if known.seats.is_empty() {
+                cx.demonitor(known.monitor);
+                self.sockets.remove(&socket.pid());
+            }
+        }
+        if sockets.is_empty() {
+            attendance.swap_remove(user);
+            if attendance.is_empty() {
+                self.rooms.remove(room);
+            }
+            self.report(cx, room, Some((user.clone(), false)));
+        }
+        out
+    }
+
+    /// Reports the number of this relay's users in a room to the room's home.
+    fn report(&mut self, cx: &Context<Self>, room: &RoomName, change: Option<(Name, bool)>) {
+        let present = self.rooms.get(room).map_or(0, IndexMap::len);
+        let note = Note { relay: self.number, room: room.clone(), present, change };
+        if of(&self.relays, room).send(note).is_err() {
+            self.unreported.insert(room.clone());
+            self.retry.set(cx, RETRY, ReportAgain {});
+        }
+    }
+
+    /// Sends news to the relays that have users in a room whose home this is. Returns whether all have got it.
+    fn spread(&self, room: &RoomName, news: &RoomNews) -> bool {
+        let Some(home) = self.homes.get(room) else { return true };
+        let relays = home.counts.keys().filter_map(|number| all(&self.relays).get(*number));
+        let show = || Show { room: room.clone(), news: news.clone() };
+        // All relays get the news, also those after a relay that has no room.
+        relays.filter(|relay| relay.send(show()).is_err()).count() == 0
+    }
+
+    fn ensure_tick(&mut self, cx: &Context<Self>) {
+        if !self.tick.is_set() {
+            self.tick.set(cx, TICK, Tick {});
+        }
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let left = self.sockets.values().map(|socket| socket.seats.len()).sum();
+        self.seats.fetch_sub(left, Ordering::Relaxed);
+    }
+}
+
+#[process(client = RelayClient)]
+impl Relay {
+    /// Removes a socket that has ended from its rooms.
+    #[hook]
+    fn down(&mut self, cx: &mut Context<Self>, down: Down) {
+        for (room, user) in
+            self.sockets.remove(&down.pid).map(|socket| socket.seats).into_iter().flatten()
+        {
+            self.unseat(cx, &room, &user, |pid| pid == down.pid);
+        }
+    }
+
+    /// Makes a socket of one of this relay's users present in a room. Returns the pid of this relay.
+    #[message]
+    fn enter(
+        &mut self,
+        cx: &mut Context<Self>,
+        room: RoomName,
+        user: Name,
+        socket: Recipient<RoomNews>,
+    ) -> Pid {
+        let room = shared(&self.rooms, room);
+        let attendance = self.rooms.entry(room.clone()).or_default();
+        let (user, is_first) = match attendance.get_full_mut(&user) {
+            Some((_, _, sockets)) if sockets.iter().any(|its| its.pid() == socket.pid()) => {
+                return cx.pid();
+            }
+            Some((_, user, sockets)) => {
+                sockets.push(socket);
+                (user.clone(), false)
+            }
+            None => {
+                let user = Arc::new(user);
+                attendance.insert(user.clone(), vec![socket]);
+                (user, true)
+            }
+        };
+        let known = self.sockets.entry(socket.pid());
+        let known = known.or_insert_with(|| Socket {
+            monitor: cx.monitor(socket),
+            seats: Vec::with_capacity(1),
+        });
+        known.seats.push((room.clone(), user.clone()));
+        self.seats.fetch_add(1, Ordering::Relaxed);
+        if is_first {
+            self.report(cx, &room, Some(((*user).clone(), true)));
+        }
+        cx.pid()
+    }
+
+    /// Removes a socket from a room.
+    #[message(send)]
+    fn vacate(&mut self, cx: &mut Context<Self>, room: RoomName, user: Name, socket: Pid) {
+        self.unseat(cx, &room, &user, |pid| pid == socket);
+    }
+
+    /// Removes all sockets of a user from a room, of which the user is no member any more.
+    #[message(send)]
+    fn remove(&mut self, cx: &mut Context<Self>, room: RoomName, user: Name) {
+        for socket in self.unseat(cx, &room, &user, |_| true) {
+            if socket.send(RoomNews::Removed(room.clone())).is_err() {
+                socket.pid().exit(unreachable_process());
+            }
+        }
+    }
+
+    /// Sends news to all sockets in a room, except to the sockets of the typing user.
+    #[message(send)]
+    async fn show(&mut self, room: RoomName, news: RoomNews) {
+        let typist = if let RoomNews::Typing(typing) = &news { Some(&typing.name) } else { None };
+        let others = self.rooms.get(&room).into_iter().flatten();
+        let others = others.filter(|(user, _)| Some(&***user) != typist);
+        for (number, socket) in others.flat_map(|(_, sockets)| sockets).enumerate() {
+            if number % SENDS_AT_ONCE == SENDS_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+            if socket.send(news.clone()).is_err() {
+                socket.pid().exit(unreachable_process());
+            }
+        }
+    }
+
+    /// Reports to the homes that did not get the last report.
+    #[message(send)]
+    fn report_again(&mut self, cx: &mut Context<Self>) {
+        for room in mem::take(&mut self.unreported) {
+            self.report(cx, &room, None);
+        }
+    }
+
+    /// Takes the report of a relay on a room whose home this is.
+    #[message(send)]
+    fn note(
+        &mut self,
+        cx: &mut Context<Self>,
+        relay: usize,
+        room: RoomName,
+        present: usize,
+        change: Option<(Name, bool)>,
+    ) {
+        let home = self.homes.entry(room.clone()).or_default();
+        match present {
+            0 => drop(home.counts.remove(&relay)),
+            _ => drop(home.counts.insert(relay, present)),
+        }
+        if let Some((user, has_entered)) = change {
+            home.note(user, has_entered);
+        }
+        self.changed.insert(room);
+        self.ensure_tick(cx);
+    }
+
+    /// Returns the number of present users of a room whose home this is.
+    #[message]
+    fn count(&self, room: RoomName) -> usize {
+        self.homes.get(&room).map_or(0, Home::present)
+    }
+
+    /// Passes on to the home of a room that a present user is typing.
+    #[message(name = Type, send)]
+    fn typing(&mut self, room: RoomName, user: Name) {
+        if self.rooms.get(&room).is_some_and(|attendance| attendance.contains_key(&user)) {
+            let _ = of(&self.relays, &room).send(ShowTyping { room, user });
+        }
+    }
+
+    /// Shows that a user is typing in a room whose home this is.
+    #[message(send)]
+    fn show_typing(&mut self, cx: &mut Context<Self>, room: RoomName, user: Name) {
+        let Some(home) = self.homes.get(&room) else { return };
+        if home.present() <= TYPING_MAX && self.typing.insert((room.clone(), user.clone())) {
+            let typing = Typing { room: room.clone(), name: user, frame: OnceLock::new() };
+            // Nothing is lost without it.
+            self.spread(&room, &RoomNews::Typing(Arc::new(typing)));
+            self.ensure_tick(cx);
+        }
+    }
+
+    /// Sends the changes of presence since the last tick.
+    #[message(send)]
+    fn tick(&mut self, cx: &mut Context<Self>) {
+        self.typing.clear();
+        for room in mem::take(&mut self.changed) {
+            let Some(home) = self.homes.get_mut(&room) else { continue };
+            if let Some(presence) = home.news(&room)
+                && !self.spread(&room, &RoomNews::Presence(Arc::new(presence)))
+            {
+                // The next tick sends the number again.
+                if let Some(home) = self.homes.get_mut(&room) {
+                    home.shown = usize::MAX;
+                }
+                self.changed.insert(room.clone());
+                self.ensure_tick(cx);
+            }
+            if self.homes.get(&room).is_some_and(|home| home.counts.is_empty()) {
+                self.homes.remove(&room);
+            }
+        }
+    }
+}
+
+/// Returns the key of the map that is equal to `key`, or else `key`.
+fn shared<K: Hash + Eq, V>(map: &HashMap<Arc<K>, V>, key: K) -> Arc<K>
+where
+    Arc<K>: Borrow<K>,
+{
+    match map.get_key_value(&key) {
+        Some((key, _)) => key.clone(),
+        None => Arc::new(key),
+    }
+}
+
+/// Time for which changes of presence are collected, and for which a typing user is shown once.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Time until a report that a home did not get is sent again.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Maximum number of users present, entering and exiting with whose names the news of presence come. A list of more
+/// names is of little use to a reader, and the frame grows with every name for every socket.
+const NAMES_MAX: usize = 100;
+
+/// Maximum number of users present in a room in which typing is shown. Each typing user costs a frame a second
+/// for every socket, so the cost grows with the square of the users.
+const TYPING_MAX: usize = 100;
+
+/// Number of sends after which a relay lets other processes run: about a millisecond.
+const SENDS_AT_ONCE: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn news_of_presence_name_each_user_who_is_not_where_the_last_news_left_them() {
+        let room: RoomName = "rust".parse().unwrap();
+        let mut home = Home::default();
+        home.counts.insert(0, 2);
+        for user in ["alice", "bob", "carol"] {
+            home.note(name(user), true);
+        }
+        home.note(name("bob"), false);
+        let news = home.news(&room).unwrap();
+        assert_eq!((news.present, news.entered.len(), news.exited.len()), (2, 2, 0));
+        home.note(name("alice"), false);
+        home.note(name("alice"), true);
+        assert!(home.news(&room).is_none(), "nothing has changed");
+        home.counts.insert(1, 1);
+        home.note(name("dave"), true);
+        let news = home.news(&room).unwrap();
+        assert_eq!((news.present, news.entered), (3, BTreeSet::from([name("dave")])));
+    }
+
+    #[test]
+    fn many_users_are_counted_and_not_named() {
+        let room: RoomName = "rust".parse().unwrap();
+        let mut home = Home::default();
+        for (present, named) in [(NAMES_MAX, NAMES_MAX), (2 * NAMES_MAX + 1, 0)] {
+            for user in 0..present {
+                home.note(name(&format!("user_{present}_{user}")), true);
+            }
+            home.counts.insert(0, present);
+            let news = home.news(&room).unwrap();
+            assert_eq!((news.present, news.entered.len()), (present, named));
+        }
+        // Few are left, but too many have exited to be named.
+        for user in 0..2 * NAMES_MAX {
+            home.note(name(&format!("user_201_{user}")), false);
+        }
+        home.counts.insert(0, 1);
+        let news = home.news(&room).unwrap();
+        assert_eq!((news.present, news.exited.len()), (1, 0));
+    }
+}

@@ -1,0 +1,94 @@
+//! The list of rooms of a user, in cells of the user's process.
+//!
+//! ```text
+//!           room's members     user's list                  room's members     user's list
+//! join   2. + user          ◄─ 1. + room          leave   1. − user         ─► 2. − room
+//! ```
+//!
+//! The members of the room decide. A crash between the two steps leaves a room in the list of a user without
+//! membership, and never the reverse; repeating the operation completes it. A list that is read is checked against its
+//! rooms, so an incomplete operation is never seen.
+//!
+//! Invariant: the list has every room of which the user is a member, and at most [`MEMBERSHIPS_MAX`] rooms.
+
+use throng::prelude::*;
+use throng_durable::{DurableContext, Str};
+
+use crate::error::SocialError;
+use crate::name::RoomName;
+use crate::user::User;
+
+/// Adds a room to the list of a user; idempotent.
+pub(super) struct AddRoom(pub(super) RoomName);
+
+impl Message for AddRoom {
+    type Reply = Result<(), SocialError>;
+}
+
+impl Handle<AddRoom> for User {
+    async fn handle(
+        &mut self,
+        AddRoom(room): AddRoom,
+        cx: &mut Context<Self>,
+    ) -> <AddRoom as Message>::Reply {
+        self.account(cx)?;
+        let mut rooms = cx.cells::<Str, ()>(ROOMS);
+        if !rooms.contains(room.as_str())? {
+            if rooms.range(..).take(MEMBERSHIPS_MAX).count() >= MEMBERSHIPS_MAX {
+                return Err(SocialError::MembershipsFull);
+            }
+            rooms.put(room.as_str(), &());
+        }
+        Ok(())
+    }
+}
+
+/// Removes a room from the list of a user; idempotent.
+pub(super) struct RemoveRoom(pub(super) RoomName);
+
+impl Message for RemoveRoom {
+    type Reply = Result<(), SocialError>;
+}
+
+impl Handle<RemoveRoom> for User {
+    async fn handle(
+        &mut self,
+        RemoveRoom(room): RemoveRoom,
+        cx: &mut Context<Self>,
+    ) -> <RemoveRoom as Message>::Reply {
+        self.account(cx)?;
+        let mut rooms = cx.cells::<Str, ()>(ROOMS);
+        if rooms.contains(room.as_str())? {
+            rooms.delete(room.as_str());
+        }
+        Ok(())
+    }
+}
+
+/// Returns the list of a user, in alphabetical order.
+pub(super) struct ListRooms;
+
+impl Message for ListRooms {
+    type Reply = Result<Vec<RoomName>, SocialError>;
+}
+
+impl Handle<ListRooms> for User {
+    async fn handle(
+        &mut self,
+        _: ListRooms,
+        cx: &mut Context<Self>,
+    ) -> <ListRooms as Message>::Reply {
+        self.account(cx)?;
+        let mut names = Vec::new();
+        for cell in cx.cells::<Str, ()>(ROOMS).range(..) {
+            names.extend(cell?.0.parse::<RoomName>());
+        }
+        Ok(names)
+    }
+}
+
+/// Maximum number of rooms in the list of a user. Reading the list calls each room.
+pub(super) const MEMBERSHIPS_MAX: usize = 500;
+
+/// Name of the map of cells; see also `user.rs`.
+const ROOMS: &str = "rooms";

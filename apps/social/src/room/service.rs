@@ -1,0 +1,221 @@
+//! Operations of the service on rooms.
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use throng::prelude::*;
+use throng_durable::Entity;
+
+use crate::error::SocialError;
+use crate::keys::{IdempotencyKey, Now};
+use crate::name::{Name, RoomName};
+use crate::post::Text;
+use crate::service::{Social, stored_names};
+
+use super::live::{Entered, RoomNews};
+use super::membership::{AddRoom, ListRooms, RemoveRoom};
+use super::{Room, RoomClient, RoomMessages, RoomProfile, Stored};
+
+impl Social {
+    /// Creates a room, of which `owner` is the first member.
+    ///
+    /// # Errors
+    /// [`RoomTaken`](SocialError::RoomTaken), [`MembershipsFull`](SocialError::MembershipsFull),
+    /// [`NoSuchUser`](SocialError::NoSuchUser).
+    pub async fn create_room(&self, room: &RoomName, owner: &Name) -> Result<(), SocialError> {
+        // This check only keeps rooms of others out of the owner's list; the turn that creates the room decides.
+        match self.room(room).describe().await? {
+            Err(SocialError::NoSuchRoom(_)) => {}
+            Err(error) => return Err(error),
+            Ok(_) => return Err(SocialError::RoomTaken(room.clone())),
+        }
+        self.user(owner).call(AddRoom(room.clone())).await??;
+        self.room(room).found(owner.clone(), Now::by_the_clock()).await?
+    }
+
+    /// Returns the public data of a room.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom).
+    pub async fn room_profile(&self, room: &RoomName) -> Result<RoomProfile, SocialError> {
+        let profile = self.room(room).describe().await??;
+        Ok(RoomProfile { present: self.rooms.present(room).await?, ..profile })
+    }
+
+    /// Returns the first `limit` names of rooms (at least one) that begin with `prefix` and come after `after`, in
+    /// alphabetical order, and whether there are more. A room is found as soon as its creation is acknowledged.
+    ///
+    /// # Errors
+    /// [`Unavailable`](SocialError::Unavailable), [`Broken`](SocialError::Broken).
+    ///
+    /// Cost: a scan of the names that are returned.
+    pub fn search_rooms(
+        &self,
+        prefix: &str,
+        after: Option<&RoomName>,
+        limit: usize,
+    ) -> Result<(Vec<RoomName>, bool), SocialError> {
+        stored_names::<Room, RoomName>(
+            &self.node,
+            prefix,
+            after.map_or("", RoomName::as_str),
+            limit,
+        )
+    }
+
+    /// Returns the first `limit` members (at least one) of a room after `after`, in alphabetical order, and whether
+    /// there are more.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom).
+    pub async fn room_members(
+        &self,
+        room: &RoomName,
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Result<(Vec<Name>, bool), SocialError> {
+        let limit = limit.max(1);
+        let wanted = limit.saturating_add(1);
+        let mut members = self.room(room).members(after.cloned(), wanted).await??;
+        let more = members.len() > limit;
+        members.truncate(limit);
+        Ok((members, more))
+    }
+
+    /// Makes `user` a member of a room; idempotent.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NoSuchUser`](SocialError::NoSuchUser),
+    /// [`RoomFull`](SocialError::RoomFull), [`MembershipsFull`](SocialError::MembershipsFull). If the room cannot be
+    /// reached, the user may or may not be a member; repeat the call.
+    pub async fn join_room(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
+        // This check only keeps rooms that refuse the user out of the user's list.
+        self.room(room).admits(user.clone()).await??;
+        self.user(user).call(AddRoom(room.clone())).await??;
+        self.room(room).join(user.clone()).await?
+    }
+
+    /// Ends the membership of `user` in a room; idempotent. The user's sockets leave the room as well. Messages stay,
+    /// and the owner of a room stays its owner.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NoSuchUser`](SocialError::NoSuchUser). If the user's process cannot
+    /// be reached, the membership has ended, but the room takes one of the user's places until the call is repeated.
+    pub async fn leave_room(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
+        self.room(room).leave(user.clone()).await??;
+        self.user(user).call(RemoveRoom(room.clone())).await?
+    }
+
+    /// Returns the rooms of which `user` is a member, in alphabetical order; at most 500.
+    ///
+    /// # Errors
+    /// [`NoSuchUser`](SocialError::NoSuchUser). If one room cannot be asked, the request fails.
+    ///
+    /// Cost: a call to each room, at most 32 at a time.
+    pub async fn memberships(&self, user: &Name) -> Result<Vec<RoomName>, SocialError> {
+        let listed = self.user(user).call(ListRooms).await??;
+        let rooms = stream::iter(listed).map(async |room| {
+            let is_member = match self.room(&room).has_member(user.clone()).await? {
+                // Left in the list by a creation that did not happen.
+                Err(SocialError::NoSuchRoom(_)) => false,
+                is_member => is_member?,
+            };
+            Ok::<_, SocialError>(is_member.then_some(room))
+        });
+        let rooms: Vec<Option<RoomName>> = rooms.buffered(CALLS_MAX).try_collect().await?;
+        Ok(rooms.into_iter().flatten().collect())
+    }
+
+    /// Says a message in a room: stores it and, once it is on disk, sends it to all present users. If `author` used
+    /// `key` for it in this room within the last 24 hours, says nothing and returns the existing message.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NotMember`](SocialError::NotMember),
+    /// [`KeyReused`](SocialError::KeyReused).
+    pub async fn say(
+        &self,
+        room: &RoomName,
+        author: &Name,
+        text: Text,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Stored, SocialError> {
+        self.room(room).say(author.clone(), text, key).await?
+    }
+
+    /// Returns the newest `limit` messages (at least one) of a room with sequence numbers below `before`; fewer, if
+    /// they have more than 256 KiB of text.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NotMember`](SocialError::NotMember).
+    pub async fn room_messages(
+        &self,
+        room: &RoomName,
+        reader: &Name,
+        before: Option<u64>,
+        limit: usize,
+    ) -> Result<RoomMessages, SocialError> {
+        let history = self.room(room).history(reader.clone(), before, limit.max(1));
+        let (messages, more) = history.await??;
+        let next = if more { messages.last().map(|message| message.sequence) } else { None };
+        Ok(RoomMessages { messages, next })
+    }
+
+    /// Makes a process of `user` present in a room: `socket` gets the room's news from here on, until it ends or
+    /// [exits](Social::exit_room). Idempotent. `last` is the sequence number of the last message that the process
+    /// has; the messages after it come with the answer.
+    ///
+    /// No message is lost: a message that is not in the answer comes as news. A message of the answer may come as
+    /// news again, as may news from before an exit, so the process passes over messages whose sequence number is not
+    /// beyond the last one that it has. When the process [`Entered::relay`] ends, or when a sequence number is left
+    /// out, the process must enter again, with the last number that it has.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NotMember`](SocialError::NotMember).
+    pub async fn enter_room(
+        &self,
+        room: &RoomName,
+        user: &Name,
+        socket: Recipient<RoomNews>,
+        last: Option<u64>,
+    ) -> Result<Entered, SocialError> {
+        // This check only keeps users that are no members from showing up; the call below decides.
+        if !self.room(room).has_member(user.clone()).await?? {
+            return Err(SocialError::NotMember(room.clone()));
+        }
+        // Messages from the next one of the room on are in the mailbox of the process, and all before in the answer.
+        let relay = self.rooms.enter(room, user, socket).await?;
+        let entered = async {
+            let caught_up = self.room(room).catch_up(user.clone(), last).await??;
+            Ok((caught_up, self.rooms.present(room).await?))
+        };
+        match entered.await {
+            Ok((caught_up, present)) => Ok(Entered {
+                sequence: caught_up.sequence,
+                members: caught_up.members,
+                present,
+                missed: caught_up.missed,
+                relay,
+            }),
+            Err(error) => {
+                self.exit_room(room, user, socket.pid());
+                Err(error)
+            }
+        }
+    }
+
+    /// Ends the presence of a process in a room; idempotent. News that are on their way still arrive.
+    pub fn exit_room(&self, room: &RoomName, user: &Name, socket: Pid) {
+        self.rooms.exit(room.clone(), user.clone(), socket);
+    }
+
+    /// Shows the other present users of a room that `user` is typing. Does nothing if `user` is not present, if
+    /// more than 100 users are present, or if they have been shown it less than a second before.
+    pub fn type_in_room(&self, room: &RoomName, user: &Name) {
+        self.rooms.typing(room.clone(), user.clone());
+    }
+
+    fn room(&self, room: &RoomName) -> Entity<Room> {
+        self.node.entity(room.as_str())
+    }
+}
+
+/// Maximum number of rooms that are asked at once for a user's list.
+const CALLS_MAX: usize = 32;

@@ -1,0 +1,162 @@
+//! Large rooms: each of many present processes gets each message once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::stream::{self, StreamExt};
+use throng::prelude::*;
+use throng_durable::Node;
+
+use super::live::RoomNews;
+use super::{RoomMessage, Said};
+use crate::name::{Name, RoomName};
+use crate::post::Text;
+use crate::service::Social;
+use crate::user::{Account, UserClient};
+
+/// Process that is present in a room and counts what it gets.
+struct Listener {
+    /// Number of the last message.
+    last: u64,
+    /// Number of messages that all listeners have got.
+    delivered: Arc<AtomicUsize>,
+}
+
+impl Process for Listener {}
+
+impl Handle<RoomNews> for Listener {
+    async fn handle(&mut self, news: RoomNews, _: &mut Context<Self>) {
+        if let RoomNews::Said(said) = news {
+            assert_eq!(said.message.sequence, self.last + 1, "a message is missing or came twice");
+            self.last += 1;
+            self.delivered.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn user(number: usize) -> Name {
+    format!("user_{number}").parse().unwrap()
+}
+
+/// Makes `size` users members of a room, each with a process that is not present yet.
+async fn join(
+    social: &Social,
+    room: &RoomName,
+    size: usize,
+    delivered: &Arc<AtomicUsize>,
+) -> Vec<Address<Listener>> {
+    let join = async |number: usize| {
+        // Without a password, whose hash takes as long as all the rest.
+        let account = Account { password_hash: String::new(), created_ms: 0 };
+        let name = user(number);
+        social.user(&name).register(account).await.unwrap().unwrap();
+        // The first one has created the room before the others begin.
+        if number > 0 {
+            social.join_room(room, &name).await.unwrap();
+        } else {
+            social.create_room(room, &name).await.unwrap();
+        }
+        let listener = Listener { last: 0, delivered: delivered.clone() };
+        social.runtime().spawn(listener).unwrap()
+    };
+    let mut listeners = vec![join(0).await];
+    let others = stream::iter(1..size).map(join).buffered(256);
+    listeners.extend(others.collect::<Vec<_>>().await);
+    listeners
+}
+
+/// Makes the processes of the users present in a room.
+async fn enter(social: &Social, room: &RoomName, listeners: &[Address<Listener>]) {
+    for (number, listener) in listeners.iter().enumerate() {
+        social.enter_room(room, &user(number), listener.recipient(), None).await.unwrap();
+    }
+}
+
+/// Waits until so many messages are delivered.
+async fn wait_for(delivered: &AtomicUsize, number: usize) {
+    let begun = Instant::now();
+    while delivered.load(Ordering::Relaxed) < number {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{delivered:?} of {number}");
+        tokio::time::sleep(Duration::from_micros(100)).await;
+    }
+}
+
+fn on_a_node(test: impl AsyncFnOnce(&Social)) {
+    let data = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let node = Node::open(data.path()).start(runtime).unwrap();
+        let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+        test(&social).await;
+        node.shutdown().await;
+    });
+}
+
+#[test]
+fn ten_thousand_present_processes_get_each_message_once() {
+    const SIZE: usize = 10_000;
+    const SAID: usize = 5;
+    on_a_node(async |social| {
+        let (room, delivered) = ("rust".parse().unwrap(), Arc::<AtomicUsize>::default());
+        let listeners = join(social, &room, SIZE, &delivered).await;
+        enter(social, &room, &listeners).await;
+        let profile = social.room_profile(&room).await.unwrap();
+        assert_eq!((profile.members as usize, profile.present), (SIZE, SIZE));
+        for number in 0..SAID {
+            let text = Text::new(format!("message {number}")).unwrap();
+            social.say(&room, &user(number), text, None).await.unwrap();
+        }
+        wait_for(&delivered, SIZE * SAID).await;
+        for listener in listeners {
+            listener.kill();
+        }
+        // A message that comes later counts once more for each process that was not killed.
+        let left = async || social.room_profile(&room).await.unwrap().present;
+        while left().await > 0 {
+            tokio::task::yield_now().await;
+        }
+        social.say(&room, &user(0), Text::new("nobody hears it").unwrap(), None).await.unwrap();
+        assert_eq!(delivered.load(Ordering::Relaxed), SIZE * SAID);
+    });
+}
+
+/// Prints the cost of a delivery, from the commit to the handler of a present process, and the memory of a present
+/// process: `cargo test --release -p social -- --ignored --nocapture cost_of_a_delivery`.
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_a_delivery() {
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+        status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+    };
+    for size in [10, 1_000, 10_000] {
+        on_a_node(async |social| {
+            let (room, delivered) = ("rust".parse().unwrap(), Arc::<AtomicUsize>::default());
+            let listeners = join(social, &room, size, &delivered).await;
+            let before = resident();
+            enter(social, &room, &listeners).await;
+            println!("{size} present: {} bytes each", resident().saturating_sub(before) / size);
+            let mut times = Vec::new();
+            for number in 1..=1_000 {
+                let text = Text::new("hello").unwrap();
+                let message = RoomMessage { sequence: number, author: user(0), text, time: 0 };
+                let said = RoomNews::Said(Arc::new(Said::new(room.clone(), message)));
+                let all = number as usize * size;
+                let begun = Instant::now();
+                // The action that follows the commit of a message.
+                social.rooms.publish(&room, said);
+                while delivered.load(Ordering::Relaxed) < all {
+                    std::hint::spin_loop();
+                }
+                times.push(begun.elapsed());
+            }
+            times.sort_unstable();
+            let median = times[times.len() / 2];
+            println!(
+                "{size} present: {median:?} until all have it, {:?} each",
+                median / size as u32
+            );
+        });
+    }
+}

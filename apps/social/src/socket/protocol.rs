@@ -1,0 +1,159 @@
+//! Messages between a client and its socket: JSON objects with a `type`.
+//!
+//! | from | type | fields |
+//! |---|---|---|
+//! | client | `hello` | `token`, and `last`: the position of an earlier socket, or null |
+//! | server | `welcome` | `name`, `position`: the client's position after the missed changes, which follow at once |
+//! | server | `post` | `post` |
+//! | server | `deleted` | `id` |
+//! | server | `reset` | `position`: the client must read its timeline over HTTP, and then has this position |
+//! | client | `enter` | `room`, and `last`: the sequence number of the last message that the client has, or null |
+//! | server | `entered` | `room`, `sequence`: number of the newest message, `members`, `present`, `truncated` |
+//! | client | `exit` | `room` |
+//! | server | `exited` | `room`: the client has left the room, also because its user is no member any more |
+//! | client | `say` | `room`, `text`, and `key`: an idempotency key, or null |
+//! | server | `stored` | `room`, `key`, `sequence`: the message is on disk |
+//! | server | `refused` | `room`, `key`, `error`: the last part of the problem's URN, `detail`; answers `say` and `enter` |
+//! | server | `said` | `room`, `message`: `{sequence, author, text, time}` |
+//! | client | `typing` | `room` |
+//! | server | `typing` | `room`, `name` |
+//! | server | `presence` | `room`, `present`, `entered`, `exited`: names, while at most 100 users are present |
+//! | server | `room_reset` | `room`, `sequence`, `present`: the client must read the room's history over HTTP |
+//!
+//! **Timeline.** A client that connects again sends its position as `last`, and gets the changes that it has missed,
+//! or a `reset` if the timeline does not have them any more. A missed post that was deleted since then comes as
+//! `deleted`. Each `post` and `deleted`, also of a missed change, increases the client's `position.sequence` by 1;
+//! after the missed changes, the position is equal to that of the `welcome`.
+//!
+//! **Rooms.** After `entered`, the messages after `last` follow as `said`, and then all further messages, each once
+//! and in the order of their sequence numbers. With `truncated`, the client has missed more than a page: no missed
+//! messages follow, and the client reads the history down to `last`. Without `last`, there are no missed messages.
+//! After a `room_reset`, the messages beyond its `sequence` follow, and the client reads those before it that it does
+//! not have. A `room_reset` also takes the place of an `entered` for which there was no room.
+//!
+//! A client that gets no answer to a `say`, because the connection is lost, says it again with the same key: the
+//! message is stored once. The author of a message gets it as `said`, too.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+use throng_server::Utf8Bytes;
+
+use crate::http::PostView;
+use crate::ids::PostId;
+use crate::live::{Position, Published};
+use crate::name::{Name, RoomName};
+use crate::room::live::{Presence, Typing};
+use crate::room::{RoomMessage, Said};
+
+/// Message of a client.
+#[derive(Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub(super) enum FromClient {
+    Hello { token: String, last: Option<Position> },
+    Enter { room: String, last: Option<u64> },
+    Exit { room: String },
+    Say { room: String, text: String, key: Option<String> },
+    Typing { room: String },
+}
+
+/// Message to a client.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum ToClient<'a> {
+    Welcome {
+        name: &'a Name,
+        position: Position,
+    },
+    Post {
+        post: PostView<'a>,
+    },
+    Deleted {
+        id: PostId,
+    },
+    Reset {
+        position: Position,
+    },
+    Entered {
+        room: &'a RoomName,
+        sequence: u64,
+        members: u32,
+        present: usize,
+        truncated: bool,
+    },
+    Exited {
+        room: &'a RoomName,
+    },
+    Stored {
+        room: &'a RoomName,
+        key: Option<&'a str>,
+        sequence: u64,
+    },
+    /// The room and the key are the client's own texts, which may be invalid.
+    Refused {
+        room: &'a str,
+        key: Option<&'a str>,
+        error: &'a str,
+        detail: Cow<'a, str>,
+    },
+    Said {
+        room: &'a RoomName,
+        message: &'a RoomMessage,
+    },
+    Typing {
+        room: &'a RoomName,
+        name: &'a Name,
+    },
+    Presence {
+        room: &'a RoomName,
+        present: usize,
+        entered: &'a BTreeSet<Name>,
+        exited: &'a BTreeSet<Name>,
+    },
+    RoomReset {
+        room: &'a RoomName,
+        sequence: u64,
+        present: usize,
+    },
+}
+
+impl ToClient<'_> {
+    pub(super) fn frame(&self) -> Utf8Bytes {
+        // Encoding cannot fail: a message has no maps with keys other than texts.
+        serde_json::to_string(self).unwrap_or_default().into()
+    }
+}
+
+impl Published {
+    /// Returns the post's frame, which is encoded once for all sockets.
+    pub(super) fn frame(&self) -> Utf8Bytes {
+        let encode = || ToClient::Post { post: PostView::of(&self.post) }.frame();
+        self.frame.get_or_init(encode).clone()
+    }
+}
+
+impl Said {
+    /// Returns the message's frame, which is encoded once for all sockets.
+    pub(super) fn frame(&self) -> Utf8Bytes {
+        let encode = || ToClient::Said { room: &self.room, message: &self.message }.frame();
+        self.frame.get_or_init(encode).clone()
+    }
+}
+
+impl Presence {
+    /// Returns the frame of the news, which is encoded once for all sockets.
+    pub(super) fn frame(&self) -> Utf8Bytes {
+        let Presence { room, present, entered, exited, frame } = self;
+        let encode = || ToClient::Presence { room, present: *present, entered, exited }.frame();
+        frame.get_or_init(encode).clone()
+    }
+}
+
+impl Typing {
+    /// Returns the frame of the news, which is encoded once for all sockets.
+    pub(super) fn frame(&self) -> Utf8Bytes {
+        let encode = || ToClient::Typing { room: &self.room, name: &self.name }.frame();
+        self.frame.get_or_init(encode).clone()
+    }
+}

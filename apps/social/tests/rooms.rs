@@ -1,0 +1,710 @@
+//! Rooms without HTTP: guarantees of their operations on a real node, and random programs against a plain model.
+#![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use fastrand::Rng;
+use futures_util::future::{join_all, poll_fn};
+use social::{
+    IdempotencyKey, Name, Password, RoomMessage, RoomName, RoomNews, Social, SocialError, Text,
+};
+use throng::prelude::*;
+use throng_durable::Node;
+
+fn name(text: &str) -> Name {
+    text.parse().unwrap()
+}
+
+fn room(text: &str) -> RoomName {
+    text.parse().unwrap()
+}
+
+fn text(text: &str) -> Text {
+    Text::new(text).unwrap()
+}
+
+async fn register(social: &Social, names: &[&str]) {
+    join_all(names.iter().map(async |user| {
+        social.register(&name(user), Password::new("correct horse").unwrap()).await.unwrap();
+    }))
+    .await;
+}
+
+async fn on<R>(runtime: &RuntimeHandle, data: &Path, test: impl AsyncFnOnce(&Social) -> R) -> R {
+    let node = Node::open(data).start(runtime).unwrap();
+    let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+    let result = test(&social).await;
+    node.shutdown().await;
+    result
+}
+
+fn on_a_node(test: impl AsyncFnOnce(&Social, &RuntimeHandle)) {
+    let data = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    runtime.block_on(async |runtime| {
+        on(runtime, data.path(), async |social| test(social, runtime).await).await;
+    });
+}
+
+/// Process that is present in a room, as the documentation of `enter_room` asks for.
+struct Observer {
+    social: Social,
+    user: Name,
+    room: RoomName,
+    /// Messages, in the order in which they came.
+    seen: Vec<RoomMessage>,
+    /// Number of users present, and the names in the news.
+    present: usize,
+    names: BTreeSet<Name>,
+    typing: Vec<Name>,
+    is_removed: bool,
+    relay: Option<Pid>,
+    is_present: bool,
+    /// Number of times that news left a message out.
+    gaps: usize,
+}
+
+#[process(client = ObserverClient)]
+impl Observer {
+    #[hook]
+    async fn down(&mut self, cx: &mut Context<Self>, down: Down) {
+        if self.relay == Some(down.pid) && self.is_present {
+            self.enter(cx).await;
+        }
+    }
+
+    /// Enters the room, with the last message that was seen.
+    #[message]
+    async fn enter(&mut self, cx: &mut Context<Self>) {
+        let last = self.seen.len() as u64;
+        let entered = loop {
+            let socket = cx.address().recipient();
+            match self.social.enter_room(&self.room, &self.user, socket, Some(last)).await {
+                Ok(entered) => break entered,
+                // The relay is just being restarted.
+                Err(SocialError::Unavailable(_)) => tokio::task::yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let missed = match entered.missed {
+            Some(missed) => missed,
+            None => self.history(last, entered.sequence).await,
+        };
+        self.seen.extend(missed);
+        assert_eq!(self.seen.len() as u64, entered.sequence);
+        self.present = entered.present;
+        self.is_present = true;
+        if self.relay.replace(entered.relay) != Some(entered.relay) {
+            cx.monitor(entered.relay);
+        }
+    }
+
+    #[message]
+    fn is_present(&self) -> bool {
+        self.is_present
+    }
+
+    #[message]
+    fn leave(&mut self, cx: &mut Context<Self>) {
+        self.is_present = false;
+        self.social.exit_room(&self.room, &self.user, cx.pid());
+    }
+
+    #[message]
+    fn seen(&self) -> Vec<RoomMessage> {
+        self.seen.clone()
+    }
+
+    #[message]
+    fn present(&self) -> (usize, BTreeSet<Name>) {
+        (self.present, self.names.clone())
+    }
+
+    #[message]
+    fn typing(&self) -> Vec<Name> {
+        self.typing.clone()
+    }
+
+    #[message]
+    fn gaps(&self) -> usize {
+        self.gaps
+    }
+
+    #[message]
+    fn is_removed(&self) -> bool {
+        self.is_removed
+    }
+}
+
+impl Observer {
+    fn spawn(
+        social: &Social,
+        runtime: &RuntimeHandle,
+        user: &Name,
+        room: &RoomName,
+    ) -> Address<Observer> {
+        let observer = Observer {
+            social: social.clone(),
+            user: user.clone(),
+            room: room.clone(),
+            seen: Vec::new(),
+            present: 0,
+            names: BTreeSet::new(),
+            typing: Vec::new(),
+            is_removed: false,
+            relay: None,
+            is_present: false,
+            gaps: 0,
+        };
+        runtime.spawn(observer).unwrap()
+    }
+
+    /// Reads the messages after `last`, up to `end`.
+    async fn history(&self, last: u64, end: u64) -> Vec<RoomMessage> {
+        let (mut found, mut before) = (Vec::new(), Some(end + 1));
+        while before.is_some_and(|before| before > last + 1) {
+            let page =
+                self.social.room_messages(&self.room, &self.user, before, 100).await.unwrap();
+            found.extend(page.messages);
+            before = page.next;
+        }
+        found.retain(|message| message.sequence > last);
+        found.reverse();
+        found
+    }
+}
+
+impl Handle<RoomNews> for Observer {
+    async fn handle(&mut self, news: RoomNews, cx: &mut Context<Self>) {
+        match news {
+            RoomNews::Said(said) => {
+                let next = self.seen.len() as u64 + 1;
+                if said.message.sequence == next {
+                    self.seen.push(said.message.clone());
+                } else if said.message.sequence > next {
+                    self.gaps += 1;
+                    self.enter(cx).await;
+                }
+            }
+            RoomNews::Presence(presence) => {
+                self.present = presence.present;
+                self.names.extend(presence.entered.iter().cloned());
+                self.names.retain(|name| !presence.exited.contains(name));
+            }
+            RoomNews::Typing(typing) => self.typing.push(typing.name.clone()),
+            RoomNews::Removed(_) => self.is_removed = true,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Waits until `done` holds.
+async fn until(mut done: impl AsyncFnMut() -> bool) {
+    for _ in 0..30_000 {
+        if done().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it never happened");
+}
+
+#[test]
+fn a_room_has_an_owner_members_and_one_creation() {
+    on_a_node(async |social, _| {
+        let (alice, bob, rust) = (name("alice"), name("bob"), room("rust"));
+        register(social, &["alice", "bob"]).await;
+        let missing = social.join_room(&rust, &bob).await;
+        assert!(matches!(missing, Err(SocialError::NoSuchRoom(_))), "{missing:?}");
+        assert_eq!(social.memberships(&bob).await.unwrap(), []);
+        let outcomes = join_all([&alice, &bob].map(|user| social.create_room(&rust, user))).await;
+        assert_eq!(outcomes.iter().filter(|outcome| outcome.is_ok()).count(), 1);
+        let profile = social.room_profile(&rust).await.unwrap();
+        let (owner, other) = if outcomes[0].is_ok() { (alice, bob) } else { (bob, alice) };
+        assert_eq!((&profile.owner, profile.members, profile.messages), (&owner, 1, 0));
+        assert_eq!(social.memberships(&owner).await.unwrap(), std::slice::from_ref(&rust));
+        assert_eq!(social.memberships(&other).await.unwrap(), [], "the loser is no member");
+        let taken = social.create_room(&rust, &owner).await;
+        assert!(matches!(taken, Err(SocialError::RoomTaken(_))), "{taken:?}");
+
+        for _ in 0..2 {
+            social.join_room(&rust, &other).await.unwrap();
+            assert_eq!(social.room_profile(&rust).await.unwrap().members, 2);
+            assert_eq!(social.memberships(&other).await.unwrap(), std::slice::from_ref(&rust));
+        }
+        let first = social.room_members(&rust, None, 1).await.unwrap();
+        assert_eq!(first, (vec![name("alice")], true));
+        let second = social.room_members(&rust, Some(&name("alice")), 1).await.unwrap();
+        assert_eq!(second, (vec![name("bob")], false));
+        for _ in 0..2 {
+            social.leave_room(&rust, &owner).await.unwrap();
+            assert_eq!(social.room_profile(&rust).await.unwrap().members, 1);
+            assert_eq!(social.memberships(&owner).await.unwrap(), []);
+        }
+        assert_eq!(social.room_profile(&rust).await.unwrap().owner, owner);
+    });
+}
+
+#[test]
+fn rooms_are_found_by_the_beginning_of_their_names() {
+    on_a_node(async |social, _| {
+        let alice = name("alice");
+        register(social, &["alice"]).await;
+        for each in ["go", "rust", "rust_2", "rusty", "zig"] {
+            social.create_room(&room(each), &alice).await.unwrap();
+        }
+        let found = social.search_rooms("rust", None, 2).unwrap();
+        assert_eq!(found, (vec![room("rust"), room("rust_2")], true));
+        let found = social.search_rooms("rust", Some(&room("rust_2")), 2).unwrap();
+        assert_eq!(found, (vec![room("rusty")], false));
+        assert_eq!(social.memberships(&alice).await.unwrap().len(), 5);
+    });
+}
+
+#[test]
+fn only_members_say_read_and_enter() {
+    on_a_node(async |social, runtime| {
+        let (alice, bob, rust) = (name("alice"), name("bob"), room("rust"));
+        register(social, &["alice", "bob"]).await;
+        social.create_room(&rust, &alice).await.unwrap();
+        let observer = Observer::spawn(social, runtime, &bob, &rust);
+        let refused = async || {
+            let socket = observer.recipient();
+            let outcomes = [
+                social.say(&rust, &bob, text("x"), None).await.map(drop),
+                social.room_messages(&rust, &bob, None, 10).await.map(drop),
+                social.enter_room(&rust, &bob, socket, None).await.map(drop),
+            ];
+            for (number, outcome) in outcomes.into_iter().enumerate() {
+                assert!(matches!(outcome, Err(SocialError::NotMember(_))), "{number}: {outcome:?}");
+            }
+            assert_eq!(social.room_profile(&rust).await.unwrap().present, 0);
+        };
+        refused().await;
+        social.join_room(&rust, &bob).await.unwrap();
+        social.say(&rust, &bob, text("hello"), None).await.unwrap();
+        observer.enter().await.unwrap();
+        assert_eq!(observer.seen().await.unwrap().len(), 1);
+        assert_eq!(social.room_profile(&rust).await.unwrap().present, 1);
+        // A member who leaves is not present any more.
+        social.leave_room(&rust, &bob).await.unwrap();
+        until(async || observer.is_removed().await.unwrap()).await;
+        refused().await;
+        social.say(&rust, &alice, text("among us"), None).await.unwrap();
+        assert_eq!(observer.seen().await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_key_says_once_and_belongs_to_one_member_of_one_room() {
+    on_a_node(async |social, _| {
+        let (alice, bob, rust, go) = (name("alice"), name("bob"), room("rust"), room("go"));
+        register(social, &["alice", "bob"]).await;
+        for each in [&rust, &go] {
+            social.create_room(each, &alice).await.unwrap();
+            social.join_room(each, &bob).await.unwrap();
+        }
+        let say = async |room: &RoomName, user: &Name, words: &str| {
+            social.say(room, user, text(words), IdempotencyKey::new("key")).await
+        };
+        let first = join_all((0..10).map(|_| say(&rust, &alice, "hello"))).await;
+        let first: Vec<_> = first.into_iter().map(Result::unwrap).collect();
+        assert_eq!(first.iter().filter(|stored| !stored.repeated).count(), 1);
+        assert!(first.iter().all(|stored| stored.message == first[0].message));
+        let reused = say(&rust, &alice, "goodbye").await;
+        assert!(matches!(reused, Err(SocialError::KeyReused)), "{reused:?}");
+        let other = say(&rust, &bob, "hello").await.unwrap();
+        assert_eq!((other.repeated, other.message.sequence), (false, 2));
+        let elsewhere = say(&go, &alice, "hello").await.unwrap();
+        assert_eq!((elsewhere.repeated, elsewhere.message.sequence), (false, 1));
+        // The same words without a key are another message.
+        let again = social.say(&rust, &alice, text("hello"), None).await.unwrap();
+        assert_eq!(again.message.sequence, 3);
+        let page = social.room_messages(&rust, &bob, None, 2).await.unwrap();
+        let sequences: Vec<u64> = page.messages.iter().map(|message| message.sequence).collect();
+        assert_eq!((sequences, page.next), (vec![3, 2], Some(2)));
+        let page = social.room_messages(&rust, &bob, page.next, 2).await.unwrap();
+        assert_eq!((page.messages, page.next), (vec![first[0].message.clone()], None));
+    });
+}
+
+#[test]
+fn users_are_present_once_with_any_number_of_sockets() {
+    on_a_node(async |social, runtime| {
+        let (alice, bob, rust) = (name("alice"), name("bob"), room("rust"));
+        register(social, &["alice", "bob"]).await;
+        social.create_room(&rust, &alice).await.unwrap();
+        social.join_room(&rust, &bob).await.unwrap();
+        let watcher = Observer::spawn(social, runtime, &alice, &rust);
+        watcher.enter().await.unwrap();
+        let sockets = [0, 1].map(|_| Observer::spawn(social, runtime, &bob, &rust));
+        for socket in &sockets {
+            socket.enter().await.unwrap();
+            socket.enter().await.unwrap();
+            assert_eq!(socket.present().await.unwrap().0, 2);
+        }
+        let both = BTreeSet::from([alice.clone(), bob.clone()]);
+        until(async || watcher.present().await.unwrap() == (2, both.clone())).await;
+        // Typing is shown to others, and not to the user who types.
+        social.type_in_room(&rust, &bob);
+        until(async || watcher.typing().await.unwrap() == [bob.clone()]).await;
+        sockets[0].leave().await.unwrap();
+        social.say(&rust, &alice, text("one is left"), None).await.unwrap();
+        until(async || sockets[1].seen().await.unwrap().len() == 1).await;
+        assert_eq!(sockets[0].seen().await.unwrap(), []);
+        assert_eq!(social.room_profile(&rust).await.unwrap().present, 2);
+        assert_eq!(sockets[1].typing().await.unwrap(), []);
+        // The end of a process ends its presence.
+        sockets[1].kill();
+        let alone = BTreeSet::from([alice]);
+        until(async || watcher.present().await.unwrap() == (1, alone.clone())).await;
+    });
+}
+
+/// Returns the number of times that news left a message out.
+async fn gaps(sockets: &[Address<Observer>]) -> usize {
+    let gaps = join_all(sockets.iter().map(|socket| socket.gaps())).await;
+    gaps.into_iter().map(Result::unwrap).sum()
+}
+
+/// Kills a relay: with it, all relays are restarted.
+async fn kill_a_relay(runtime: &RuntimeHandle) {
+    for process in runtime.top(100_000, throng::SortBy::Turns).await {
+        if process.kind.is_some_and(|kind| kind.ends_with("room::live::Relay")) {
+            process.pid.kill();
+            return;
+        }
+    }
+    panic!("there is no relay");
+}
+
+#[test]
+fn every_socket_sees_each_message_once_while_sockets_enter_and_relays_end() {
+    const ROUNDS: usize = 12;
+    const SAID: usize = 60;
+    on_a_node(async |social, runtime| {
+        let (rust, users) = (room("rust"), ["alice", "bob", "carol", "dave"]);
+        register(social, &users).await;
+        social.create_room(&rust, &name("alice")).await.unwrap();
+        for user in &users[1..] {
+            social.join_room(&rust, &name(user)).await.unwrap();
+        }
+        let sockets: Vec<_> = (0..12)
+            .map(|number| Observer::spawn(social, runtime, &name(users[number % 4]), &rust))
+            .collect();
+        for round in 0..ROUNDS {
+            let saying = users.map(|user| {
+                let (social, rust) = (social.clone(), rust.clone());
+                tokio::spawn(async move {
+                    for number in 0..SAID / users.len() {
+                        let words = text(&format!("{user} {round} {number}"));
+                        social.say(&rust, &name(user), words, None).await.unwrap();
+                    }
+                })
+            });
+            let entering = sockets.iter().enumerate().map(|(number, socket)| {
+                let (socket, mut rng) = (*socket, Rng::with_seed((100 * round + number) as u64));
+                tokio::spawn(async move {
+                    for _ in 0..rng.usize(1..30) {
+                        socket.enter().within(Duration::from_secs(60)).await.unwrap();
+                        for _ in 0..rng.usize(..20) {
+                            tokio::task::yield_now().await;
+                        }
+                        if rng.bool() {
+                            socket.leave().await.unwrap();
+                        }
+                    }
+                })
+            });
+            let tasks: Vec<_> = saying.into_iter().chain(entering).collect();
+            let before = gaps(&sockets).await;
+            let has_kill = round % 3 == 2;
+            if has_kill {
+                kill_a_relay(runtime).await;
+            }
+            for task in tasks {
+                task.await.unwrap();
+            }
+            // The sockets that are present miss nothing, although no further message tells them of a gap.
+            let total = ((round + 1) * SAID) as u64;
+            for (number, socket) in sockets.iter().enumerate() {
+                if number % 2 == round % 2 {
+                    socket.enter().within(Duration::from_secs(60)).await.unwrap();
+                }
+                if socket.is_present().await.unwrap() {
+                    until(async || socket.seen().await.unwrap().len() as u64 == total).await;
+                }
+            }
+            assert!(
+                has_kill || gaps(&sockets).await == before,
+                "a message left out without a reason"
+            );
+        }
+        let total = (ROUNDS * SAID) as u64;
+        for socket in &sockets {
+            socket.enter().within(Duration::from_secs(60)).await.unwrap();
+            let seen = socket.seen().await.unwrap();
+            let sequences: Vec<u64> = seen.iter().map(|message| message.sequence).collect();
+            assert_eq!(sequences, (1..=total).collect::<Vec<_>>());
+            let texts: BTreeSet<_> = seen.iter().map(|message| message.text.as_str()).collect();
+            assert_eq!(texts.len() as u64, total);
+        }
+        // Without another enter, the next messages come as news, also after the relays have ended.
+        for number in 1..=10 {
+            if number == 5 {
+                kill_a_relay(runtime).await;
+            }
+            social.say(&rust, &name("alice"), text(&format!("news {number}")), None).await.unwrap();
+        }
+        for socket in &sockets {
+            until(async || socket.seen().await.unwrap().len() as u64 == total + 10).await;
+        }
+        assert_eq!(social.room_profile(&rust).await.unwrap().present, users.len());
+    });
+}
+
+/// Data that the service is expected to have.
+#[derive(Default)]
+struct Model {
+    members: BTreeSet<(usize, usize)>,
+    rooms: BTreeMap<usize, Vec<(usize, Text)>>,
+    owners: BTreeMap<usize, usize>,
+    /// By room, author and key: the text and the sequence number.
+    keys: BTreeMap<(usize, usize, u8), (Text, u64)>,
+}
+
+const USERS: usize = 4;
+const ROOMS: usize = 4;
+
+fn user_of(number: usize) -> Name {
+    name(&format!("user_{number}"))
+}
+
+fn room_of(number: usize) -> RoomName {
+    room(&format!("room_{number}"))
+}
+
+/// Polls a future at most `polls` times, and gives it up if it is not done by then.
+async fn give_up_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
+    let (mut future, mut left) = (pin!(future), polls);
+    poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        future.as_mut().poll(cx).map(Some)
+    })
+    .await
+}
+
+/// Carries out a random operation, and compares its outcome with the model's.
+async fn step(social: &Social, model: &mut Model, rng: &mut Rng) {
+    let (one, its) = (rng.usize(..USERS), rng.usize(..ROOMS));
+    let (me, room) = (&user_of(one), &room_of(its));
+    let (exists, is_member) = (model.rooms.contains_key(&its), model.members.contains(&(one, its)));
+    match rng.u8(..16) {
+        0 => match social.create_room(room, me).await {
+            Ok(()) => {
+                assert!(!exists);
+                model.rooms.insert(its, Vec::new());
+                model.owners.insert(its, one);
+                model.members.insert((one, its));
+            }
+            Err(SocialError::RoomTaken(_)) => assert!(exists),
+            Err(error) => panic!("{error}"),
+        },
+        1..4 => match social.join_room(room, me).await {
+            Ok(()) => {
+                assert!(exists);
+                model.members.insert((one, its));
+            }
+            Err(SocialError::NoSuchRoom(_)) => assert!(!exists),
+            Err(error) => panic!("{error}"),
+        },
+        4 => match social.leave_room(room, me).await {
+            Ok(()) => {
+                assert!(exists);
+                model.members.remove(&(one, its));
+            }
+            Err(SocialError::NoSuchRoom(_)) => assert!(!exists),
+            Err(error) => panic!("{error}"),
+        },
+        // An operation that is given up at some step, as by a crash. The room decides whether it has happened.
+        5..8 if exists => {
+            let polls = rng.usize(1..6);
+            match rng.bool() {
+                true => drop(give_up_after(polls, social.join_room(room, me)).await),
+                false => drop(give_up_after(polls, social.leave_room(room, me)).await),
+            }
+            // Calls of one caller are handled in their order, so this one comes after the steps that were taken.
+            let (members, _) = social.room_members(room, None, 100).await.unwrap();
+            match members.contains(me) {
+                true => model.members.insert((one, its)),
+                false => model.members.remove(&(one, its)),
+            };
+        }
+        8..14 => {
+            let key = rng.bool().then(|| rng.u8(..4));
+            let words = text(&format!("text {}", rng.u8(..3)));
+            let header = key.and_then(|key| IdempotencyKey::new(&format!("key-{key}")));
+            let outcome = social.say(room, me, words.clone(), header).await;
+            let known = key.and_then(|key| model.keys.get(&(its, one, key)));
+            match (known, outcome) {
+                (_, Err(SocialError::NoSuchRoom(_))) => assert!(!exists),
+                (_, Err(SocialError::NotMember(_))) => assert!(exists && !is_member),
+                (Some((known, _)), Err(SocialError::KeyReused)) => assert!(*known != words),
+                (Some((known, sequence)), Ok(stored)) => {
+                    assert!(is_member && stored.repeated && *known == words);
+                    assert_eq!(stored.message.sequence, *sequence);
+                }
+                (None, Ok(stored)) => {
+                    assert!(is_member && !stored.repeated);
+                    let said = model.rooms.get_mut(&its).unwrap();
+                    said.push((one, words.clone()));
+                    assert_eq!(stored.message.sequence, said.len() as u64);
+                    if let Some(key) = key {
+                        model.keys.insert((its, one, key), (words, said.len() as u64));
+                    }
+                }
+                (known, outcome) => panic!("{known:?} {outcome:?}"),
+            }
+        }
+        _ => compare(social, model, rng.usize(1..8)).await,
+    }
+}
+
+/// Compares all that the service shows of rooms with the model, in pages of `limit`.
+async fn compare(social: &Social, model: &Model, limit: usize) {
+    for one in 0..USERS {
+        let rooms = model.members.iter().filter(|(user, _)| *user == one);
+        let rooms: Vec<RoomName> = rooms.map(|(_, its)| room_of(*its)).collect();
+        assert_eq!(social.memberships(&user_of(one)).await.unwrap(), rooms);
+    }
+    let rooms: Vec<RoomName> = model.rooms.keys().map(|its| room_of(*its)).collect();
+    assert_eq!(social.search_rooms("", None, 100).unwrap(), (rooms, false));
+    for (its, said) in &model.rooms {
+        let room = &room_of(*its);
+        let members = (0..USERS).filter(|user| model.members.contains(&(*user, *its)));
+        let members: Vec<Name> = members.map(user_of).collect();
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let (page, more) = social.room_members(room, after.as_ref(), limit).await.unwrap();
+            after = page.last().cloned();
+            found.extend(page);
+            if !more {
+                break;
+            }
+        }
+        assert_eq!(found, members);
+        let profile = social.room_profile(room).await.unwrap();
+        assert_eq!(profile.owner, user_of(model.owners[its]));
+        assert_eq!(
+            (profile.members as usize, profile.messages),
+            (members.len(), said.len() as u64)
+        );
+        let Some(reader) = members.first() else { continue };
+        let (mut found, mut before) = (Vec::new(), None);
+        loop {
+            let page = social.room_messages(room, reader, before, limit).await.unwrap();
+            found.extend(page.messages);
+            before = page.next;
+            if before.is_none() {
+                break;
+            }
+        }
+        let found =
+            found.into_iter().rev().map(|message| (message.sequence, message.author, message.text));
+        let said = (1..)
+            .zip(said)
+            .map(|(sequence, (author, text))| (sequence, user_of(*author), text.clone()));
+        assert_eq!(found.collect::<Vec<_>>(), said.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn rooms_have_what_the_model_has_through_random_programs_and_restarts() {
+    let seeds = std::env::var("THRONG_SOCIAL_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    for seed in 0..seeds {
+        let data = tempfile::tempdir().unwrap();
+        let (mut rng, mut model) = (Rng::with_seed(seed), Model::default());
+        println!("seed {seed}");
+        runtime.block_on(async |runtime| {
+            on(runtime, data.path(), async |social| {
+                register(social, &["user_0", "user_1", "user_2", "user_3"]).await;
+            })
+            .await;
+            for _ in 0..5 {
+                on(runtime, data.path(), async |social| {
+                    for _ in 0..120 {
+                        step(social, &mut model, &mut rng).await;
+                    }
+                    compare(social, &model, 1_000).await;
+                })
+                .await;
+            }
+        });
+    }
+}
+
+#[test]
+fn a_message_that_finds_no_room_ends_its_receivers_or_reaches_them() {
+    /// Holds its messages.
+    struct Hoard;
+    impl Process for Hoard {
+        async fn started(&mut self, _: &mut Context<Self>) {
+            std::future::pending::<()>().await;
+        }
+    }
+    struct Load;
+    impl Message for Load {
+        type Reply = ();
+    }
+    impl Handle<Load> for Hoard {
+        async fn handle(&mut self, _: Load, _: &mut Context<Self>) {}
+    }
+    let runtime = Runtime::builder().workers(2).mailbox_budget(64 * 1024).start().unwrap();
+    let data = tempfile::tempdir().unwrap();
+    runtime.block_on(async |runtime| {
+        on(runtime, data.path(), async |social| {
+            let (alice, rust) = (name("alice"), room("rust"));
+            register(social, &["alice"]).await;
+            social.create_room(&rust, &alice).await.unwrap();
+            let mut said = 0;
+            for round in 0..30 {
+                let sockets = [0; 3].map(|_| Observer::spawn(social, runtime, &alice, &rust));
+                for socket in &sockets {
+                    socket.enter().await.unwrap();
+                }
+                let saying = social.say(&rust, &alice, text("hello"), None);
+                let hoard = runtime.spawn(Hoard).unwrap();
+                // The budget is used up at any moment of the message.
+                let filling = async {
+                    for _ in 0..round {
+                        tokio::task::yield_now().await;
+                    }
+                    while hoard.send(Load).is_ok() {}
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    hoard.kill();
+                };
+                let (outcome, ()) = futures_util::future::join(saying, filling).await;
+                hoard.pid().exited().await;
+                said += u64::from(outcome.is_ok());
+                for socket in sockets {
+                    until(async || match socket.seen().await {
+                        Ok(seen) => seen.len() as u64 >= said,
+                        Err(CallError::NoProcess(_) | CallError::Died(_)) => true,
+                        Err(_) => false,
+                    })
+                    .await;
+                    socket.kill();
+                }
+            }
+        })
+        .await;
+    });
+}
