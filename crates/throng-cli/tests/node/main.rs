@@ -9,6 +9,7 @@ mod harness;
 mod lifecycle;
 mod population;
 mod privacy;
+mod rooms;
 mod sockets;
 mod store;
 mod transcript;

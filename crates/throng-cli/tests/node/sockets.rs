@@ -8,20 +8,20 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};
 
-use crate::harness::{Client, Node, send};
+use crate::harness::{Client, Node, PASSWORD, send};
 
 /// Time after which a message that does not come is missed.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A socket of a client.
-struct Socket(WebSocket<TcpStream>);
+pub(crate) struct Socket(WebSocket<TcpStream>);
 
 /// End of a socket: the code of the close frame.
 #[derive(Debug, PartialEq, Eq)]
-struct Closed(u16);
+pub(crate) struct Closed(pub(crate) u16);
 
 impl Socket {
-    fn connect(address: &str) -> Socket {
+    pub(crate) fn connect(address: &str) -> Socket {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let url = format!("ws://{address}/api/v1/socket");
@@ -30,7 +30,7 @@ impl Socket {
     }
 
     /// Connects, says hello, and returns the socket with the position in the welcome.
-    fn open(address: &str, token: &str, last: &Value) -> (Socket, Value) {
+    pub(crate) fn open(address: &str, token: &str, last: &Value) -> (Socket, Value) {
         let mut socket = Socket::connect(address);
         socket.say(&json!({ "type": "hello", "token": token, "last": last }).to_string());
         let welcome = socket.next().unwrap();
@@ -38,15 +38,28 @@ impl Socket {
         (socket, welcome["position"].clone())
     }
 
-    fn say(&mut self, text: &str) {
+    pub(crate) fn say(&mut self, text: &str) {
         self.0.send(Message::text(text)).unwrap();
     }
 
-    fn next(&mut self) -> Result<Value, Closed> {
+    pub(crate) fn next(&mut self) -> Result<Value, Closed> {
         loop {
             match self.0.read().unwrap() {
                 Message::Text(text) => return Ok(serde_json::from_str(text.as_str()).unwrap()),
                 Message::Close(Some(close)) => return Err(Closed(close.code.into())),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl Socket {
+    /// Returns the next message, or `None` once the connection is lost.
+    pub(crate) fn next_until_lost(&mut self) -> Option<Value> {
+        loop {
+            match self.0.read().ok()? {
+                Message::Text(text) => return Some(serde_json::from_str(text.as_str()).unwrap()),
+                Message::Close(_) => return None,
                 _ => {}
             }
         }
@@ -181,6 +194,30 @@ async fn a_socket_without_a_valid_token_is_closed() {
     let request = request.header("sec-websocket-version", "13");
     let request = request.header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
     assert_eq!(send(request).await.unwrap().status, 403);
+}
+
+#[tokio::test]
+async fn a_revoked_token_closes_its_sockets() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    let one = client.register("alice").await;
+    let body = json!({ "name": "alice", "password": PASSWORD });
+    let login = send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap();
+    let other = login.body["token"].as_str().unwrap();
+    let mut sockets = [&one, &one, other].map(|token| {
+        let (mut socket, _) = Socket::open(&node.address, token, &Value::Null);
+        assert_eq!(socket.next().unwrap()["type"], "reset");
+        socket
+    });
+    assert_eq!(client.delete("/api/v1/sessions/current", &one).await.status, 204);
+    assert_eq!(sockets[0].next(), Err(Closed(4401)));
+    assert_eq!(sockets[1].next(), Err(Closed(4401)));
+    // The other session goes on, until all are revoked.
+    sockets[2].say(&json!({ "type": "enter", "room": "nowhere", "last": null }).to_string());
+    assert_eq!(sockets[2].next().unwrap()["type"], "refused");
+    assert_eq!(client.delete("/api/v1/sessions", other).await.status, 204);
+    assert_eq!(sockets[2].next(), Err(Closed(4401)));
 }
 
 #[tokio::test]
