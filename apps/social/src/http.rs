@@ -7,8 +7,9 @@
 //! DELETE /api/v1/sessions            bearer              204, and all tokens of the user are revoked
 //! PUT    /api/v1/password            bearer {old, new}   204, and all tokens of the user are revoked
 //! GET    /api/v1/users               ?prefix &after &limit   200 {users: [NAME], next_after}
-//! GET    /api/v1/users/NAME                              200 {name, created, posts, following}
+//! GET    /api/v1/users/NAME                              200 {name, created, posts, following, followers}
 //! GET    /api/v1/users/NAME/posts    ?cursor &limit      200 {posts, next_cursor}
+//! GET    /api/v1/users/NAME/followers    see `http/followers.rs`
 //! GET    /api/v1/following           bearer              200 {following: [NAME]}
 //! PUT    /api/v1/following/NAME      bearer              204
 //! DELETE /api/v1/following/NAME      bearer              204
@@ -30,6 +31,7 @@
 //! by default 20. A page holds at most 256 KiB of text (or one post), so it may have fewer posts
 //! than the limit although another page follows. A user's id is the name. Errors are problem JSON.
 
+mod followers;
 mod rooms;
 
 use std::error::Error as _;
@@ -86,6 +88,7 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/timeline", get(timeline))
         .route("/socket", get(socket::open))
         .route("/health", get(health))
+        .merge(followers::routes())
         .merge(rooms::routes());
     Router::new()
         .nest("/api/v1", api)
@@ -261,10 +264,8 @@ async fn search(
     Query(SearchQuery { prefix, after, limit }): Query<SearchQuery>,
 ) -> Result<Json<FoundView>, Problem> {
     let limit = check_limit(limit)?;
-    let after = after.map(Name::try_from).transpose().map_err(after_invalid)?;
-    let (users, more) = app.social.search(&prefix, after.as_ref(), limit)?;
-    let next_after = if more { users.last().cloned() } else { None };
-    Ok(Json(FoundView { users, next_after }))
+    let after = parse_after(after)?;
+    Ok(FoundView::of(app.social.search(&prefix, after.as_ref(), limit)?))
 }
 
 async fn profile(
@@ -418,6 +419,14 @@ impl App {
     }
 }
 
+impl FoundView {
+    /// Builds a page of users; `more` says that there are users after the last.
+    fn of((users, more): (Vec<Name>, bool)) -> Json<FoundView> {
+        let next_after = if more { users.last().cloned() } else { None };
+        Json(FoundView { users, next_after })
+    }
+}
+
 impl PostView<'_> {
     pub(crate) fn of(post: &Post) -> PostView<'_> {
         PostView { id: post.id, author: &post.author, text: &post.text, time: post.id.time_ms() }
@@ -505,6 +514,11 @@ fn parse_name(name: String) -> Result<Name, Problem> {
 fn after_invalid(_: NameError) -> Problem {
     let detail = "after must be the next_after of a page";
     Problem::new(StatusCode::BAD_REQUEST, "after-invalid", detail)
+}
+
+/// Parses the name after which a page of users begins.
+fn parse_after(after: Option<String>) -> Result<Option<Name>, Problem> {
+    after.map(Name::try_from).transpose().map_err(after_invalid)
 }
 
 /// Returns the number of entries that a page may have.

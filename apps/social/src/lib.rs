@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  http ──► Social ──call──► User "alice"   account, counts
-//!   │         │                 └ cells     following, blocked, posts, idempotency keys
+//!   │         │                 └ cells     following, followers, blocked, posts, idempotency keys
 //!   │         ├─call──► User "bob" ── new posts ──► Relay ──► Timeline "alice"
 //!   │         ├─call──► Timeline "alice"    newest posts, in memory while alice reads
 //!   page      ├─call──► Room "rust" ── messages ──► Relay ──► sockets that have entered the room
@@ -41,7 +41,7 @@
 //! ```
 //!
 //! Invariants:
-//! * A user's process calls no other user's process, so no two wait for each other. Operations on
+//! * A user's process calls no other user's process, so no two wait for each other: it sends. Operations on
 //!   several users ([`Social::timeline`]) run outside the users' turns: in the caller, or in the process of a live
 //!   timeline, which no user's process calls.
 //! * A post or a message is written once, to its own cell, and never rewritten. A turn rewrites only the small
@@ -50,6 +50,7 @@
 
 mod error;
 mod fair_queue;
+mod followers;
 mod http;
 mod ids;
 mod keys;

@@ -32,7 +32,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng::{Registry, Restart, Timeout};
+use throng::{Registry, Restart, SupervisorSpec, Timeout};
 use throng_server::Utf8Bytes;
 
 use crate::error::{SocialError, unavailable};
@@ -133,6 +133,21 @@ impl Live {
     /// # Errors
     /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
     pub(crate) fn start(runtime: &RuntimeHandle) -> Result<Live, SocialError> {
+        let (supervisor, live) = Live::prepare(runtime);
+        Ok(live(supervisor.start(runtime).map_err(unavailable)?))
+    }
+
+    /// Starts the relays in the simulator, where no thread may wait.
+    #[cfg(test)]
+    pub(crate) async fn start_simulated(runtime: &RuntimeHandle) -> Live {
+        let (supervisor, live) = Live::prepare(runtime);
+        live(supervisor.start_async(runtime).await.unwrap())
+    }
+
+    /// Returns the relays' supervisor, and the function that makes the handle from its address.
+    fn prepare(
+        runtime: &RuntimeHandle,
+    ) -> (SupervisorSpec, impl FnOnce(Address<Supervisor>) -> Live) {
         let workers = runtime.metrics().workers;
         let workers = workers.iter().filter(|worker| !worker.guest && !worker.spare);
         let (subscriptions, epoch) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
@@ -146,9 +161,11 @@ impl Live {
             relays.push(relay.handle());
             supervisor = supervisor.child(number.to_string(), relay);
         }
-        let supervisor = supervisor.start(runtime).map_err(unavailable)?;
         let (timelines, relays) = (Registry::new(runtime), relays.into());
-        Ok(Live(Arc::new(Shared { timelines, supervisor, relays, subscriptions, epoch })))
+        let live = move |supervisor| {
+            Live(Arc::new(Shared { timelines, supervisor, relays, subscriptions, epoch }))
+        };
+        (supervisor, live)
     }
 
     /// Sends a change in an author's posts to all live timelines that follow the author.

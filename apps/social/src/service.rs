@@ -24,7 +24,7 @@ use crate::post::{PageBudget, Post, Posted, Text};
 use crate::revoked::Issued;
 use crate::room::live::LiveRooms;
 use crate::room::{self, Room};
-use crate::user::{Account, Deps, Profile, User, UserClient};
+use crate::user::{Account, Announcers, Deps, Profile, User, UserClient};
 
 /// Handle of the message service on a node; cheap to clone.
 #[derive(Clone, Debug)]
@@ -97,8 +97,8 @@ impl Social {
         let passwords = Passwords::new()?;
         let live = Live::start(&runtime)?;
         let rooms = LiveRooms::start(&runtime)?;
-        let ids = Arc::new(IdGenerator::new(node_number));
-        node.register::<User>(Deps { ids: ids.clone(), live: live.clone() });
+        let (ids, announcers) = (Arc::new(IdGenerator::new(node_number)), Announcers::default());
+        node.register::<User>(Deps { ids: ids.clone(), live: live.clone(), announcers });
         node.register::<Room>(room::Deps { ids, live: rooms.clone() });
         let merge = Merge::new(node.clone());
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);

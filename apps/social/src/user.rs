@@ -1,8 +1,10 @@
 //! A user: one durable process and its messages.
 //!
 //! ```text
-//! state   account (password hash, created), counts, revoked tokens
+//! state   account (password hash, created), counts, revoked tokens, outbox
 //! cells   following       NAME    → ()      followed users, by name
+//!         outbox          NAME    → number  changes of follows, see `outbox.rs`
+//!         followers, unfollowed             users that follow or have followed, see `outbox.rs`
 //!         blocked         NAME    → ()      blocked users, by name
 //!         posts           POST-ID → text    posts, oldest first
 //!         rooms           ROOM    → ()      rooms of which the user may be a member, see `room/membership.rs`
@@ -15,6 +17,7 @@
 //! to cell, because they are assigned within the author's turn.
 
 mod earlier;
+mod outbox;
 
 use std::sync::Arc;
 
@@ -30,9 +33,12 @@ use crate::name::Name;
 use crate::post::{AuthorPage, PageBudget, Post, Posted, Text};
 use crate::revoked::{Issued, Revoked};
 
+pub(crate) use outbox::Announcers;
+use outbox::Outbox;
+
 /// State of a registered user, or of an unregistered name.
 #[derive(Durable, Debug, Default, Serialize, Deserialize)]
-#[durable(kind = "user", version = 4, migrate = earlier::migrate, deps = Deps)]
+#[durable(kind = "user", version = 5, migrate = earlier::migrate, deps = Deps)]
 pub(crate) struct User {
     account: Option<Account>,
     following: u32,
@@ -43,6 +49,10 @@ pub(crate) struct User {
     unmoved: Option<Vec<(IdempotencyKey, PostId)>>,
     revoked: Revoked,
     blocks: u32,
+    followers: u64,
+    outbox: Outbox,
+    /// Number of cells in the map "outbox": work that goes on when the process starts.
+    unfinished: u32,
 }
 
 /// Account of a user, created by registration.
@@ -58,6 +68,7 @@ pub(crate) struct Account {
 pub(crate) struct Deps {
     pub(crate) ids: Arc<IdGenerator>,
     pub(crate) live: Live,
+    pub(crate) announcers: Announcers,
 }
 
 /// Public data of a user.
@@ -71,6 +82,8 @@ pub struct Profile {
     pub posts: u64,
     /// Number of users that the user follows.
     pub following: u32,
+    /// Number of users that follow the user. Follows that were made or ended just now may not be counted yet.
+    pub followers: u64,
 }
 
 #[process]
@@ -82,6 +95,7 @@ impl User {
             // get the text.
             panic!("the cells of an earlier version cannot be moved: {error}");
         }
+        outbox::report(self.resume(cx, None));
     }
 
     /// Registers the user, unless the name is taken.
@@ -151,7 +165,8 @@ impl User {
     #[message]
     pub(crate) fn describe(&self, cx: &mut Context<Self>) -> Result<Profile, SocialError> {
         let created = self.account(cx)?.created_ms;
-        Ok(Profile { name: name(cx), created, posts: self.posts, following: self.following })
+        let User { posts, following, followers, .. } = *self;
+        Ok(Profile { name: name(cx), created, posts, following, followers })
     }
 
     /// Follows a user that is known to exist; idempotent.
@@ -167,6 +182,7 @@ impl User {
         }
         let (following, full) = (&mut self.following, SocialError::FollowingFull);
         if add(cx, FOLLOWING, following, &target, FOLLOWING_MAX, full)? {
+            self.follow_changed(cx, &target, true)?;
             let reader = name(cx);
             refresh(cx, reader);
         }
@@ -182,6 +198,7 @@ impl User {
     ) -> Result<(), SocialError> {
         self.account(cx)?;
         if remove(cx, FOLLOWING, &mut self.following, &target)? {
+            self.follow_changed(cx, &target, false)?;
             let reader = name(cx);
             refresh(cx, reader);
         }
@@ -193,6 +210,41 @@ impl User {
     pub(crate) fn following(&self, cx: &mut Context<Self>) -> Result<Vec<Name>, SocialError> {
         self.account(cx)?;
         names(cx, FOLLOWING, self.following)
+    }
+
+    /// Records that another user follows this user, or does not, as of the change with a number.
+    #[message(send)]
+    pub(crate) fn note_follower(
+        &mut self,
+        cx: &mut Context<Self>,
+        follower: Name,
+        sequence: u64,
+        follows: bool,
+    ) {
+        outbox::report(self.follower_changed(cx, follower, sequence, follows));
+    }
+
+    /// Removes a change of a follow from the outbox, because the target has it on disk.
+    #[message(send)]
+    pub(crate) fn acknowledge(&mut self, cx: &mut Context<Self>, target: Name, sequence: u64) {
+        outbox::report(self.acknowledged(cx, &target, sequence));
+    }
+
+    /// Sends again for the cells of the outbox behind `after`.
+    #[message(send)]
+    pub(crate) fn resend(&mut self, cx: &mut Context<Self>, after: Option<String>) {
+        outbox::report(self.resume(cx, after));
+    }
+
+    /// Returns the first `limit` followers after a name, in alphabetical order, and whether there are more.
+    #[message]
+    pub(crate) fn followers(
+        &self,
+        cx: &mut Context<Self>,
+        after: Option<Name>,
+        limit: usize,
+    ) -> Result<(Vec<Name>, bool), SocialError> {
+        self.followers_page(cx, after.as_ref(), limit)
     }
 
     /// Blocks a user and stops following them; idempotent.
@@ -426,11 +478,15 @@ mod tests {
     use super::*;
 
     pub(super) fn deps(runtime: &RuntimeHandle) -> Deps {
-        Deps { ids: Arc::new(IdGenerator::new(0)), live: Live::start(runtime).unwrap() }
+        deps_with(Live::start(runtime).unwrap())
+    }
+
+    pub(super) fn deps_with(live: Live) -> Deps {
+        Deps { ids: Arc::new(IdGenerator::new(0)), live, announcers: Announcers::default() }
     }
 
     /// Runs `test` with a registered user on a new node.
-    fn on_a_node(test: impl AsyncFnOnce(&Node, &Entity<User>)) {
+    pub(super) fn on_a_node(test: impl AsyncFnOnce(&Node, &Entity<User>)) {
         let data = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {

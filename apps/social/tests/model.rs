@@ -1,5 +1,6 @@
 //! Random programs of the service's operations against a plain model, restarts included: each reader's timeline
-//! is the merge of the posts of those whom the reader follows.
+//! is the merge of the posts of those whom the reader follows, and each user's followers are the inverse of the follows.
+//! `src/user/outbox.rs` tests followers through power cuts.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -141,6 +142,34 @@ async fn compare(social: &Social, model: &Model, user: usize, limit: usize) {
     );
 }
 
+/// Waits until each user's followers are the users of whom the model says so, in pages of every size.
+async fn compare_followers(social: &Social, follows: &BTreeSet<(usize, usize)>) {
+    for user in 0..USERS {
+        let of = follows.iter().filter(|(_, target)| *target == user);
+        let expected: Vec<Name> = of.map(|(follower, _)| name(*follower)).collect();
+        for limit in [1, 2, USERS] {
+            let mut attempts = 0;
+            loop {
+                let (mut found, mut more) = (Vec::<Name>::new(), true);
+                while more {
+                    let page;
+                    (page, more) =
+                        social.followers(&name(user), found.last(), limit).await.unwrap();
+                    assert!(page.len() <= limit && (!more || page.len() == limit));
+                    found.extend(page);
+                }
+                let count = social.profile(&name(user)).await.unwrap().followers;
+                if found == expected && count == expected.len() as u64 {
+                    break;
+                }
+                attempts += 1;
+                assert!(attempts < 10_000, "the followers of {user}: {found:?}, not {expected:?}");
+                tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            }
+        }
+    }
+}
+
 /// Registers all users.
 async fn register(social: &Social) {
     join_all((0..USERS).map(async |user| {
@@ -179,6 +208,7 @@ fn timelines_are_the_merge_of_those_followed_through_random_programs_and_restart
                     for user in 0..USERS {
                         compare(social, &model, user, 1_000).await;
                     }
+                    compare_followers(social, &model.follows).await;
                 })
                 .await;
             }
@@ -259,6 +289,13 @@ fn timelines_are_the_merge_after_all_users_have_acted_at_once() {
                     is_merge(social, reader).await;
                 }
             }
+            let mut follows = BTreeSet::new();
+            for user in 0..USERS {
+                for target in social.following(&name(user)).await.unwrap() {
+                    follows.insert((user, (0..USERS).find(|user| name(*user) == target).unwrap()));
+                }
+            }
+            compare_followers(social, &follows).await;
         })
         .await;
     });

@@ -26,6 +26,7 @@ use throng_server::{Cursor, Json, Problem, Query};
 
 use super::{
     App, Caller, PageQuery, SearchQuery, after_invalid, check_limit, idempotency_key, invalid,
+    parse_after,
 };
 use crate::name::{Name, RoomName};
 use crate::post::Text;
@@ -127,7 +128,7 @@ async fn members(
     Query(MembersQuery { after, limit }): Query<MembersQuery>,
 ) -> Result<Json<MembersView>, Problem> {
     let limit = check_limit(limit)?;
-    let after = after.map(Name::try_from).transpose().map_err(after_invalid)?;
+    let after = parse_after(after)?;
     let room = parse_room(room)?;
     let (members, more) = app.social.room_members(&room, after.as_ref(), limit).await?;
     let next_after = if more { members.last().cloned() } else { None };

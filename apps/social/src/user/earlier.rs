@@ -1,7 +1,7 @@
 //! States and cells that earlier versions of the program stored.
 //!
 //! ```text
-//! version                  1        2                        3, 4
+//! version                  1        2                        3, 4, 5
 //! cells in the map ""      f NAME   f NAME                   map "following"
 //!                          p POST   p POST                   map "posts"
 //!                                   k KEY, o POST            maps "keys", "keys-by-post"
@@ -10,7 +10,8 @@
 //! ```
 //!
 //! The maps of version 3 have the same keys, without the first byte, and the same values. Version 4 adds the
-//! revoked tokens and the number of blocks to the state.
+//! revoked tokens and the number of blocks to the state. Version 5 adds the followers and the outbox; the follows of a
+//! user of an earlier version are yet to be announced.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -21,23 +22,37 @@ use crate::ids::PostId;
 use crate::keys::{BY_POST, IdempotencyKey, KEYS, Keys};
 use crate::post::Text;
 
+use super::outbox::Outbox;
 use super::{FOLLOWING, POSTS, User};
 
 /// Converts a state of an earlier version, whose cells are yet to be moved.
 pub(super) fn migrate(old: OldState<'_>) -> Result<User, StateError> {
-    let (account, following, posts, keys, unmoved) = match old.version() {
+    let ((account, following, posts, keys, unmoved), (revoked, blocks)) = match old.version() {
         1 => {
             let (account, following, posts, recent) = old.decode()?;
-            (account, following, posts, Keys::default(), Some(recent))
+            ((account, following, posts, Keys::default(), Some(recent)), Default::default())
         }
         2 => {
             let (account, following, posts, (keys, recent)) = old.decode()?;
-            (account, following, posts, keys, Some(recent))
+            ((account, following, posts, keys, Some(recent)), Default::default())
         }
-        3 => old.decode()?,
+        3 => (old.decode()?, Default::default()),
+        // Nested tuples are stored as the flat one.
+        4 => old.decode()?,
         _ => return Err(old.not_migrated()),
     };
-    Ok(User { account, following, posts, keys, unmoved, ..User::default() })
+    let outbox = Outbox::unannounced();
+    Ok(User {
+        account,
+        following,
+        posts,
+        keys,
+        unmoved,
+        revoked,
+        blocks,
+        outbox,
+        ..User::default()
+    })
 }
 
 /// Moves the cells of an earlier version, if the user has some, into the maps of this version.
@@ -129,6 +144,26 @@ mod tests {
                 cx.cells::<Bytes, IdempotencyKey>(BY_POST)
                     .put(&id.get().to_be_bytes(), &key(number));
             }
+        }
+    }
+
+    /// User as version 4 stored it: as version 3, then the revoked tokens and the number of blocks.
+    #[derive(Durable, Default, Serialize, Deserialize)]
+    #[durable(kind = "user", version = 4)]
+    struct User4(User3, (u64, Vec<(u64, u64)>), u32);
+
+    #[process(client = Client4)]
+    impl User4 {
+        /// Follows bob and as many others, and blocks somebody.
+        #[message(name = Fill4)]
+        fn fill(&mut self, cx: &mut Context<Self>, others: u32) {
+            let user = User3(account(), others + 1, 0, 0, None);
+            *self = User4(user, (5, Vec::new()), 1);
+            cx.cells::<Bytes, ()>(FOLLOWING).put(b"bob", &());
+            for number in 0..others {
+                cx.cells::<Bytes, ()>(FOLLOWING).put(format!("user_{number}").as_bytes(), &());
+            }
+            cx.cells::<Bytes, ()>("blocked").put(b"carol", &());
         }
     }
 
@@ -226,9 +261,56 @@ mod tests {
             let posted = alice.publish(text(number), Some(key(number))).await.unwrap().unwrap();
             assert_eq!(posted.repeated, repeated, "{number}");
         }
-        // A follow, the posts, and two cells for each key: none is left where it was.
-        let snapshot = node.store().snapshot().unwrap();
-        assert_eq!(snapshot.prefix(b"C\0\x02\x05alice").count(), 1 + 3 * (ids.len() + 1));
+        // A follow, the posts, and two cells for each key: none is left where it was. The follow leaves the outbox
+        // when bob has acknowledged it.
+        let expected = 1 + 3 * (ids.len() + 1);
+        for _ in 0..10_000 {
+            let snapshot = node.store().snapshot().unwrap();
+            if snapshot.prefix(b"C\0\x02\x05alice").count() == expected {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        panic!("a cell is left, or missing");
+    }
+
+    #[test]
+    fn follows_of_an_earlier_version_reach_the_lists_of_followers() {
+        // More than two windows.
+        const OTHERS: u32 = 250;
+        let data = tempfile::tempdir().unwrap();
+        on(data.path(), async |node, _| {
+            node.entity::<User4>("alice").fill(OTHERS).await.unwrap();
+        });
+        on(data.path(), async |node, runtime| {
+            node.register::<User>(deps(runtime));
+            let user = |name: &str| node.entity::<User>(name);
+            for name in
+                ["bob".to_owned()].into_iter().chain((0..OTHERS).map(|n| format!("user_{n}")))
+            {
+                user(&name).register(account().unwrap()).await.unwrap().unwrap();
+                assert_eq!(user(&name).followers(None, 9).await.unwrap().unwrap().0, []);
+            }
+            let profile = user("alice").describe().await.unwrap().unwrap();
+            assert_eq!((profile.created, profile.following), (7, OTHERS + 1));
+            assert!(user("alice").blocks("carol".parse().unwrap()).await.unwrap().unwrap());
+            assert!(
+                !user("alice").accepts(5).await.unwrap() && user("alice").accepts(6).await.unwrap()
+            );
+            // An unfollow beside the announcements has the last word.
+            user("alice").unfollow("user_99".parse().unwrap()).await.unwrap().unwrap();
+            for name in
+                ["bob".to_owned()].into_iter().chain((0..OTHERS).map(|n| format!("user_{n}")))
+            {
+                let expected = usize::from(name != "user_99");
+                let mut attempts = 0;
+                while user(&name).followers(None, 9).await.unwrap().unwrap().0.len() != expected {
+                    attempts += 1;
+                    assert!(attempts < 10_000, "{name} has no follower");
+                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                }
+            }
+        });
     }
 
     #[test]

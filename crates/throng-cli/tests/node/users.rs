@@ -110,3 +110,45 @@ async fn blocks_deletion_and_search_hold_after_a_kill() {
     search("limit=0").await.is_problem(400, "limit-invalid");
     search("after=A").await.is_problem(400, "after-invalid");
 }
+
+#[tokio::test]
+async fn followers_are_listed_and_counted_also_after_a_kill() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    client.register("bob").await;
+    let mut tokens = Vec::new();
+    for name in ["alice", "carol", "dave"] {
+        tokens.push(client.register(name).await);
+        assert_eq!(
+            client.put("/api/v1/following/bob", &tokens[tokens.len() - 1]).await.status,
+            204
+        );
+    }
+    assert_eq!(client.delete("/api/v1/following/bob", &tokens[1]).await.status, 204);
+    node.signal("KILL").await;
+    node.wait();
+
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    let page =
+        async |query: &str| client.get(&format!("/api/v1/users/bob/followers{query}"), "").await;
+    let expected = json!({ "users": ["alice", "dave"], "next_after": null });
+    let mut attempts = 0;
+    while page("").await.body != expected {
+        // A request of a follower makes its process send again.
+        for token in &tokens {
+            assert_eq!(client.get("/api/v1/following", token).await.status, 200);
+        }
+        attempts += 1;
+        assert!(attempts < 10_000, "{:?}", page("").await);
+    }
+    assert_eq!(client.get("/api/v1/users/bob", "").await.body["followers"], 2);
+    let first = json!({ "users": ["alice"], "next_after": "alice" });
+    assert_eq!(page("?limit=1").await.body, first);
+    let last = json!({ "users": ["dave"], "next_after": null });
+    assert_eq!(page("?limit=1&after=alice").await.body, last);
+    page("?limit=101").await.is_problem(400, "limit-invalid");
+    page("?after=A").await.is_problem(400, "after-invalid");
+    client.get("/api/v1/users/nobody/followers", "").await.is_problem(404, "no-such-user");
+}

@@ -1,0 +1,37 @@
+//! Route of the followers of a user.
+//!
+//! ```text
+//! GET    /api/v1/users/NAME/followers    ?after &limit    200 {users: [NAME], next_after}
+//! ```
+//!
+//! Followers are in alphabetical order, and public, as their number in the profile is. A follow or its end shows up
+//! when the target's process has handled it, usually within milliseconds.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::routing::get;
+use serde::Deserialize;
+use throng_server::{Json, Problem, Query};
+
+use super::{App, FoundView, check_limit, parse_after, parse_name};
+
+/// Builds the routes of followers.
+pub(super) fn routes() -> Router<App> {
+    Router::new().route("/users/{name}/followers", get(followers))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FollowersQuery {
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+async fn followers(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    Query(FollowersQuery { after, limit }): Query<FollowersQuery>,
+) -> Result<Json<FoundView>, Problem> {
+    let (name, limit, after) = (parse_name(name)?, check_limit(limit)?, parse_after(after)?);
+    Ok(FoundView::of(app.social.followers(&name, after.as_ref(), limit).await?))
+}
