@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use throng_durable::{CellError, CommitError, EntityError, ReadError, SubmitError};
 
-use crate::ids::IdError;
+use crate::ids::{IdError, PostId};
 use crate::keys::IdempotencyKey;
 use crate::name::{Name, RoomName};
 use crate::password::HashError;
@@ -20,6 +20,9 @@ pub enum SocialError {
     /// There is no user with this name.
     #[error("there is no user named {0}")]
     NoSuchUser(Name),
+    /// The user has no post with this id, or has deleted it.
+    #[error("there is no post {0} of this user")]
+    NoSuchPost(PostId),
     /// The name or the password is wrong; the error does not reveal which.
     #[error("the name or the password is wrong")]
     WrongCredentials,
@@ -29,11 +32,11 @@ pub enum SocialError {
     /// The user follows the maximum number of users; unfollow a user first.
     #[error("you follow the maximum number of users; unfollow a user first")]
     FollowingFull,
-    /// The user blocks the user that is to be followed; unblock them first.
+    /// The user blocks the user that is to be followed, or whose post is to be liked; unblock them first.
     #[error("you block {0}; unblock this user first")]
     Blocking(Name),
-    /// The user that is to be followed blocks the user.
-    #[error("{0} does not let you follow")]
+    /// The user that is to be followed, or whose post is to be liked, blocks the user.
+    #[error("{0} does not let you follow or like")]
     Blocked(Name),
     /// Users cannot block or unblock themselves.
     #[error("you cannot block or unblock yourself")]

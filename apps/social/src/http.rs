@@ -10,6 +10,7 @@
 //! GET    /api/v1/users/NAME                              200 {name, created, posts, following, followers}
 //! GET    /api/v1/users/NAME/posts    ?cursor &limit      200 {posts, next_cursor}
 //! GET    /api/v1/users/NAME/followers    see `http/followers.rs`
+//! GET    /api/v1/users/NAME/posts/ID     see `http/likes.rs`, also for likes
 //! GET    /api/v1/following           bearer              200 {following: [NAME]}
 //! PUT    /api/v1/following/NAME      bearer              204
 //! DELETE /api/v1/following/NAME      bearer              204
@@ -32,6 +33,7 @@
 //! than the limit although another page follows. A user's id is the name. Errors are problem JSON.
 
 mod followers;
+mod likes;
 mod rooms;
 
 use std::error::Error as _;
@@ -89,6 +91,7 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/socket", get(socket::open))
         .route("/health", get(health))
         .merge(followers::routes())
+        .merge(likes::routes())
         .merge(rooms::routes());
     Router::new()
         .nest("/api/v1", api)
@@ -349,8 +352,7 @@ async fn delete_post(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    // An id has one spelling, and nobody has a post under anything else.
-    if let Some(id) = id.parse::<PostId>().ok().filter(|parsed| parsed.to_string() == id) {
+    if let Some(id) = parse_id(&id) {
         app.social.delete_post(&caller.name, id).await?;
     }
     Ok(StatusCode::NO_CONTENT)
@@ -439,6 +441,7 @@ fn problem_of(error: &SocialError) -> (StatusCode, &'static str) {
     let (status, name) = match error {
         E::NameTaken(_) => (StatusCode::CONFLICT, "name-taken"),
         E::NoSuchUser(_) => (StatusCode::NOT_FOUND, "no-such-user"),
+        E::NoSuchPost(_) => (StatusCode::NOT_FOUND, "no-such-post"),
         E::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong-credentials"),
         E::SelfFollow => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
         E::SelfBlock => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-oneself"),
@@ -519,6 +522,11 @@ fn after_invalid(_: NameError) -> Problem {
 /// Parses the name after which a page of users begins.
 fn parse_after(after: Option<String>) -> Result<Option<Name>, Problem> {
     after.map(Name::try_from).transpose().map_err(after_invalid)
+}
+
+/// Parses the id of a post in a path. An id has one spelling, and nobody has a post under anything else.
+fn parse_id(id: &str) -> Option<PostId> {
+    id.parse::<PostId>().ok().filter(|parsed| parsed.to_string() == id)
 }
 
 /// Returns the number of entries that a page may have.

@@ -47,6 +47,15 @@ pub struct Post {
     pub text: Text,
 }
 
+/// A post, and the number of its likes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LikedPost {
+    /// The post.
+    pub post: Post,
+    /// Number of users that like the post.
+    pub likes: u64,
+}
+
 /// Outcome of posting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Posted {

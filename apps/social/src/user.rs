@@ -7,6 +7,7 @@
 //!         followers, unfollowed             users that follow or have followed, see `outbox.rs`
 //!         blocked         NAME    → ()      blocked users, by name
 //!         posts           POST-ID → text    posts, oldest first
+//!         likes, like-counts, unliked       likes of the posts, see `likes.rs`
 //!         rooms           ROOM    → ()      rooms of which the user may be a member, see `room/membership.rs`
 //!         keys, keys-by-post                idempotency keys, see `keys.rs`
 //! ```
@@ -17,6 +18,7 @@
 //! to cell, because they are assigned within the author's turn.
 
 mod earlier;
+mod likes;
 mod outbox;
 
 use std::sync::Arc;
@@ -30,7 +32,7 @@ use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
 use crate::live::{Change, Live, Published};
 use crate::name::Name;
-use crate::post::{AuthorPage, PageBudget, Post, Posted, Text};
+use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Posted, Text};
 use crate::revoked::{Issued, Revoked};
 
 pub(crate) use outbox::Announcers;
@@ -51,7 +53,7 @@ pub(crate) struct User {
     blocks: u32,
     followers: u64,
     outbox: Outbox,
-    /// Number of cells in the map "outbox": work that goes on when the process starts.
+    /// Number of cells in the maps "outbox" and "unliked": work that goes on when the process starts.
     unfinished: u32,
 }
 
@@ -338,9 +340,41 @@ impl User {
         if posts.contains(&id.get())? {
             posts.delete(&id.get());
             self.posts -= 1;
+            self.forget_likes(cx, id)?;
             self.announce(cx, Change::Deleted(id));
         }
         Ok(())
+    }
+
+    /// Adds or removes the like of another user; idempotent.
+    #[message]
+    pub(crate) fn like(
+        &mut self,
+        cx: &mut Context<Self>,
+        reader: Name,
+        id: PostId,
+        likes: bool,
+    ) -> Result<(), SocialError> {
+        self.set_like(cx, &reader, id, likes).map(drop)
+    }
+
+    /// Removes some likes of deleted posts.
+    #[message(send)]
+    pub(crate) fn remove_likes(&mut self, cx: &mut Context<Self>) {
+        outbox::report(self.remove_next_likes(cx));
+    }
+
+    /// Returns a post and the number of its likes.
+    #[message]
+    pub(crate) fn find_post(
+        &self,
+        cx: &mut Context<Self>,
+        id: PostId,
+    ) -> Result<LikedPost, SocialError> {
+        self.account(cx)?;
+        let text = cx.cells::<U64, Text>(POSTS).get(&id.get())?;
+        let text = text.ok_or(SocialError::NoSuchPost(id))?;
+        Ok(LikedPost { post: Post { id, author: name(cx), text }, likes: self.like_count(cx, id)? })
     }
 
     /// Returns the newest posts below `before` and not below `floor`, newest first: at most

@@ -232,6 +232,46 @@ fn a_block_ends_follows_both_ways_and_hides_posts() {
 }
 
 #[test]
+fn a_like_needs_a_post_and_no_block() {
+    on_a_node(async |social| {
+        let (alice, bob, nobody) = (name("alice"), name("bob"), name("nobody"));
+        register(social, &["alice", "bob"]).await;
+        let id = social.post(&alice, text("of alice"), None).await.unwrap().post.id;
+        let likes = async || social.find_post(&alice, id).await.unwrap().likes;
+        for reader in [&bob, &bob, &alice] {
+            social.like(reader, &alice, id).await.unwrap();
+        }
+        assert_eq!(likes().await, 2);
+        for (reader, author) in [(&nobody, &alice), (&alice, &nobody)] {
+            let refused = social.like(reader, author, id).await;
+            assert!(matches!(refused, Err(SocialError::NoSuchUser(name)) if name == nobody));
+        }
+        let not_his = social.like(&alice, &bob, id).await;
+        assert!(matches!(not_his, Err(SocialError::NoSuchPost(post)) if post == id));
+        social.unlike(&alice, &bob, id).await.unwrap();
+
+        social.block(&alice, &bob).await.unwrap();
+        assert_eq!(likes().await, 2, "a block removes no like");
+        let blocked = social.like(&bob, &alice, id).await;
+        assert!(matches!(blocked, Err(SocialError::Blocked(name)) if name == alice));
+        for _ in 0..2 {
+            social.unlike(&bob, &alice, id).await.unwrap();
+            assert_eq!(likes().await, 1);
+        }
+        let his = social.post(&bob, text("of bob"), None).await.unwrap().post.id;
+        let blocking = social.like(&alice, &bob, his).await;
+        assert!(matches!(blocking, Err(SocialError::Blocking(name)) if name == bob));
+
+        social.delete_post(&alice, id).await.unwrap();
+        for gone in
+            [social.like(&alice, &alice, id).await, social.find_post(&alice, id).await.map(drop)]
+        {
+            assert!(matches!(gone, Err(SocialError::NoSuchPost(post)) if post == id));
+        }
+    });
+}
+
+#[test]
 fn a_deleted_post_is_gone_and_its_key_stays_used() {
     on_a_node(async |social| {
         let (alice, bob) = (name("alice"), name("bob"));

@@ -94,7 +94,7 @@ impl User {
     }
 
     /// Goes on with the work that an earlier activation left, or that has not been acknowledged in time: sends again
-    /// for the cells of the outbox behind `after`, a bounded number in a turn, and announces follows.
+    /// for the cells of the outbox behind `after`, a bounded number in a turn, announces follows, and removes likes.
     pub(super) fn resume(
         &mut self,
         cx: &mut Context<Self>,
@@ -104,6 +104,7 @@ impl User {
             return self.announce_follows(cx);
         }
         self.retry_later(cx);
+        self.remove_next_likes(cx)?;
         let start = after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
         let mut outbox = cx.cells::<Str, u64>(OUTBOX);
         let left = outbox.range((start, Bound::Unbounded)).take(RESENT_AT_ONCE);
@@ -170,7 +171,7 @@ impl User {
     }
 
     /// Counts a piece of work as finished.
-    fn finished(&mut self, cx: &mut Context<Self>) -> Result<(), CellError> {
+    pub(super) fn finished(&mut self, cx: &mut Context<Self>) -> Result<(), CellError> {
         self.unfinished = self.unfinished.saturating_sub(1);
         if self.unfinished == 0 {
             self.outbox.retry.cancel();
@@ -245,7 +246,7 @@ impl User {
 /// makes another attempt.
 pub(super) fn report(outcome: Result<(), CellError>) {
     if let Err(error) = outcome {
-        tracing::warn!(%error, "a change of a follow has to wait for another attempt");
+        tracing::warn!(%error, "a change of a follow or the removal of likes has to wait for another attempt");
     }
 }
 
@@ -322,6 +323,7 @@ mod tests {
     impl Handle<Waiting> for User {
         async fn handle(&mut self, _: Waiting, cx: &mut Context<Self>) -> usize {
             let waiting = cx.cells::<Str, u64>(OUTBOX).range(..).count();
+            // There are no likes in these tests.
             assert_eq!(waiting, self.unfinished as usize);
             waiting
         }

@@ -152,3 +152,42 @@ async fn followers_are_listed_and_counted_also_after_a_kill() {
     page("?after=A").await.is_problem(400, "after-invalid");
     client.get("/api/v1/users/nobody/followers", "").await.is_problem(404, "no-such-user");
 }
+
+#[tokio::test]
+async fn likes_are_counted_once_a_user_also_after_a_kill() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    let (alice, bob) = (client.register("alice").await, client.register("bob").await);
+    let posted = client.post("/api/v1/posts", &alice, &json!({ "text": "hello" })).await;
+    let path = format!("/api/v1/users/alice/posts/{}", posted.body["id"].as_str().unwrap());
+    let like = format!("{path}/like");
+    for token in [&bob, &bob, &alice] {
+        assert_eq!(client.put(&like, token).await.status, 204);
+    }
+    let mut expected = posted.body.clone();
+    expected["likes"] = json!(2);
+    assert_eq!(client.get(&path, "").await.body, expected);
+    node.signal("KILL").await;
+    node.wait();
+
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    assert_eq!(client.get(&path, "").await.body, expected);
+    for _ in 0..2 {
+        assert_eq!(client.delete(&like, &bob).await.status, 204);
+        assert_eq!(client.get(&path, "").await.body["likes"], 1);
+    }
+    assert_eq!(client.put(&like, "").await.status, 401);
+    assert_eq!(client.put("/api/v1/blocks/bob", &alice).await.status, 204);
+    client.put(&like, &bob).await.is_problem(403, "blocked");
+    for id in ["1", "+1", "nonsense", "99999999999999999999"] {
+        let path = format!("/api/v1/users/alice/posts/{id}");
+        client.get(&path, "").await.is_problem(404, "no-such-post");
+        client.put(&format!("{path}/like"), &alice).await.is_problem(404, "no-such-post");
+        assert_eq!(client.delete(&format!("{path}/like"), &alice).await.status, 204);
+    }
+    let own = posted.body["id"].as_str().unwrap();
+    assert_eq!(client.delete(&format!("/api/v1/posts/{own}"), &alice).await.status, 204);
+    client.get(&path, "").await.is_problem(404, "no-such-post");
+}

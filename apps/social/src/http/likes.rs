@@ -1,0 +1,75 @@
+//! Routes of a single post and its likes.
+//!
+//! ```text
+//! GET    /api/v1/users/NAME/posts/ID                      200 {id, author, text, time, likes}
+//! PUT    /api/v1/users/NAME/posts/ID/like    bearer       204
+//! DELETE /api/v1/users/NAME/posts/ID/like    bearer       204
+//! ```
+//!
+//! Both writes are idempotent: a user likes a post or does not. DELETE is answered 204 for a post that does not exist,
+//! too.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use serde::Serialize;
+use throng_server::{Json, Problem};
+
+use super::{App, Caller, PostView, parse_id, parse_name};
+use crate::ids::PostId;
+
+/// Builds the routes of likes.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/users/{name}/posts/{id}", get(find))
+        .route("/users/{name}/posts/{id}/like", put(like).delete(unlike))
+}
+
+/// Public view of a post with its likes in JSON.
+#[derive(Serialize)]
+struct LikedPostView<'a> {
+    #[serde(flatten)]
+    post: PostView<'a>,
+    likes: u64,
+}
+
+async fn find(
+    State(app): State<App>,
+    Path((name, id)): Path<(String, String)>,
+) -> Result<Response, Problem> {
+    let (author, id) = (parse_name(name)?, existing(&id)?);
+    let found = app.social.find_post(&author, id).await?;
+    let view = LikedPostView { post: PostView::of(&found.post), likes: found.likes };
+    Ok(Json(view).into_response())
+}
+
+async fn like(
+    State(app): State<App>,
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    let (author, id) = (parse_name(name)?, existing(&id)?);
+    app.social.like(&caller.name, &author, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn unlike(
+    State(app): State<App>,
+    caller: Caller,
+    Path((name, id)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    let author = parse_name(name)?;
+    // Nobody likes a post under anything but an id; number 0 is no post's id.
+    let id = parse_id(&id).unwrap_or(PostId::new(0));
+    app.social.unlike(&caller.name, &author, id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Parses the id of a post that must exist.
+fn existing(id: &str) -> Result<PostId, Problem> {
+    parse_id(id).ok_or_else(|| {
+        Problem::new(StatusCode::NOT_FOUND, "no-such-post", "this is not the id of a post")
+    })
+}

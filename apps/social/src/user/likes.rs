@@ -1,0 +1,213 @@
+//! Likes of a user's posts: one like for each user and post, stored at the author.
+//!
+//! ```text
+//! cells   likes         POST-ID NAME → ()       likes, by post and by the name of the user who likes it
+//!         like-counts   POST-ID      → number   posts with likes
+//!         unliked       POST-ID      → ()       deleted posts of which likes are left
+//! ```
+//!
+//! Invariants: the count of a post is the number of its likes, and a post without likes has no count. A deleted post
+//! has no count and is in "unliked" until its likes are removed, [`REMOVED_AT_ONCE`] in a turn; a process that starts
+//! goes on with that. An id is never used again, so a like that is left belongs to no other post.
+
+use throng::prelude::*;
+use throng_durable::{Bytes, CellError, DurableContext, U64};
+
+use crate::error::SocialError;
+use crate::ids::PostId;
+use crate::name::Name;
+use crate::post::Text;
+
+use super::{POSTS, RemoveLikes, User, name};
+
+impl User {
+    /// Adds or removes a like. Idempotent.
+    pub(super) fn set_like(
+        &mut self,
+        cx: &mut Context<Self>,
+        reader: &Name,
+        id: PostId,
+        likes: bool,
+    ) -> Result<(), SocialError> {
+        self.account(cx)?;
+        if likes && self.is_blocked(cx, reader)? {
+            return Err(SocialError::Blocked(name(cx)));
+        }
+        if !cx.cells::<U64, Text>(POSTS).contains(&id.get())? {
+            return if likes { Err(SocialError::NoSuchPost(id)) } else { Ok(()) };
+        }
+        let like = like_cell(id, reader);
+        if cx.cells::<Bytes, ()>(LIKES).contains(&like)? == likes {
+            return Ok(());
+        }
+        let count = self.like_count(cx, id)?;
+        let mut cells = cx.cells::<Bytes, ()>(LIKES);
+        let count = if likes {
+            cells.put(&like, &());
+            count.saturating_add(1)
+        } else {
+            cells.delete(&like);
+            count.saturating_sub(1)
+        };
+        let mut counts = cx.cells::<U64, u64>(COUNTS);
+        if count > 0 {
+            counts.put(&id.get(), &count)
+        } else {
+            counts.delete(&id.get())
+        }
+        Ok(())
+    }
+
+    /// Returns the number of likes of a post.
+    pub(super) fn like_count(&self, cx: &mut Context<Self>, id: PostId) -> Result<u64, CellError> {
+        Ok(cx.cells::<U64, u64>(COUNTS).get(&id.get())?.unwrap_or_default())
+    }
+
+    /// Removes the count of a deleted post, and begins to remove its likes.
+    pub(super) fn forget_likes(
+        &mut self,
+        cx: &mut Context<Self>,
+        id: PostId,
+    ) -> Result<(), CellError> {
+        if self.like_count(cx, id)? == 0 {
+            return Ok(());
+        }
+        cx.cells::<U64, u64>(COUNTS).delete(&id.get());
+        cx.cells::<U64, ()>(UNLIKED).put(&id.get(), &());
+        self.unfinished += 1;
+        self.remove_next_likes(cx)
+    }
+
+    /// Removes some likes of deleted posts, and requests another turn if there may be more.
+    pub(super) fn remove_next_likes(&mut self, cx: &mut Context<Self>) -> Result<(), CellError> {
+        let Some(post) = cx.cells::<U64, ()>(UNLIKED).range(..).next() else { return Ok(()) };
+        let (id, ()) = post?;
+        let mut likes = cx.cells::<Bytes, ()>(LIKES);
+        let next = likes.prefix(id.to_be_bytes()).take(REMOVED_AT_ONCE);
+        let next: Vec<Vec<u8>> =
+            next.map(|like| Ok(like?.0.to_vec())).collect::<Result<_, CellError>>()?;
+        for like in &next {
+            likes.delete(like);
+        }
+        if next.len() < REMOVED_AT_ONCE {
+            cx.cells::<U64, ()>(UNLIKED).delete(&id);
+            self.finished(cx)?;
+        }
+        if self.unfinished > 0 {
+            let me = cx.entity();
+            cx.after_commit(move || drop(me.send(RemoveLikes {})));
+        }
+        Ok(())
+    }
+}
+
+/// Returns the key of a like.
+fn like_cell(id: PostId, reader: &Name) -> Vec<u8> {
+    [&id.get().to_be_bytes()[..], reader.as_str().as_bytes()].concat()
+}
+
+/// Maximum number of likes that a turn removes: a batch of some 50 KB.
+const REMOVED_AT_ONCE: usize = 1_000;
+
+/// Names of the maps of cells; see also `user.rs`.
+const LIKES: &str = "likes";
+const COUNTS: &str = "like-counts";
+const UNLIKED: &str = "unliked";
+
+#[cfg(test)]
+mod tests {
+    use throng_durable::{Entity, Node};
+
+    use super::*;
+    use crate::user::tests::{deps, on_a_node};
+    use crate::user::{Account, UserClient};
+
+    fn reader(number: usize) -> Name {
+        format!("reader_{number}").parse().unwrap()
+    }
+
+    /// Asks a user for the numbers of likes and of posts with likes, and for the unfinished work.
+    struct Stored;
+    impl Message for Stored {
+        type Reply = (usize, usize, u32);
+    }
+    impl Handle<Stored> for User {
+        async fn handle(&mut self, _: Stored, cx: &mut Context<Self>) -> (usize, usize, u32) {
+            let likes = cx.cells::<Bytes, ()>(LIKES).range(..).count();
+            let counts = cx.cells::<U64, u64>(COUNTS).range(..).count();
+            (likes, counts, self.unfinished)
+        }
+    }
+
+    async fn post(alice: &Entity<User>) -> PostId {
+        alice.publish(Text::new("hello").unwrap(), None).await.unwrap().unwrap().post.id
+    }
+
+    #[test]
+    fn a_count_is_the_number_of_likes_through_random_repetitions() {
+        on_a_node(async |_, alice| {
+            let (mut rng, mut likes) =
+                (fastrand::Rng::with_seed(3), std::collections::BTreeSet::new());
+            let posts = [post(alice).await, post(alice).await];
+            for _ in 0..300 {
+                let (number, id, is_like) = (rng.usize(..5), posts[rng.usize(..2)], rng.bool());
+                alice.like(reader(number), id, is_like).await.unwrap().unwrap();
+                if is_like {
+                    likes.insert((id, number))
+                } else {
+                    likes.remove(&(id, number))
+                };
+                for id in posts {
+                    let expected = likes.iter().filter(|(post, _)| *post == id).count();
+                    let found = alice.find_post(id).await.unwrap().unwrap();
+                    assert_eq!((found.post.id, found.likes), (id, expected as u64));
+                }
+            }
+            let counts =
+                posts.iter().filter(|id| likes.iter().any(|(post, _)| post == *id)).count();
+            assert_eq!(alice.call(Stored).await.unwrap(), (likes.len(), counts, 0));
+        });
+    }
+
+    #[test]
+    fn the_likes_of_a_deleted_post_are_removed_also_after_a_restart() {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let start = || {
+                let node = Node::open(data.path()).start(runtime).unwrap();
+                node.register::<User>(deps(runtime));
+                node
+            };
+            let node = start();
+            let alice = node.entity::<User>("alice");
+            let account = Account { password_hash: String::new(), created_ms: 0 };
+            alice.register(account).await.unwrap().unwrap();
+            let (kept, deleted) = (post(&alice).await, post(&alice).await);
+            alice.like(reader(0), kept, true).await.unwrap().unwrap();
+            // More than three turns remove, so that the node stops in between.
+            let count = 3 * REMOVED_AT_ONCE + 1;
+            let likes = (0..count).map(|number| alice.like(reader(number), deleted, true));
+            for outcome in futures_util::future::join_all(likes).await {
+                outcome.unwrap().unwrap();
+            }
+            assert_eq!(alice.call(Stored).await.unwrap(), (count + 1, 2, 0));
+            alice.delete_post(deleted).await.unwrap().unwrap();
+            node.shutdown().await;
+            drop((node, alice));
+
+            let node = start();
+            let alice = node.entity::<User>("alice");
+            let gone = alice.find_post(deleted).await.unwrap();
+            assert!(matches!(gone, Err(SocialError::NoSuchPost(id)) if id == deleted));
+            let mut attempts = 0;
+            while alice.call(Stored).await.unwrap() != (1, 1, 0) {
+                attempts += 1;
+                assert!(attempts < 10_000, "likes are left");
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            }
+            assert_eq!(alice.find_post(kept).await.unwrap().unwrap().likes, 1);
+            node.shutdown().await;
+        });
+    }
+}
