@@ -31,6 +31,17 @@
 //! of a listing; otherwise it is opaque, and valid only for the same listing. A limit is 1 to 100,
 //! by default 20. A page holds at most 256 KiB of text (or one post), so it may have fewer posts
 //! than the limit although another page follows. A user's id is the name. Errors are problem JSON.
+//!
+//! A client that has lost an answer may repeat any request:
+//!
+//! | request | repeated |
+//! |---|---|
+//! | PUT and DELETE of follows, blocks, likes and posts | changes nothing, 204: they name the state that is wanted |
+//! | POST of a post | makes no second post, if both have the same `Idempotency-Key` |
+//! | registration | within 24 h and with the same password: 201 with another token; otherwise 409 |
+//! | login | 201 with another token; tokens are not stored |
+//! | logout | 401 `token-revoked`: the first has had its effect |
+//! | new password | 401 `token-revoked`: the first has had its effect, and a login with the new password succeeds |
 
 mod followers;
 mod likes;

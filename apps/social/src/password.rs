@@ -53,6 +53,11 @@ impl Password {
         let fits = (Password::BYTES_MIN..=Password::BYTES_MAX).contains(&text.len());
         if fits && visible::is_visible(&text) { Ok(Password(text)) } else { Err(PasswordError) }
     }
+
+    /// Returns the password as typed.
+    pub(crate) fn into_text(self) -> String {
+        self.0
+    }
 }
 
 impl fmt::Debug for Password {

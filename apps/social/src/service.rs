@@ -14,8 +14,8 @@ use throng::prelude::*;
 use throng_durable::{CellError, Durable, Entity, Node};
 
 use crate::error::{SocialError, unavailable};
-use crate::ids::{IdGenerator, PostId, since_1970};
-use crate::keys::IdempotencyKey;
+use crate::ids::{IdGenerator, PostId};
+use crate::keys::{IdempotencyKey, Now};
 use crate::live::{Live, News, Position, Watching};
 use crate::merge::Merge;
 use crate::name::Name;
@@ -118,19 +118,46 @@ impl Social {
         Social { client: address, ..self.clone() }
     }
 
-    /// Registers the user `name` with `password`.
+    /// Registers the user `name` with `password`. A registration that is repeated with the same password within
+    /// 24 hours succeeds as well, so that a client whose answer was lost can repeat it. It reveals no more than a
+    /// login does.
     ///
     /// # Errors
     /// [`NameTaken`](SocialError::NameTaken), [`TooManyLogins`](SocialError::TooManyLogins).
     pub async fn register(&self, name: &Name, password: Password) -> Result<(), SocialError> {
         // This check only saves useless hashing; the turn that registers decides.
-        if self.user(name).password_hash().await?.is_some() {
-            return Err(SocialError::NameTaken(name.clone()));
+        if let Some(account) = self.user(name).account_of().await? {
+            return self.registered_before(name, password, account).await;
         }
-        let password_hash = self.passwords.hash(self.client(Some(name)), password).await?;
-        let created_ms = u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX);
-        let account = Account { password_hash, created_ms };
-        self.user(name).register(account).await?
+        let hash = self.passwords.hash(self.client(Some(name)), password.clone()).await?;
+        let account = Account { password_hash: hash, created_ms: Now::by_the_clock().ms() };
+        match self.user(name).register(account).await? {
+            // Another request has registered the name meanwhile, perhaps the same one.
+            Err(SocialError::NameTaken(_)) => match self.user(name).account_of().await? {
+                Some(account) => self.registered_before(name, password, account).await,
+                None => Err(SocialError::NameTaken(name.clone())),
+            },
+            outcome => outcome,
+        }
+    }
+
+    /// Accepts a registration that repeats the recent registration of an account.
+    async fn registered_before(
+        &self,
+        name: &Name,
+        password: Password,
+        account: Account,
+    ) -> Result<(), SocialError> {
+        let age = Now::by_the_clock().ms().abs_diff(account.created_ms);
+        let is_recent = u128::from(age) < IdempotencyKey::KEPT.as_millis();
+        let taken = Err(SocialError::NameTaken(name.clone()));
+        if !is_recent {
+            return taken;
+        }
+        match self.check(Some(name), password.into_text(), Some(account.password_hash)).await {
+            Err(SocialError::WrongCredentials) => taken,
+            outcome => outcome,
+        }
     }
 
     /// Checks a login. A wrong name and a wrong password cost the same.
@@ -449,5 +476,36 @@ impl Listing {
         let more = cut || posts.len() < found;
         let next = if more { posts.last().map(|post| post.id) } else { None };
         Listing { posts, next }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_is_repeated_within_a_day_only() {
+        const PASSWORD: &str = "correct horse";
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+            let kept = u64::try_from(IdempotencyKey::KEPT.as_millis()).unwrap();
+            let now = Now::by_the_clock().ms();
+            // Half an hour to both sides of the end, for slow machines.
+            for (name, age, is_repeatable) in
+                [("young", kept - 1_800_000, true), ("old", kept + 1_800_000, false)]
+            {
+                let name: Name = name.parse().unwrap();
+                let password = || Password::new(PASSWORD).unwrap();
+                let hash = social.passwords.hash(social.client(None), password()).await.unwrap();
+                let account = Account { password_hash: hash, created_ms: now - age };
+                social.user(&name).register(account).await.unwrap().unwrap();
+                let again = social.register(&name, password()).await;
+                assert_eq!(again.is_ok(), is_repeatable, "{name}: {again:?}");
+            }
+            node.shutdown().await;
+        });
     }
 }

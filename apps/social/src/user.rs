@@ -163,6 +163,12 @@ impl User {
         self.account.as_ref().map(|account| account.password_hash.clone())
     }
 
+    /// Returns the account, or `None` if there is no user with the name.
+    #[message]
+    pub(crate) fn account_of(&self) -> Option<Account> {
+        self.account.clone()
+    }
+
     /// Returns the public profile.
     #[message]
     pub(crate) fn describe(&self, cx: &mut Context<Self>) -> Result<Profile, SocialError> {

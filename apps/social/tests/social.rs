@@ -32,6 +32,31 @@ fn one_of_two_concurrent_registrations_gets_the_name() {
 }
 
 #[test]
+fn a_repeated_registration_needs_the_same_password() {
+    on_a_node(async |social| {
+        let alice = name("alice");
+        let register =
+            async |password: &str| social.register(&alice, Password::new(password).unwrap()).await;
+        // At once, and one after another.
+        let outcomes = join_all((0..3).map(|_| register(PASSWORD))).await;
+        assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+        let created = social.profile(&alice).await.unwrap().created;
+        social.post(&alice, text("hello"), None).await.unwrap();
+        register(PASSWORD).await.unwrap();
+        let profile = social.profile(&alice).await.unwrap();
+        assert_eq!((profile.created, profile.posts), (created, 1), "the account stays");
+
+        let other = register("battery staple").await;
+        assert!(matches!(other, Err(SocialError::NameTaken(name)) if name == alice));
+        social.log_in(&alice, PASSWORD.to_owned()).await.unwrap();
+        let new = Password::new("battery staple").unwrap();
+        social.change_password(&alice, PASSWORD.to_owned(), new).await.unwrap();
+        assert!(matches!(register(PASSWORD).await, Err(SocialError::NameTaken(_))));
+        register("battery staple").await.unwrap();
+    });
+}
+
+#[test]
 fn an_unregistered_name_can_do_nothing() {
     on_a_node(async |social| {
         let (nobody, alice) = (name("nobody"), name("alice"));

@@ -47,7 +47,7 @@ async fn every_bad_request_gets_its_problem() {
         ("a body too large", raw(&" ".repeat(65 * 1024)), 413, "body-too-large"),
         ("a body that is text", request(Method::POST, "/users").body("name=carol"), 415, "wrong-content-type"),
 
-        ("a name that is taken", post("/users", credentials("alice", PASSWORD)), 409, "name-taken"),
+        ("a name that is taken", post("/users", credentials("alice", "another password")), 409, "name-taken"),
         ("an empty name", post("/users", credentials("", PASSWORD)), 422, "name-invalid"),
         ("a long name", post("/users", credentials(&long, PASSWORD)), 422, "name-invalid"),
         ("upper case", post("/users", credentials("Alice", PASSWORD)), 422, "name-invalid"),
