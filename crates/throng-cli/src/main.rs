@@ -9,6 +9,7 @@ mod admin;
 mod duration;
 mod private;
 mod serve;
+mod settings;
 mod store;
 mod top;
 

@@ -22,53 +22,28 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use social::{Settings, Social};
 use throng::{Metrics, Runtime, RuntimeHandle, StartError};
 use throng_durable::{Node, OpenError};
-use throng_server::{KeyError, Limits, Server, Signer, Sockets};
+use throng_server::{KeyError, Limits, Server, Signer, SocketLimits, Sockets};
 use throng_store::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{AdminSocket, SOCKET_FILE};
-use crate::duration;
 use crate::private::DataDirectory;
+use crate::settings::{Bounds, Logins, Network, Stopping, Storage};
 use crate::store;
 
 /// Arguments of `throng serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
-    /// Address to listen on; port 0 picks a free port
-    #[arg(long, value_name = "ADDRESS", env = "THRONG_LISTEN", default_value = "127.0.0.1:7070")]
-    listen: SocketAddr,
-
-    /// Directory for all data; created if it does not exist
-    #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
-    data: PathBuf,
-
-    /// Keep the log, for `throng store restore`; its files in `log/kept` are yours to remove
-    #[arg(long)]
-    keep_log: bool,
-
-    /// Path of the socket for `throng top`; by default `admin.sock` in the data directory
-    #[arg(long, value_name = "PATH")]
-    admin_socket: Option<PathBuf>,
-
-    /// Time for which a login is valid
-    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = duration::parse)]
-    token_ttl: Duration,
-
-    /// Maximum time for the head of a request to arrive
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    header_timeout: Duration,
-
-    /// Maximum time from the head of a request to its answer
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration::parse)]
-    request_timeout: Duration,
-
-    /// Maximum time for requests in flight to finish when the node stops
-    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration::parse)]
-    drain_timeout: Duration,
-
-    /// Maximum number of connections served at once
-    #[arg(long, value_name = "NUMBER", default_value_t = 10_000)]
-    connections_max: usize,
+    #[command(flatten)]
+    network: Network,
+    #[command(flatten)]
+    storage: Storage,
+    #[command(flatten)]
+    logins: Logins,
+    #[command(flatten)]
+    bounds: Bounds,
+    #[command(flatten)]
+    stopping: Stopping,
 }
 
 /// Error in starting or running a node.
@@ -121,12 +96,12 @@ impl ServeArgs {
         // The signal handlers come first, so that a signal during the start also stops the node in
         // order.
         let mut signals = Signals::listen().map_err(ServeError::Signals)?;
-        let unusable = |source| ServeError::Data { path: self.data.clone(), source };
-        let data = DataDirectory::make(&self.data).map_err(unusable)?;
+        let unusable = |source| ServeError::Data { path: self.storage.data.clone(), source };
+        let data = DataDirectory::make(&self.storage.data).map_err(unusable)?;
         let began = Instant::now();
         let bar = store::changes_bar();
         let shown = bar.clone();
-        let store = Store::options().keep_log(self.keep_log).on_recovery(move |recovery| {
+        let store = Store::options().keep_log(self.storage.keep_log).on_recovery(move |recovery| {
             if began.elapsed() >= SHOWN_AFTER {
                 shown.set_length(recovery.total);
                 shown.set_position(recovery.changes);
@@ -158,27 +133,26 @@ impl ServeArgs {
         let signer = Signer::load_or_create(&data.join(KEY_FILE)).map_err(ServeError::Key)?;
         let social =
             Social::new(node.clone(), runtime.clone(), NODE_NUMBER).map_err(ServeError::Service)?;
-        let admin_path = match &self.admin_socket {
+        let admin_path = match &self.storage.admin_socket {
             Some(path) => path.clone(),
             None => data.join(SOCKET_FILE),
         };
         let _admin = AdminSocket::open(admin_path.clone(), runtime.clone())
             .map_err(|source| ServeError::Admin { path: admin_path, source })?;
-        raise_file_limit(self.connections_max);
+        raise_file_limit(self.bounds.connections_max);
         let limits = Limits {
-            connections_max: self.connections_max,
-            header_timeout: self.header_timeout,
-            request_timeout: self.request_timeout,
-            drain_timeout: self.drain_timeout,
+            connections_max: self.bounds.connections_max,
+            header_timeout: self.bounds.header_timeout,
+            request_timeout: self.bounds.request_timeout,
+            drain_timeout: self.stopping.drain_timeout,
             ..Limits::default()
         };
-        let server = Server::bind(self.listen, limits)
+        let server = Server::bind(self.network.listen, limits)
             .await
-            .map_err(|source| ServeError::Listen { address: self.listen, source })?;
-        let routes = social::routes(
-            social,
-            Settings { signer, token_ttl: self.token_ttl, sockets: Sockets::default() },
-        );
+            .map_err(|source| ServeError::Listen { address: self.network.listen, source })?;
+        let sockets = Sockets::new(SocketLimits::default(), &self.network.origins);
+        let routes =
+            social::routes(social, Settings { signer, token_ttl: self.logins.token_ttl, sockets });
         let routes = routes.merge(metrics_route(runtime.clone(), node.clone()));
         let serving = server.start(routes, runtime.tokio());
         announce(serving.address(), data);

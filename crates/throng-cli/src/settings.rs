@@ -1,0 +1,122 @@
+//! Settings of a node, each defined once: name, environment variable, default, limits and help.
+//!
+//! ```text
+//! group      heading in --help   used by
+//! Network    Network             the listener
+//! Storage    Storage             the store, the key, the admin socket
+//! Logins     Logins              the service
+//! Bounds     Limits              the server
+//! Stopping   Stopping            the drain
+//! ```
+//!
+//! A setting is a field with a long flag and an environment variable of the same name; `config`
+//! reads its value from a file under the name of the flag, and needs no change for another setting.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::duration;
+
+/// Settings of the listener.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Network")]
+pub(crate) struct Network {
+    /// Address to listen on; port 0 picks a free port
+    #[arg(long, value_name = "ADDRESS", env = "THRONG_LISTEN", default_value = "127.0.0.1:7070")]
+    pub(crate) listen: SocketAddr,
+
+    /// Further origins whose pages may open sockets, such as `https://example.org`, separated by
+    /// commas; behind a proxy that speaks TLS, list the service's own origin
+    #[arg(long, value_name = "ORIGINS", env = "THRONG_ORIGINS", value_delimiter = ',')]
+    #[arg(value_parser = parse_origin)]
+    pub(crate) origins: Vec<String>,
+}
+
+/// Settings of the data on disk, and of the files beside it.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Storage")]
+pub(crate) struct Storage {
+    /// Directory for all data; created if it does not exist
+    #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
+    pub(crate) data: PathBuf,
+
+    /// Keep the log, for `throng store restore`; its files in `log/kept` are yours to remove
+    #[arg(long, env = "THRONG_KEEP_LOG")]
+    pub(crate) keep_log: bool,
+
+    /// Path of the socket for `throng top`; by default `admin.sock` in the data directory
+    #[arg(long, value_name = "PATH", env = "THRONG_ADMIN_SOCKET")]
+    pub(crate) admin_socket: Option<PathBuf>,
+}
+
+/// Settings of the users' logins.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Logins")]
+pub(crate) struct Logins {
+    /// Time for which a login is valid
+    #[arg(long, value_name = "DURATION", env = "THRONG_TOKEN_TTL", default_value = "30d")]
+    #[arg(value_parser = duration::parse)]
+    pub(crate) token_ttl: Duration,
+}
+
+/// Bounds of the server's connections.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct Bounds {
+    /// Maximum number of connections served at once
+    #[arg(long, value_name = "NUMBER", env = "THRONG_CONNECTIONS_MAX", default_value_t = 10_000)]
+    pub(crate) connections_max: usize,
+
+    /// Maximum time for the head of a request to arrive
+    #[arg(long, value_name = "DURATION", env = "THRONG_HEADER_TIMEOUT", default_value = "10s")]
+    #[arg(value_parser = duration::parse)]
+    pub(crate) header_timeout: Duration,
+
+    /// Maximum time from the head of a request to its answer
+    #[arg(long, value_name = "DURATION", env = "THRONG_REQUEST_TIMEOUT", default_value = "30s")]
+    #[arg(value_parser = duration::parse)]
+    pub(crate) request_timeout: Duration,
+}
+
+/// Settings of a node's stop.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Stopping")]
+pub(crate) struct Stopping {
+    /// Maximum time for requests in flight to finish when the node stops
+    #[arg(long, value_name = "DURATION", env = "THRONG_DRAIN_TIMEOUT", default_value = "10s")]
+    #[arg(value_parser = duration::parse)]
+    pub(crate) drain_timeout: Duration,
+}
+
+/// Text that browsers never send as an origin.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error(
+    "an origin is http:// or https:// with a host, and has no path, such as https://example.org"
+)]
+struct OriginError;
+
+/// Parses an origin as browsers send it: a scheme, a host, and possibly a port.
+fn parse_origin(text: &str) -> Result<String, OriginError> {
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = host.ok_or(OriginError)?;
+    let is_host = host.parse::<axum::http::uri::Authority>().is_ok() && !host.contains('@');
+    if is_host { Ok(text.to_owned()) } else { Err(OriginError) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_a_scheme_and_a_host() {
+        for origin in ["https://example.org", "http://localhost:8080", "https://[::1]:443"] {
+            assert_eq!(parse_origin(origin).unwrap(), origin);
+        }
+        for other in ["", "example.org", "https://", "https://a/b", "ftp://a", "https://u@a", "*"] {
+            assert!(parse_origin(other).is_err(), "{other}");
+        }
+    }
+}
