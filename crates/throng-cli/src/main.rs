@@ -3,9 +3,11 @@
 //! Results (such as the address for the browser) go to standard output, everything else to standard
 //! error. The exit status is 0 after a clean stop. It is 1 if a node cannot start, run or be
 //! reached, if a second signal stops it before it is at rest, or if a store is damaged or the key
-//! is missing. It is 2 for a usage error.
+//! is missing. It is 2 for a usage error, on the command line,
+//! in the environment or in the file of settings.
 
 mod admin;
+mod config;
 mod duration;
 mod private;
 mod serve;
@@ -17,7 +19,8 @@ use std::error::Error;
 use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use config::LoadError;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -28,7 +31,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 struct Cli {
     /// Log level on standard error: error, warn, info, debug or trace, optionally per target
     /// (`info,throng_server=debug`)
-    #[arg(long, global = true, value_name = "FILTER", default_value = "info")]
+    #[arg(long, global = true, value_name = "FILTER", env = "THRONG_LOG", default_value = "info")]
+    #[arg(help_heading = "Log")]
     log: Targets,
 
     #[command(subcommand)]
@@ -46,7 +50,20 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Cli { log, command } = Cli::parse();
+    let loaded = match config::load(Cli::command(), std::env::args_os().collect()) {
+        Ok(loaded) => loaded,
+        Err(LoadError::CommandLine(error)) => error.exit(),
+        Err(error) => {
+            eprintln!("throng: {}", error_chain(&error));
+            return ExitCode::from(USAGE);
+        }
+    };
+    let Cli { log, command } =
+        Cli::from_arg_matches(&loaded.matches).unwrap_or_else(|error| error.exit());
+    if matches!(&command, Command::Serve(serve) if serve.config.print_config) {
+        print!("{}", loaded.to_toml());
+        return ExitCode::SUCCESS;
+    }
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal());
@@ -64,6 +81,9 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Exit status of a usage error, which clap uses, too.
+const USAGE: u8 = 2;
 
 /// Returns the error and its sources on one line.
 fn error_chain(error: &dyn Error) -> String {

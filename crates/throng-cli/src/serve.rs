@@ -27,6 +27,7 @@ use throng_store::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{AdminSocket, SOCKET_FILE};
+use crate::config::ConfigArgs;
 use crate::private::DataDirectory;
 use crate::settings::{Bounds, Logins, Network, Stopping, Storage};
 use crate::store;
@@ -34,6 +35,8 @@ use crate::store;
 /// Arguments of `throng serve`.
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) config: ConfigArgs,
     #[command(flatten)]
     network: Network,
     #[command(flatten)]

@@ -4,6 +4,7 @@
 mod admin;
 mod bad_input;
 mod browser;
+mod config;
 mod flood;
 mod harness;
 mod lifecycle;

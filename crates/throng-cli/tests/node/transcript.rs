@@ -17,6 +17,13 @@ fn the_readme_shows_what_happens() {
 }
 
 #[test]
+fn the_readme_shows_how_to_configure_a_node() {
+    let steps = steps_after("<!-- test:the_readme_shows_how_to_configure_a_node -->");
+    assert!(steps.iter().any(|step| step.command.contains("--print-config")), "{steps:?}");
+    assert_prints(&steps);
+}
+
+#[test]
 fn the_readme_shows_how_to_look_into_a_node() {
     let steps = steps_after("<!-- test:the_readme_shows_how_to_look_into_a_node -->");
     assert!(steps.iter().any(|step| step.command.contains("top --once")), "{steps:?}");
