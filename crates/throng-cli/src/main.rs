@@ -10,6 +10,7 @@ mod admin;
 mod config;
 mod duration;
 mod private;
+mod probe;
 mod serve;
 mod settings;
 mod store;

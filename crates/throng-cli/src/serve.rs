@@ -2,8 +2,10 @@
 //!
 //! ```text
 //! start   data directory (locked) ► key ► service ► admin socket ► socket ► "serving" printed
-//! stop    socket closed, requests in flight finish ► node: every process at rest, flushed ► runtime
-//! again            └── cut                                        └── not waited for
+//! stop    /readyz is 503 ► drain delay ► listener closed, requests in flight finish ► node: every
+//! again                    └── skipped                     └── cut
+//! stop    process at rest, flushed ► runtime
+//! again   └── not waited for
 //! ```
 //!
 //! Invariants: requests are served only after the data is open, and the data is closed after the
@@ -29,6 +31,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::config::ConfigArgs;
 use crate::private::DataDirectory;
+use crate::probe;
 use crate::settings::{Bounds, Logins, Network, Stopping, Storage};
 use crate::store;
 
@@ -156,14 +159,22 @@ impl ServeArgs {
         let sockets = Sockets::new(SocketLimits::default(), &self.network.origins);
         let routes =
             social::routes(social, Settings { signer, token_ttl: self.logins.token_ttl, sockets });
-        let routes = routes.merge(metrics_route(runtime.clone(), node.clone()));
+        let stop = probe::Stop::default();
+        let routes = routes
+            .merge(metrics_route(runtime.clone(), node.clone()))
+            .merge(probe::routes(node.clone(), stop.clone()));
         let serving = server.start(routes, runtime.tokio());
         announce(serving.address(), data);
 
         signals.next().await;
+        stop.announce();
         tracing::info!("stopping; waiting for requests in flight to finish");
+        let drained = async {
+            tokio::time::sleep(self.stopping.drain_delay).await;
+            serving.drain().await
+        };
         tokio::select! {
-            drained = serving.drain() => if drained.cut > 0 {
+            drained = drained => if drained.cut > 0 {
                 tracing::warn!(connections = drained.cut, "closed busy connections at the drain timeout");
             },
             () = signals.next() => tracing::warn!("stopping at once, because a second signal came"),

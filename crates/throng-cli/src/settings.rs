@@ -89,6 +89,12 @@ pub(crate) struct Stopping {
     #[arg(long, value_name = "DURATION", env = "THRONG_DRAIN_TIMEOUT", default_value = "10s")]
     #[arg(value_parser = duration::parse)]
     pub(crate) drain_timeout: Duration,
+
+    /// Time after the first stop signal in which the node still accepts connections, while `/readyz`
+    /// is 503, so that load balancers send clients elsewhere first
+    #[arg(long, value_name = "DURATION", env = "THRONG_DRAIN_DELAY", default_value = "0s")]
+    #[arg(value_parser = duration::parse)]
+    pub(crate) drain_delay: Duration,
 }
 
 /// Text that browsers never send as an origin.

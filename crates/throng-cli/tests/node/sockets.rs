@@ -51,6 +51,17 @@ impl Socket {
             }
         }
     }
+
+    /// Reads to the close frame, answers it, and returns its code and its reason.
+    pub(crate) fn end(mut self) -> (Closed, String) {
+        loop {
+            if let Message::Close(Some(close)) = self.0.read().unwrap() {
+                // The answer to the frame is queued. The server may have closed the connection.
+                let _ = self.0.flush();
+                return (Closed(close.code.into()), close.reason.to_string());
+            }
+        }
+    }
 }
 
 impl Socket {
