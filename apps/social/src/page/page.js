@@ -92,7 +92,9 @@ function watch() {
     if (own !== socket) return;
     socket = null;
     if (event.code === 4401) return leave();
-    setTimeout(() => { if (session && socket === null) watch(); }, pause);
+    // The factor spreads the clients of a node that restarts, which all lose their sockets at once.
+    const spread = pause * (0.5 + Math.random());
+    setTimeout(() => { if (session && socket === null) watch(); }, spread);
     pause = Math.min(pause * 2, 30_000);
   });
 }
