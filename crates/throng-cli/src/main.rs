@@ -17,24 +17,17 @@ mod store;
 mod top;
 
 use std::error::Error;
-use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use config::LoadError;
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
 
 /// A runtime of durable processes, and the message service that runs on it.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 struct Cli {
-    /// Log level on standard error: error, warn, info, debug or trace, optionally per target
-    /// (`info,throng_server=debug`)
-    #[arg(long, global = true, value_name = "FILTER", env = "THRONG_LOG", default_value = "info")]
-    #[arg(help_heading = "Log")]
-    log: Targets,
+    #[command(flatten)]
+    log: settings::Log,
 
     #[command(subcommand)]
     command: Command,
@@ -65,10 +58,7 @@ fn main() -> ExitCode {
         print!("{}", loaded.to_toml());
         return ExitCode::SUCCESS;
     }
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal());
-    tracing_subscriber::registry().with(log).with(lines).init();
+    log.start(matches!(&command, Command::Serve(serve) if serve.access.access_log));
     let outcome: Result<ExitCode, Box<dyn Error>> = match command {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Top(top) => top.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),

@@ -32,7 +32,7 @@ use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::config::ConfigArgs;
 use crate::private::DataDirectory;
 use crate::probe;
-use crate::settings::{Bounds, Logins, Network, Stopping, Storage};
+use crate::settings::{AccessLog, Bounds, Logins, Network, Stopping, Storage};
 use crate::store;
 
 /// Arguments of `throng serve`.
@@ -40,6 +40,8 @@ use crate::store;
 pub(crate) struct ServeArgs {
     #[command(flatten)]
     pub(crate) config: ConfigArgs,
+    #[command(flatten)]
+    pub(crate) access: AccessLog,
     #[command(flatten)]
     network: Network,
     #[command(flatten)]

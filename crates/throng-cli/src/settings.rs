@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! group      heading in --help   used by
+//! Log        Log                 every command, for standard error
 //! Network    Network             the listener
 //! Storage    Storage             the store, the key, the admin socket
 //! Logins     Logins              the service
@@ -12,13 +13,68 @@
 //! A setting is a field with a long flag and an environment variable of the same name; `config`
 //! reads its value from a file under the name of the flag, and needs no change for another setting.
 
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
+use tracing_subscriber::Layer;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::duration;
+
+/// Settings of the log on standard error.
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// Log level on standard error: error, warn, info, debug or trace, optionally per target
+    /// (`info,throng_server=debug`)
+    #[arg(long, global = true, value_name = "FILTER", env = "THRONG_LOG", default_value = "info")]
+    #[arg(help_heading = "Log")]
+    pub(crate) log: Targets,
+
+    /// Format of the log: lines for people, or an object of JSON in each line
+    #[arg(long, global = true, value_name = "FORMAT", env = "THRONG_LOG_FORMAT", value_enum)]
+    #[arg(help_heading = "Log", default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+}
+
+/// Format of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LogFormat {
+    Text,
+    Json,
+}
+
+/// Settings of the log of requests.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Log")]
+pub(crate) struct AccessLog {
+    /// Log each answered request, whatever the level: method, path without the query, status, bytes,
+    /// time, client and request id
+    #[arg(long, env = "THRONG_ACCESS_LOG")]
+    pub(crate) access_log: bool,
+}
+
+impl Log {
+    /// Starts to log.
+    pub(crate) fn start(self, access_log: bool) {
+        let filter = if access_log {
+            // The events of the server for each answered request.
+            self.log.with_target("throng_server::access", LevelFilter::DEBUG)
+        } else {
+            self.log
+        };
+        let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
+        let lines = match self.log_format {
+            LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        };
+        tracing_subscriber::registry().with(filter).with(lines).init();
+    }
+}
 
 /// Settings of the listener.
 #[derive(Debug, Args)]

@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -38,13 +38,14 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt;
+use tracing::Instrument;
 
 use crate::exchange::{BodyProgress, Exchange, ExchangeGuard, ExchangePhase};
 use crate::extract::body_too_large;
 use crate::head::head_too_large;
 use crate::problem::ensure_problem;
 use crate::socket::{self, Endpoint, SocketEnd, take_endpoint};
-use crate::{ClientAddress, Limits, Problem};
+use crate::{ClientAddress, Limits, Problem, request_id};
 
 /// Serves a connection until either side closes it, or, after `drain` becomes true, until the
 /// request in flight is answered. A connection that becomes a socket goes on in the same task.
@@ -94,7 +95,7 @@ async fn serve_requests(
         move |mut request: Request<Incoming>| {
             let answering = exchange.begin();
             request.extensions_mut().insert(client);
-            let answer = answer(router.clone(), request, limits.clone());
+            let answer = answer(router.clone(), request, client, limits.clone());
             let upgrading = upgrading.clone();
             let drain = drain.clone();
             Box::pin(async move {
@@ -200,8 +201,32 @@ fn hand_over(
     response
 }
 
+/// Answers a request in a span with its id, and gives the id to the answer.
+fn answer(
+    router: Router,
+    request: Request<Incoming>,
+    client: ClientAddress,
+    limits: Arc<Limits>,
+) -> impl Future<Output = Response> {
+    let id = request_id::of(request.headers());
+    // At the level of errors, because the warnings of a handler must have the id at every level.
+    let span = tracing::error_span!("request", id = id.to_str().unwrap_or_default());
+    let answering = async move {
+        let mut response = answer_in_span(router, request, client, limits).await;
+        response.headers_mut().insert(request_id::HEADER, id);
+        response
+    };
+    answering.instrument(span)
+}
+
 /// Passes a request through the router, within its timeout, and turns a panic into an answer.
-async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>) -> Response {
+async fn answer_in_span(
+    router: Router,
+    request: Request<Incoming>,
+    ClientAddress(client): ClientAddress,
+    limits: Arc<Limits>,
+) -> Response {
+    let began = Instant::now();
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let progress = BodyProgress::default();
@@ -229,11 +254,16 @@ async fn answer(router: Router, request: Request<Incoming>, limits: Arc<Limits>)
     let status = response.status().as_u16();
     if response.status().is_server_error() {
         tracing::warn!(%method, %path, status, "request failed");
-    } else {
-        tracing::debug!(%method, %path, status, "request answered");
     }
+    // A body of unknown length has no size here.
+    let bytes = response.body().size_hint().exact();
+    let elapsed = began.elapsed();
+    tracing::debug!(target: ACCESS, %method, %path, status, bytes, ?elapsed, %client, "answered");
     response
 }
+
+/// Target of the event for each answered request, at the level of debugging.
+const ACCESS: &str = "throng_server::access";
 
 /// Rejects a request with ambiguous headers, which two programs could read as different requests.
 fn ambiguous<B>(request: &Request<B>) -> Option<Problem> {

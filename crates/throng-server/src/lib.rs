@@ -20,6 +20,8 @@
 //! * Everything that a client can make grow has a bound: connections, heads, bodies, messages of a
 //!   socket and the queues of both directions, and the time of each.
 //! * A browser's page opens a socket only if its origin is the server's own or listed.
+//! * Every answer to a request has an `X-Request-Id`, and the handler runs in a `tracing` span with
+//!   the same id: the client's, or a drawn one. Logs have no query strings, headers or bodies.
 //! * A token or cursor from a client is trusted only if [`Signer`] signed it for the same purpose.
 
 mod bearer;
@@ -29,6 +31,7 @@ mod exchange;
 mod extract;
 mod head;
 mod problem;
+mod request_id;
 mod server;
 mod sign;
 mod socket;

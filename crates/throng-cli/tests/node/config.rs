@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::harness::Node;
 
 /// Builds `throng serve` with a file of settings, if any, and without the environment's settings.
-fn with(file: Option<&Path>) -> Command {
+pub(crate) fn with(file: Option<&Path>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
     for (name, _) in std::env::vars_os() {
         if name.to_str().is_some_and(|name| name.starts_with("THRONG_")) {

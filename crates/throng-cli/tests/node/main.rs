@@ -9,6 +9,7 @@ mod draining;
 mod flood;
 mod harness;
 mod lifecycle;
+mod log;
 mod population;
 mod privacy;
 mod rooms;
