@@ -9,6 +9,7 @@
 mod admin;
 mod config;
 mod duration;
+mod notify;
 mod private;
 mod probe;
 mod serve;

@@ -30,6 +30,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::config::ConfigArgs;
+use crate::notify::Notice;
 use crate::private::DataDirectory;
 use crate::probe;
 use crate::settings::{AccessLog, Bounds, Logins, Network, Stopping, Storage};
@@ -167,9 +168,11 @@ impl ServeArgs {
             .merge(probe::routes(node.clone(), stop.clone()));
         let serving = server.start(routes, runtime.tokio());
         announce(serving.address(), data);
+        Notice::Ready.send();
 
         signals.next().await;
         stop.announce();
+        Notice::Stopping.send();
         tracing::info!("stopping; waiting for requests in flight to finish");
         let drained = async {
             tokio::time::sleep(self.stopping.drain_delay).await;

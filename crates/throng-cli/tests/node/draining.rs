@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
+use tokio::time::timeout;
 
 use crate::harness::{Node, send};
 use crate::sockets::{Closed, Socket};
+
+/// Time after which an event that does not come is missed.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_node_is_unready_before_its_listener_closes() {
@@ -21,9 +25,7 @@ async fn a_node_is_unready_before_its_listener_closes() {
     assert_eq!(probe("/livez").await, (200, "ok\n".to_owned()));
     assert_eq!(probe("/readyz").await, (200, "ok\n".to_owned()));
     node.signal("TERM").await;
-    while probe("/readyz").await.0 == 200 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    timeout(PATIENCE, async { while probe("/readyz").await.0 == 200 {} }).await.unwrap();
     let unready = send(client.request(Method::GET, "/readyz")).await.unwrap();
     unready.is_problem(503, "draining");
     assert_eq!(unready.headers["cache-control"], "no-store");
@@ -65,7 +67,8 @@ async fn a_drain_closes_every_socket_and_loses_no_acknowledged_post() {
             }
         }
     });
-    while client.get("/api/v1/users/alice", "").await.body["posts"].as_u64() < Some(3) {}
+    let posts = async || client.get("/api/v1/users/alice", "").await.body["posts"].as_u64();
+    timeout(PATIENCE, async { while posts().await < Some(3) {} }).await.unwrap();
     node.signal("TERM").await;
     // Each client closes as a browser does, when it has read the close frame.
     let ends = move || sockets.into_iter().map(Socket::end).collect::<Vec<_>>();

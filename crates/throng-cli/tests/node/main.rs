@@ -5,6 +5,7 @@ mod admin;
 mod bad_input;
 mod browser;
 mod config;
+mod deploy;
 mod draining;
 mod flood;
 mod harness;
