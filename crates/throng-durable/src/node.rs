@@ -225,6 +225,21 @@ impl NodeStat {
             "Groups of batches, each made durable by a flush of its own.",
             store.commits,
         );
+        text.counter(
+            "throng_store_flush_seconds_total",
+            "Time that these flushes took.",
+            store.flush_time.as_secs_f64(),
+        );
+        text.counter(
+            "throng_store_checkpoints_total",
+            "Checkpoints, each of which writes the changes in memory to the data file.",
+            store.checkpoints,
+        );
+        text.counter(
+            "throng_store_checkpoint_seconds_total",
+            "Time that checkpoints took.",
+            store.checkpoint_time.as_secs_f64(),
+        );
         text.gauge(
             "throng_store_snapshot_lag_commits",
             "Commits that the oldest snapshot is behind; the data file grows while it is kept.",

@@ -17,7 +17,7 @@
 //! Everything that needs LMDB complete (a load, a commit that found no room, the end of the store) writes
 //! the memtables itself: [`Environment::drain`]. The lock on the engine keeps the two apart.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 use std::thread;
@@ -38,6 +38,8 @@ pub(crate) struct Checkpoints {
     changed: Condvar,
     /// Number of changes that the checkpoint in progress has applied, and of all.
     applied: [AtomicUsize; 2],
+    /// Number of checkpoints that are done, and the nanoseconds that they took.
+    finished: [AtomicU64; 2],
     /// Wakes the checkpoints of a simulation, which have no thread.
     stepper: OnceLock<Waker>,
 }
@@ -129,6 +131,21 @@ impl Checkpoints {
         // Relaxed: a share that mixes two checkpoints makes a group wait a millisecond more, or less.
         self.applied[0].store(done, Ordering::Relaxed);
         self.applied[1].store(all, Ordering::Relaxed);
+    }
+
+    /// Counts a checkpoint that is done.
+    pub(crate) fn count(&self, took: Duration) {
+        // Relaxed: the numbers guard no other data.
+        self.finished[0].fetch_add(1, Ordering::Relaxed);
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.finished[1].fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// Returns the number of checkpoints that are done, and the time that they took.
+    pub(crate) fn finished(&self) -> (u64, Duration) {
+        // Relaxed: as in `count`.
+        let [number, nanoseconds] = [0, 1].map(|at| self.finished[at].load(Ordering::Relaxed));
+        (number, Duration::from_nanos(nanoseconds))
     }
 
     /// Share of the checkpoint in progress that is applied.

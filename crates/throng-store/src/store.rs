@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
+use std::time::Duration;
 
 use crate::checkpoint;
 use crate::database::{DatabaseOptions, TableRef, encode_bounds};
@@ -74,6 +75,15 @@ pub struct Stat {
     /// Number of groups of batches made durable since the store was opened. A durable store flushes
     /// the disk once for each group.
     pub commits: u64,
+    /// Time that these flushes took, all together.
+    pub flush_time: Duration,
+    /// Number of checkpoints since the store was opened. A checkpoint writes the changes in memory to the data
+    /// file.
+    pub checkpoints: u64,
+    /// Time that these checkpoints took, all together.
+    pub checkpoint_time: Duration,
+    /// Whether changes wait for a checkpoint that has begun or is about to begin.
+    pub checkpointing: bool,
     /// Largest number of snapshots alive at the same time, including snapshots of other processes
     /// and snapshots kept for reuse.
     pub snapshots: u64,
@@ -404,6 +414,7 @@ impl Store {
     pub fn stat(&self) -> Result<Stat, ReadError> {
         let Shared { environment, counters, .. } = &*self.0;
         let env = environment.env().ok_or(ReadError::Recovering)?;
+        let (checkpoints, checkpoint_time) = environment.checkpoints().finished();
         Ok(Stat {
             entries: self.snapshot()?.len()?,
             databases: environment.databases().len() as u64,
@@ -417,6 +428,10 @@ impl Store {
             recoveries: counters.recoveries.load(Ordering::Relaxed),
             batches: counters.batches.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
+            flush_time: Duration::from_nanos(counters.flush_nanoseconds.load(Ordering::Relaxed)),
+            checkpoints,
+            checkpoint_time,
+            checkpointing: environment.view().frozen().is_some(),
             writable: self.is_writable(),
         })
     }

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::checkpoint::{self, Checkpoints, Event, UNBOUNDED};
 use crate::database::{Kind, TableRef};
@@ -550,9 +550,11 @@ impl Environment {
             Event::Apply { done, all } => self.checkpoints.advance(done, all),
             Event::Committed => self.pool.sweep(env.last_txn()),
         };
+        let began = Instant::now();
         let written = checkpoint::write(env, self.format, memtable, at, true, report);
         self.ask_for_room();
         self.examined(env, written)?;
+        self.checkpoints.count(began.elapsed());
         self.committed(env);
         self.view.drop_frozen();
         if let Role::Writes { archive, .. } = &self.role {

@@ -32,6 +32,7 @@ use crate::{Batch, WriteError};
 pub(crate) struct Counters {
     pub(crate) commits: AtomicU64,
     pub(crate) batches: AtomicU64,
+    pub(crate) flush_nanoseconds: AtomicU64,
     pub(crate) recoveries: AtomicU64,
 }
 
@@ -205,6 +206,8 @@ impl Writer {
         let count = changes.count();
         let flush = commit.finish(changes)?;
         self.counters.commits.fetch_add(u64::from(count > 0), Ordering::Relaxed);
+        let nanoseconds = u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX);
+        self.counters.flush_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         Ok(flush)
     }
 
