@@ -6,7 +6,7 @@
 
 use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 
 use crate::Problem;
 use crate::sign::{Signer, Token, TokenError};
@@ -23,42 +23,44 @@ where
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Some(value) = parts.headers.get(header::AUTHORIZATION) else {
-            return Err(unauthorized(
-                "token-missing",
-                "this path requires an Authorization header with a bearer token",
-                "Bearer",
-            ));
-        };
-        let token = value
-            .to_str()
-            .ok()
-            .and_then(|value| value.split_once(' '))
-            .filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"))
-            .ok_or(TokenError::Malformed)
-            .and_then(|(_, token)| Signer::from_ref(state).check_token(token.trim()));
+        let token = Signer::from_ref(state).check_token(bearer_text(&parts.headers)?);
         token.map(Bearer).map_err(|error| match error {
-            TokenError::Malformed => unauthorized(
-                "token-malformed",
-                "the Authorization header has no bearer token of this service",
-                INVALID,
-            ),
-            TokenError::Forged => unauthorized(
-                "token-forged",
-                "the token's signature is invalid; log in again",
-                INVALID,
-            ),
+            TokenError::Malformed => malformed(),
+            TokenError::Forged => {
+                unauthorized("token-forged", "the token's signature is invalid; log in again")
+            }
             TokenError::Expired => {
-                unauthorized("token-expired", "the token has expired; log in again", INVALID)
+                unauthorized("token-expired", "the token has expired; log in again")
             }
         })
     }
 }
 
-/// Challenge for a token that was sent but is invalid, as defined by RFC 6750.
-const INVALID: &str = "Bearer error=\"invalid_token\"";
+/// Returns the text behind `Bearer` in the `Authorization` header, for a service whose tokens are not a
+/// [`Signer`]'s.
+///
+/// # Errors
+/// `token-missing` without the header, and `token-malformed` for another scheme.
+pub fn bearer_text(headers: &HeaderMap) -> Result<&str, Problem> {
+    let Some(value) = headers.get(header::AUTHORIZATION) else {
+        let detail = "this path requires an Authorization header with a bearer token";
+        return Err(challenge("token-missing", detail, "Bearer"));
+    };
+    let token = value.to_str().ok().and_then(|value| value.split_once(' '));
+    let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer"));
+    token.map(|(_, token)| token.trim()).ok_or_else(malformed)
+}
 
-fn unauthorized(name: &'static str, detail: &'static str, challenge: &'static str) -> Problem {
+/// Creates the problem of a token that was sent but is invalid: 401 with the challenge of RFC 6750.
+pub fn unauthorized(name: &'static str, detail: &'static str) -> Problem {
+    challenge(name, detail, "Bearer error=\"invalid_token\"")
+}
+
+fn malformed() -> Problem {
+    unauthorized("token-malformed", "the Authorization header has no bearer token of this service")
+}
+
+fn challenge(name: &'static str, detail: &'static str, challenge: &'static str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, name, detail)
         .with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge))
 }

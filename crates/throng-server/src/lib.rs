@@ -30,15 +30,17 @@ mod connection;
 mod exchange;
 mod extract;
 mod head;
+mod page;
 mod problem;
 mod request_id;
 mod server;
 mod sign;
 mod socket;
 
-pub use bearer::Bearer;
+pub use bearer::{Bearer, bearer_text, unauthorized};
 pub use client::ClientAddress;
 pub use extract::{Json, Query};
+pub use page::page_file;
 pub use problem::Problem;
 pub use server::{Drained, Limits, Server, Serving};
 pub use sign::{Cursor, CursorError, KeyError, Signer, Token, TokenError};
