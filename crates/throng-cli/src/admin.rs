@@ -11,6 +11,7 @@
 
 pub(crate) mod wire;
 
+use std::cmp::Reverse;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -141,7 +142,7 @@ async fn send(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
 
 async fn answer(line: &[u8], runtime: &RuntimeHandle) -> Answer {
     match wire::read(line) {
-        Ok(request) => inspect(request, runtime).await,
+        Ok(request) => inspect(request, runtime, PROCESSES_MAX).await,
         Err(error) => {
             let kind = match error {
                 LineError::Malformed(_) => RefusalKind::Malformed,
@@ -152,16 +153,17 @@ async fn answer(line: &[u8], runtime: &RuntimeHandle) -> Answer {
     }
 }
 
-async fn inspect(request: Request, runtime: &RuntimeHandle) -> Answer {
+/// Answers a request, with at most `rows_max` processes or kinds, whatever its limit.
+pub(crate) async fn inspect(request: Request, runtime: &RuntimeHandle, rows_max: usize) -> Answer {
     match request {
         Request::Metrics => Answer::Metrics(runtime.metrics().into()),
         Request::Top { by, limit } => {
-            let processes = runtime.top(limit.min(PROCESSES_MAX), by.into()).await;
+            let processes = runtime.top(limit.min(rows_max), by.into()).await;
             Answer::Top(processes.into_iter().map(Into::into).collect())
         }
         Request::List { limit } => {
             let mut list = runtime.list();
-            let pids = list.by_ref().take(limit.min(PROCESSES_MAX)).map(|pid| pid.to_string());
+            let pids = list.by_ref().take(limit.min(rows_max)).map(|pid| pid.to_string());
             let pids = pids.collect();
             Answer::List(PidList { pids, more: list.next().is_some() })
         }
@@ -173,8 +175,14 @@ async fn inspect(request: Request, runtime: &RuntimeHandle) -> Answer {
             }
         },
         Request::Tree { limit } => {
-            let branches = runtime.tree(limit.min(PROCESSES_MAX)).await;
+            let branches = runtime.tree(limit.min(rows_max)).await;
             Answer::Tree(branches.into_iter().map(Into::into).collect())
+        }
+        Request::Kinds { limit } => {
+            let mut kinds = runtime.metrics().kinds;
+            kinds.sort_by_key(|kind| Reverse(kind.busy));
+            kinds.truncate(limit.min(rows_max));
+            Answer::Kinds(kinds.into_iter().map(Into::into).collect())
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod admin;
 mod config;
+mod dashboard;
 mod duration;
 mod notify;
 mod private;
@@ -42,6 +43,8 @@ enum Command {
     Top(top::TopArgs),
     /// Inspect, verify or back up a store, even while a node uses it
     Store(store::StoreArgs),
+    /// Replace the token of a node's dashboard and print it; the one before opens nothing any more
+    AdminToken(dashboard::AdminTokenArgs),
 }
 
 fn main() -> ExitCode {
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Top(top) => top.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Store(store) => store.run().map_err(Into::into),
+        Command::AdminToken(token) => token.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match outcome {
         Ok(code) => code,

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use rustix::path::Arg;
 use rustix::process::geteuid;
 
+use crate::dashboard::TOKEN_FILE;
 use crate::store::DATA_FILE;
 
 /// Data directory of a node.
@@ -199,7 +200,7 @@ fn names(directory: &OwnedFd, wanted: FileType) -> Vec<Result<PathBuf, Errno>> {
 
 /// Files of a store and of a node, except for the signing key and the admin socket, which each
 /// start creates.
-const FILES: [&str; 4] = [DATA_FILE, "lock.mdb", "LOCK", "draft"];
+const FILES: [&str; 5] = [DATA_FILE, "lock.mdb", "LOCK", "draft", TOKEN_FILE];
 
 /// Directory of a store's log, which has files of its own.
 const LOG: &str = "log";

@@ -6,6 +6,7 @@
 //! {"v":1,"get":"list","limit":1000}                {"v":1,"list":{"pids":["…",…],"more":false}}
 //! {"v":1,"get":"info","pid":"…"}                   {"v":1,"info":{"pid":"…",…}}
 //! {"v":1,"get":"tree","limit":1000}                {"v":1,"tree":[{"depth":0,"pid":"…",…},…]}
+//! {"v":1,"get":"kinds","limit":100}                {"v":1,"kinds":[{"process":"…","turns":7,…},…]}
 //! anything else                                    {"v":1,"error":{"kind":"…","detail":"…"}}
 //! ```
 //!
@@ -43,6 +44,8 @@ pub(crate) enum Request {
     Info { pid: String },
     /// Processes below their parents, parents first.
     Tree { limit: usize },
+    /// Counts by kind of process, the kind that kept the workers busy for longest first.
+    Kinds { limit: usize },
 }
 
 /// Order of the processes in `top`.
@@ -70,6 +73,7 @@ pub(crate) enum Answer {
     List(PidList),
     Info(Process),
     Tree(Vec<TreeRow>),
+    Kinds(Vec<Kind>),
     Error(Refusal),
 }
 
@@ -111,6 +115,8 @@ pub(crate) struct Metrics {
     /// Ready processes that wait for any worker.
     pub(crate) injected: u64,
     pub(crate) workers: Vec<Worker>,
+    /// Number of messages that callers from outside have handled, instead of a worker.
+    pub(crate) guest_turns: u64,
 }
 
 /// Counts of a worker.
@@ -129,6 +135,21 @@ pub(crate) struct Worker {
     pub(crate) stuck_turns: u64,
     /// Whether this worker replaces a worker that a turn blocks.
     pub(crate) spare: bool,
+}
+
+/// Counts of a kind of process; a node counts them only while its dashboard listens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Kind {
+    /// Name of the Rust type.
+    pub(crate) process: String,
+    pub(crate) processes: u64,
+    pub(crate) spawned: u64,
+    pub(crate) exited: u64,
+    pub(crate) panicked: u64,
+    pub(crate) turns: u64,
+    /// Time that its turns held a worker, an estimate.
+    pub(crate) busy_seconds: f64,
 }
 
 /// Pids of live processes.
@@ -199,10 +220,46 @@ pub(crate) struct TreeRow {
     pub(crate) children: u64,
 }
 
+impl Answer {
+    /// Cuts texts to `bytes` bytes and lists of a process to `items` items, so that the answer's size has a bound.
+    pub(crate) fn clip(&mut self, bytes: usize, items: usize) {
+        let text = |text: &mut String| text.truncate(text.floor_char_boundary(bytes));
+        match self {
+            Answer::Top(processes) => {
+                // A table has no room for lists.
+                processes.iter_mut().for_each(|process| process.clip(bytes, 0));
+            }
+            Answer::Info(process) => process.clip(bytes, items),
+            Answer::Tree(rows) => {
+                for row in rows {
+                    row.names.truncate(NAMES_MAX);
+                    row.names.iter_mut().chain(&mut row.kind).for_each(text);
+                }
+            }
+            Answer::Kinds(kinds) => kinds.iter_mut().for_each(|kind| text(&mut kind.process)),
+            Answer::Metrics(_) | Answer::List(_) | Answer::Error(_) => {}
+        }
+    }
+}
+
+impl Process {
+    fn clip(&mut self, bytes: usize, items: usize) {
+        for list in [&mut self.links, &mut self.monitors, &mut self.monitored_by] {
+            list.truncate(items);
+        }
+        self.names.truncate(NAMES_MAX);
+        let texts = self.names.iter_mut().chain(&mut self.kind).chain(&mut self.handler);
+        texts.for_each(|text| text.truncate(text.floor_char_boundary(bytes)));
+    }
+}
+
+/// Maximum number of names of a process in an answer whose size is bounded.
+const NAMES_MAX: usize = 4;
+
 impl Metrics {
-    /// Returns the number of messages handled by all workers.
+    /// Returns the number of messages handled by all workers and guests.
     pub(crate) fn turns(&self) -> u64 {
-        self.workers.iter().map(|worker| worker.turns).sum()
+        self.guest_turns + self.workers.iter().map(|worker| worker.turns).sum::<u64>()
     }
 
     /// Returns the number of processes that are ready and wait for a worker.
@@ -218,7 +275,9 @@ impl Metrics {
 
 impl From<throng::Metrics> for Metrics {
     fn from(metrics: throng::Metrics) -> Metrics {
+        let guests = metrics.workers.iter().filter(|worker| worker.guest);
         Metrics {
+            guest_turns: guests.map(|guests| guests.turns).sum(),
             uptime_seconds: metrics.uptime.as_secs_f64(),
             processes: metrics.processes,
             process_limit: metrics.process_limit,
@@ -248,6 +307,20 @@ impl From<throng::WorkerMetrics> for Worker {
             parks: worker.parks,
             stuck_turns: worker.stuck_turns,
             spare: worker.spare,
+        }
+    }
+}
+
+impl From<throng::KindMetrics> for Kind {
+    fn from(kind: throng::KindMetrics) -> Kind {
+        Kind {
+            process: kind.process.to_owned(),
+            processes: kind.processes,
+            spawned: kind.spawned,
+            exited: kind.exited,
+            panicked: kind.panicked,
+            turns: kind.turns,
+            busy_seconds: kind.busy.as_secs_f64(),
         }
     }
 }
@@ -355,6 +428,7 @@ mod tests {
             (r#"{"v":1,"get":"list","limit":1000}"#, Request::List { limit: 1000 }),
             (r#"{"v":1,"get":"info","pid":"a"}"#, Request::Info { pid: "a".into() }),
             (r#"{"v":1,"get":"tree","limit":5}"#, Request::Tree { limit: 5 }),
+            (r#"{"v":1,"get":"kinds","limit":5}"#, Request::Kinds { limit: 5 }),
         ] {
             assert_eq!(write(&request).unwrap(), format!("{line}\n"));
             assert_eq!(read::<Request>(line.as_bytes()).unwrap(), request);
@@ -369,6 +443,7 @@ mod tests {
             Answer::List(PidList { pids: vec!["a".into()], more: true }),
             Answer::Info(Process { names: vec!["n".into()], ..Process::default() }),
             Answer::Tree(vec![TreeRow { depth: 3, ..TreeRow::default() }]),
+            Answer::Kinds(vec![Kind { busy_seconds: 0.5, ..Kind::default() }]),
         ] {
             let line = write(&answer).unwrap();
             assert_eq!(read::<Answer>(line.as_bytes()).unwrap(), answer, "{line}");

@@ -1,14 +1,11 @@
 //! The page in a browser: the resources that it loads, and (with a real browser) the actions of a
 //! user.
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command, Stdio};
-use std::time::Duration;
-
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use crate::harness::{Client, Node, PASSWORD, send, serve};
+use crate::harness::{Node, PASSWORD, serve};
+use crate::webdriver::Driver;
 
 #[tokio::test]
 async fn the_page_needs_nothing_from_elsewhere() {
@@ -125,130 +122,4 @@ async fn a_person_registers_posts_follows_and_reads() {
 
     browser.close().await;
     node.client().assert_healthy().await;
-}
-
-/// A chromedriver process; killed when dropped.
-struct Driver {
-    child: Child,
-    address: String,
-    /// Kept open, so that the driver does not end for lack of a reader.
-    _output: BufReader<ChildStdout>,
-}
-
-impl Driver {
-    /// Starts a driver on a free port.
-    fn start() -> Driver {
-        let mut child = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("chromedriver is on the path");
-        let mut output = BufReader::new(child.stdout.take().unwrap());
-        let mut lines = output.by_ref().lines().map_while(Result::ok);
-        let started = lines.find(|line| line.contains("successfully on port ")).unwrap();
-        let port = started.split("on port ").nth(1).unwrap().trim_end_matches('.');
-        Driver { child, address: format!("127.0.0.1:{port}"), _output: output }
-    }
-
-    /// Opens a browser with its profile in `profile`.
-    async fn open(&self, profile: &str) -> Browser {
-        let arguments = [
-            "--headless",
-            "--no-sandbox", // the tests may run as root
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            &format!("--user-data-dir={profile}"),
-        ];
-        let capabilities = json!({ "capabilities": { "alwaysMatch": {
-            "browserName": "chrome",
-            "goog:chromeOptions": { "args": arguments },
-            "timeouts": { "implicit": 10_000 }, // finding an element waits for it
-        } } });
-        let client = Client::new(&self.address);
-        let opened = client.post("/session", "", &capabilities).await;
-        let session = opened.body["value"]["sessionId"].as_str();
-        let session = session.unwrap_or_else(|| panic!("{opened:?}")).to_owned();
-        Browser { client, session }
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// Browser under remote control, by the WebDriver standard.
-struct Browser {
-    client: Client,
-    session: String,
-}
-
-impl Browser {
-    async fn command(&self, path: &str, body: Value) -> Value {
-        let path = format!("/session/{}{path}", self.session);
-        let answer = self.client.post(&path, "", &body).await;
-        assert_eq!(answer.status, 200, "{path}: {answer:?}");
-        answer.body["value"].clone()
-    }
-
-    /// Returns the path of the element that `selector` finds.
-    async fn element(&self, selector: &str) -> String {
-        let query = json!({ "using": "css selector", "value": selector });
-        let found = self.command("/element", query).await;
-        let id = found.as_object().and_then(|found| found.values().next()).unwrap();
-        format!("/element/{}", id.as_str().unwrap())
-    }
-
-    async fn click(&self, selector: &str) {
-        let element = self.element(selector).await;
-        self.command(&format!("{element}/click"), json!({})).await;
-    }
-
-    /// Clears a field and types `text` into it.
-    async fn fill(&self, selector: &str, text: &str) {
-        let element = self.element(selector).await;
-        self.command(&format!("{element}/clear"), json!({})).await;
-        self.command(&format!("{element}/value"), json!({ "text": text })).await;
-    }
-
-    async fn run(&self, script: &str) -> Value {
-        self.command("/execute/sync", json!({ "script": script, "args": [] })).await
-    }
-
-    /// Waits until `text` is visible in the element.
-    async fn wait_for_text(&self, selector: &str, text: &str) {
-        let script = format!("return document.querySelector('{selector}').innerText");
-        let mut seen = Value::Null;
-        for _ in 0..600 {
-            seen = self.run(&script).await;
-            if seen.as_str().is_some_and(|seen| seen.contains(text)) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{selector} never said {text:?}, but {seen}");
-    }
-
-    /// Waits until a script returns true.
-    async fn wait_until(&self, script: &str) {
-        for _ in 0..600 {
-            if self.run(script).await == true {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-        panic!("{script} was never true");
-    }
-
-    async fn close(self) {
-        let path = format!("/session/{}", self.session);
-        let closed = send(self.client.request(Method::DELETE, &path)).await;
-        assert_eq!(closed.unwrap().status, 200);
-    }
 }

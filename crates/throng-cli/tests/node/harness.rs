@@ -54,7 +54,7 @@ impl Node {
         });
         let mut greeting = String::new();
         let mut lines = BufReader::new(child.stdout.take().unwrap());
-        // The last of the three lines that a node prints when it serves.
+        // The last line that a node prints when it serves.
         while !greeting.ends_with("Ctrl-C\n") {
             if lines.read_line(&mut greeting).unwrap() == 0 {
                 listener.join().unwrap();
@@ -63,6 +63,12 @@ impl Node {
         }
         let address = greeting.split("http://").nth(1).unwrap().split('/').next().unwrap();
         Node { address: address.to_owned(), child, greeting, errors, listener: Some(listener) }
+    }
+
+    /// Returns the URL of the dashboard that the node has printed, with the token if it was drawn at this start.
+    pub(crate) fn dashboard(&self) -> String {
+        let rest = self.greeting.split("dashboard at ").nth(1).unwrap();
+        rest.split([',', '\n']).next().unwrap().to_owned()
     }
 
     /// Returns a client of this node, with its own connection.

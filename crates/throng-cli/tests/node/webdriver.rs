@@ -1,0 +1,158 @@
+//! A browser under remote control, by the WebDriver standard.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, send};
+
+/// A chromedriver process; killed when dropped.
+pub(crate) struct Driver {
+    child: Child,
+    address: String,
+    /// Kept open, so that the driver does not end for lack of a reader.
+    _output: BufReader<ChildStdout>,
+}
+
+impl Driver {
+    /// Starts a driver on a free port.
+    pub(crate) fn start() -> Driver {
+        // It wants the same port of IPv4 as of IPv6, which another program may have.
+        (0..10).find_map(|_| Driver::try_start()).expect("chromedriver starts")
+    }
+
+    fn try_start() -> Option<Driver> {
+        let mut child = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("chromedriver is on the path");
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut lines = output.by_ref().lines().map_while(Result::ok);
+        let Some(started) = lines.find(|line| line.contains("successfully on port ")) else {
+            child.wait().unwrap();
+            return None;
+        };
+        let port = started.split("on port ").nth(1).unwrap().trim_end_matches('.');
+        Some(Driver { child, address: format!("127.0.0.1:{port}"), _output: output })
+    }
+
+    /// Opens a browser with its profile in `profile`.
+    pub(crate) async fn open(&self, profile: &str) -> Browser {
+        let arguments = [
+            "--headless",
+            "--no-sandbox", // the tests may run as root
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            &format!("--user-data-dir={profile}"),
+        ];
+        let capabilities = json!({ "capabilities": { "alwaysMatch": {
+            "browserName": "chrome",
+            "goog:chromeOptions": { "args": arguments },
+            "goog:loggingPrefs": { "browser": "ALL" },
+            "timeouts": { "implicit": 10_000 }, // finding an element waits for it
+        } } });
+        let client = Client::new(&self.address);
+        let opened = client.post("/session", "", &capabilities).await;
+        let session = opened.body["value"]["sessionId"].as_str();
+        let session = session.unwrap_or_else(|| panic!("{opened:?}")).to_owned();
+        Browser { client, session }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Session of a browser.
+pub(crate) struct Browser {
+    client: Client,
+    session: String,
+}
+
+impl Browser {
+    pub(crate) async fn command(&self, path: &str, body: Value) -> Value {
+        let path = format!("/session/{}{path}", self.session);
+        let answer = self.client.post(&path, "", &body).await;
+        assert_eq!(answer.status, 200, "{path}: {answer:?}");
+        answer.body["value"].clone()
+    }
+
+    /// Returns the path of the element that `selector` finds.
+    async fn element(&self, selector: &str) -> String {
+        let query = json!({ "using": "css selector", "value": selector });
+        let found = self.command("/element", query).await;
+        let id = found.as_object().and_then(|found| found.values().next()).unwrap();
+        format!("/element/{}", id.as_str().unwrap())
+    }
+
+    pub(crate) async fn click(&self, selector: &str) {
+        let element = self.element(selector).await;
+        self.command(&format!("{element}/click"), json!({})).await;
+    }
+
+    /// Clears a field and types `text` into it.
+    pub(crate) async fn fill(&self, selector: &str, text: &str) {
+        let element = self.element(selector).await;
+        self.command(&format!("{element}/clear"), json!({})).await;
+        self.command(&format!("{element}/value"), json!({ "text": text })).await;
+    }
+
+    pub(crate) async fn run(&self, script: &str) -> Value {
+        self.command("/execute/sync", json!({ "script": script, "args": [] })).await
+    }
+
+    /// Waits until `text` is visible in the element.
+    pub(crate) async fn wait_for_text(&self, selector: &str, text: &str) {
+        let script = format!("return document.querySelector('{selector}').innerText");
+        let mut seen = Value::Null;
+        for _ in 0..600 {
+            seen = self.run(&script).await;
+            if seen.as_str().is_some_and(|seen| seen.contains(text)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{selector} never said {text:?}, but {seen}");
+    }
+
+    /// Waits until a script returns true.
+    pub(crate) async fn wait_until(&self, script: &str) {
+        for _ in 0..600 {
+            if self.run(script).await == true {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{script} was never true");
+    }
+
+    /// Runs a command of Chromium's own protocol.
+    pub(crate) async fn chromium(&self, command: &str, parameters: Value) -> Value {
+        self.command("/goog/cdp/execute", json!({ "cmd": command, "params": parameters })).await
+    }
+
+    /// Returns the errors and warnings in the console since the last time.
+    pub(crate) async fn console(&self) -> Vec<String> {
+        let entries = self.command("/se/log", json!({ "type": "browser" })).await;
+        let entries = entries.as_array().unwrap().iter();
+        let bad = entries.filter(|entry| entry["level"] == "SEVERE" || entry["level"] == "WARNING");
+        bad.map(|entry| entry["message"].as_str().unwrap().to_owned()).collect()
+    }
+
+    pub(crate) async fn close(self) {
+        let path = format!("/session/{}", self.session);
+        let closed = send(self.client.request(Method::DELETE, &path)).await;
+        assert_eq!(closed.unwrap().status, 200);
+    }
+}
