@@ -53,6 +53,7 @@ mod fair_queue;
 mod followers;
 mod http;
 mod ids;
+pub mod in_memory;
 mod keys;
 mod likes;
 mod live;
