@@ -24,6 +24,7 @@
 //! …      /api/v1/rooms, /api/v1/memberships              see `http/rooms.rs`
 //! GET    /api/v1/socket              a WebSocket; see `socket/protocol.rs`
 //! GET    /api/v1/health                                  200 {status, processes, …}, or 503
+//! GET    /api/v1/openapi.json                            200, a description of these routes; see `openapi.rs`
 //! GET    /                                               the web page
 //! ```
 //!
@@ -64,6 +65,7 @@ use crate::error::SocialError;
 use crate::ids::PostId;
 use crate::keys::IdempotencyKey;
 use crate::name::{Name, NameError};
+use crate::openapi;
 use crate::page;
 use crate::password::Password;
 use crate::post::{Post, Text};
@@ -103,7 +105,8 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/health", get(health))
         .merge(followers::routes())
         .merge(likes::routes())
-        .merge(rooms::routes());
+        .merge(rooms::routes())
+        .merge(openapi::routes());
     Router::new()
         .nest("/api/v1", api)
         .layer(map_response(no_store))
@@ -563,8 +566,8 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
     }
 }
 
-const LIMIT_DEFAULT: usize = 20;
-const LIMIT_MAX: usize = 100;
+pub(crate) const LIMIT_DEFAULT: usize = 20;
+pub(crate) const LIMIT_MAX: usize = 100;
 
 #[cfg(test)]
 mod tests {

@@ -60,6 +60,7 @@ mod live;
 mod merge;
 mod name;
 mod newest;
+mod openapi;
 mod page;
 mod password;
 mod post;

@@ -1,0 +1,223 @@
+//! Shapes of the API's JSON, parameters and headers, with the bounds that the code checks.
+//!
+//! A schema of a request is closed, because the service refuses unknown fields. A schema of an answer is open:
+//! a client must ignore fields that it does not know.
+
+use serde_json::{Map, Value, json};
+
+use super::reference;
+use crate::http::{LIMIT_DEFAULT, LIMIT_MAX};
+use crate::keys::IdempotencyKey;
+use crate::name::Name;
+use crate::password::Password;
+use crate::post::Text;
+
+/// Returns the schemas of bodies and of their fields.
+pub(super) fn schemas() -> Value {
+    let name = |description: &str| json!({ "type": "string", "pattern": name_pattern(), "description": description });
+    let text = |description: &str| json!({ "type": "string", "minLength": 1, "maxLength": Text::CHARACTERS_MAX, "description": description });
+    let field = |name: &str| reference("schemas", name);
+    let list = |name: &str| json!({ "type": "array", "items": field(name) });
+    let or_null = |name: &str| json!({ "anyOf": [field(name), { "type": "null" }] });
+    let count = json!({ "type": "integer", "minimum": 0 });
+    json!({
+        "Problem": {
+            "type": "object",
+            "description": "Error, by RFC 9457. Programs compare `type`; `detail` is for people and may change.",
+            "required": ["type", "title", "status", "detail"],
+            "properties": {
+                "type": { "type": "string", "format": "uri" },
+                "title": { "type": "string" },
+                "status": { "type": "integer" },
+                "detail": { "type": "string" },
+            },
+        },
+        "UserName": name("Name of a user, and the user's id."),
+        "RoomName": name("Name of a room. A user and a room may have the same name."),
+        "PostId": {
+            "type": "string",
+            "pattern": POST_ID,
+            "description": "Id of a post; newer posts of a user have higher ids. A string, because the number has up to 64 bits.",
+        },
+        "Text": text("Text with at least one visible character."),
+        "Time": { "type": "integer", "minimum": 0, "description": "Milliseconds since 1970." },
+        "Count": count,
+        "NextCursor": {
+            "type": ["string", "null"],
+            "description": "`cursor` of the next page, or null at the end of the listing.",
+        },
+        "Password": {
+            "type": "string",
+            "minLength": Password::BYTES_MIN,
+            "maxLength": Password::BYTES_MAX,
+            "description": "Password with at least one visible character. The bounds hold for its bytes in UTF-8.",
+        },
+
+        "Credentials": request(&[("name", field("UserName")), ("password", field("Password"))]),
+        "Login": request(&[("name", json!({ "type": "string" })), ("password", json!({ "type": "string" }))]),
+        "NewPassword": request(&[("old", json!({ "type": "string" })), ("new", field("Password"))]),
+        "NewPost": request(&[("text", field("Text"))]),
+        "NewRoom": request(&[("name", field("RoomName"))]),
+        "NewMessage": request(&[("text", field("Text"))]),
+
+        "Session": answer(&[
+            ("id", field("UserName")),
+            ("name", field("UserName")),
+            ("token", json!({ "type": "string" })),
+            ("expires_at", field("Time")),
+        ]),
+        "Profile": answer(&[
+            ("name", field("UserName")),
+            ("created", field("Time")),
+            ("posts", field("Count")),
+            ("following", field("Count")),
+            ("followers", field("Count")),
+        ]),
+        "UserPage": answer(&[("users", list("UserName")), ("next_after", or_null("UserName"))]),
+        "Following": answer(&[("following", list("UserName"))]),
+        "Blocks": answer(&[("blocks", list("UserName"))]),
+        "Post": answer(&post_fields()),
+        "LikedPost": answer(&[&post_fields()[..], &[("likes", field("Count"))]].concat()),
+        "PostPage": answer(&[("posts", list("Post")), ("next_cursor", field("NextCursor"))]),
+        "Room": answer(&[
+            ("name", field("RoomName")),
+            ("owner", field("UserName")),
+            ("created", field("Time")),
+            ("members", field("Count")),
+            ("messages", field("Count")),
+            ("present", field("Count")),
+        ]),
+        "RoomPage": answer(&[("rooms", list("RoomName")), ("next_after", or_null("RoomName"))]),
+        "MemberPage": answer(&[("members", list("UserName")), ("next_after", or_null("UserName"))]),
+        "Memberships": answer(&[("rooms", list("RoomName"))]),
+        "Message": answer(&message_fields()),
+        "StoredMessage": answer(&[&[("room", field("RoomName"))], &message_fields()[..]].concat()),
+        "MessagePage": answer(&[("messages", list("Message")), ("next_cursor", field("NextCursor"))]),
+        "Health": answer(&[
+            ("status", json!({ "enum": ["ok", "read-only"] })),
+            ("processes", field("Count")),
+            ("process_limit", field("Count")),
+            ("live_entities", field("Count")),
+            ("records", or_null("Count")),
+            ("file_bytes", or_null("Count")),
+        ]),
+        "Document": { "type": "object", "description": "OpenAPI document." },
+    })
+}
+
+/// Returns the parameters of paths and queries, and the header of idempotency.
+pub(super) fn parameters() -> Value {
+    let in_path = |name: &str, schema: Value| json!({ "name": name, "in": "path", "required": true, "schema": schema });
+    let in_query = |name: &str, schema: Value, description: &str| json!({ "name": name, "in": "query", "schema": schema, "description": description });
+    let key = format!("^[!-~]{{1,{}}}$", IdempotencyKey::BYTES_MAX);
+    json!({
+        "User": in_path("name", reference("schemas", "UserName")),
+        "Room": in_path("room", reference("schemas", "RoomName")),
+        "Post": in_path("id", reference("schemas", "PostId")),
+        // A DELETE of what does not exist has nothing to do, so any text is accepted.
+        "AnyPost": in_path("id", json!({ "type": "string", "minLength": 1 })),
+        "Limit": in_query(
+            "limit",
+            json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT }),
+            "Maximum number of entries on the page.",
+        ),
+        "Cursor": in_query(
+            "cursor",
+            json!({ "type": "string" }),
+            "`next_cursor` of the page before, unmodified. It is opaque, and valid only for the same listing.",
+        ),
+        "After": in_query(
+            "after",
+            json!({ "type": "string", "pattern": name_pattern() }),
+            "`next_after` of the page before, or any other name after which the page begins.",
+        ),
+        "Prefix": in_query(
+            "prefix",
+            json!({ "type": "string", "default": "" }),
+            "Beginning of the names that are found.",
+        ),
+        "IdempotencyKey": {
+            "name": "Idempotency-Key",
+            "in": "header",
+            "schema": { "type": "string", "pattern": key },
+            "description": "Name of this request, chosen by the client. A repetition within 24 hours with the same \
+                key and text stores nothing, and is answered 200 with the first result.",
+        },
+    })
+}
+
+/// Returns the headers of answers.
+pub(super) fn headers() -> Value {
+    let seconds = json!({ "type": "string", "pattern": "^[0-9]{1,20}$" });
+    json!({
+        "X-Request-Id": {
+            "description": "Id of the request in the node's log: the client's `X-Request-Id`, if it has 1 to 64 \
+                letters, digits, `-`, `_` and `.`, or a drawn one.",
+            "schema": { "type": "string", "pattern": "^[A-Za-z0-9._-]{1,64}$" },
+        },
+        "WWW-Authenticate": {
+            "required": true,
+            "description": "Challenge of RFC 6750.",
+            "schema": { "type": "string" },
+        },
+        "Sec-WebSocket-Version": {
+            "required": true,
+            "description": "Version of the WebSocket protocol that the server speaks.",
+            "schema": { "const": "13" },
+        },
+        "Retry-After": {
+            "required": true,
+            "description": "Seconds after which the client may try again.",
+            "schema": seconds,
+        },
+        "Retry-After-If-Known": {
+            "description": "Seconds after which the client may try again.",
+            "schema": seconds,
+        },
+    })
+}
+
+fn post_fields() -> [(&'static str, Value); 4] {
+    [
+        ("id", reference("schemas", "PostId")),
+        ("author", reference("schemas", "UserName")),
+        ("text", reference("schemas", "Text")),
+        ("time", reference("schemas", "Time")),
+    ]
+}
+
+fn message_fields() -> [(&'static str, Value); 4] {
+    let sequence = json!({
+        "type": "integer",
+        "minimum": 1,
+        "description": "Number of the message in its room, without gaps.",
+    });
+    [
+        ("sequence", sequence),
+        ("author", reference("schemas", "UserName")),
+        ("text", reference("schemas", "Text")),
+        ("time", reference("schemas", "Time")),
+    ]
+}
+
+/// Returns the schema of an answer, which always has all of its fields.
+fn answer(fields: &[(&'static str, Value)]) -> Value {
+    let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
+    let properties: Map<String, Value> =
+        fields.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
+    json!({ "type": "object", "required": names, "properties": properties })
+}
+
+/// Returns the schema of a request's body, which has all of its fields and no others.
+fn request(fields: &[(&'static str, Value)]) -> Value {
+    let mut schema = answer(fields);
+    schema["additionalProperties"] = json!(false);
+    schema
+}
+
+fn name_pattern() -> String {
+    format!("^[a-z0-9_]{{1,{}}}$", Name::BYTES_MAX)
+}
+
+/// Pattern of the one spelling of an id.
+const POST_ID: &str = "^[0-9]{1,20}$";
