@@ -24,25 +24,25 @@ use crate::fair_queue::{FairQueue, QueueFull};
 use crate::name::Name;
 use crate::visible;
 
-/// Password as typed by a person: 8 to 128 bytes, with at least one visible character.
+/// Password as typed by a person: 8 to 128 characters, at least one of them visible.
 #[derive(Clone)]
 pub struct Password(String);
 
 /// Reason for rejecting a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "a password must have {} to {} bytes, with at least one visible character",
-    Password::BYTES_MIN,
-    Password::BYTES_MAX
+    "a password must have {} to {} characters, at least one of them visible",
+    Password::CHARACTERS_MIN,
+    Password::CHARACTERS_MAX
 )]
 pub struct PasswordError;
 
 impl Password {
-    /// Minimum length of a password, in bytes.
-    pub const BYTES_MIN: usize = 8;
-    /// Maximum length of a password, in bytes; longer passwords would cost hashing time without
-    /// adding security.
-    pub const BYTES_MAX: usize = 128;
+    /// Minimum length of a password, in Unicode scalar values.
+    pub const CHARACTERS_MIN: usize = 8;
+    /// Maximum length of a password, in Unicode scalar values; longer passwords would cost hashing time
+    /// without adding security.
+    pub const CHARACTERS_MAX: usize = 128;
 
     /// Checks the length, and that the text has a visible character.
     ///
@@ -50,7 +50,8 @@ impl Password {
     /// The text is too short or too long, or has no visible character.
     pub fn new(text: impl Into<String>) -> Result<Password, PasswordError> {
         let text = text.into();
-        let fits = (Password::BYTES_MIN..=Password::BYTES_MAX).contains(&text.len());
+        let fits =
+            (Password::CHARACTERS_MIN..=Password::CHARACTERS_MAX).contains(&text.chars().count());
         if fits && visible::is_visible(&text) { Ok(Password(text)) } else { Err(PasswordError) }
     }
 
@@ -286,11 +287,15 @@ mod tests {
     }
 
     #[test]
-    fn the_length_is_kept_in_bytes() {
-        assert_eq!(Password::new("1234567").err(), Some(PasswordError));
-        assert!(Password::new("12345678").is_ok());
-        assert!(Password::new("ä".repeat(64)).is_ok());
-        assert_eq!(Password::new("ä".repeat(65)).err(), Some(PasswordError));
+    fn the_length_is_kept_in_characters() {
+        for character in ["x", "ä", "語", "😀"] {
+            for bad in [7, 129] {
+                assert_eq!(Password::new(character.repeat(bad)).err(), Some(PasswordError));
+            }
+            for good in [8, 128] {
+                assert!(Password::new(character.repeat(good)).is_ok());
+            }
+        }
         for unseen in ["\0".repeat(8), " ".repeat(8), "\u{200b}".repeat(8)] {
             assert_eq!(Password::new(unseen).err(), Some(PasswordError));
         }

@@ -48,9 +48,9 @@ pub(super) fn schemas() -> Value {
         },
         "Password": {
             "type": "string",
-            "minLength": Password::BYTES_MIN,
-            "maxLength": Password::BYTES_MAX,
-            "description": "Password with at least one visible character. The bounds hold for its bytes in UTF-8.",
+            "minLength": Password::CHARACTERS_MIN,
+            "maxLength": Password::CHARACTERS_MAX,
+            "description": "Password with at least one visible character.",
         },
 
         "Credentials": request(&[("name", field("UserName")), ("password", field("Password"))]),

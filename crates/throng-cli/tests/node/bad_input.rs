@@ -56,6 +56,7 @@ async fn every_bad_request_gets_its_problem() {
         ("a name beyond ASCII", post("/users", credentials("älice", PASSWORD)), 422, "name-invalid"),
         ("a name with a zero byte", post("/users", credentials("alice\0", PASSWORD)), 422, "name-invalid"),
         ("a short password", post("/users", credentials("carol", "1234567")), 422, "password-length"),
+        ("a short password of many bytes", post("/users", credentials("carol", "語語語語語語語")), 422, "password-length"),
         ("a long password", post("/users", credentials("carol", &"x".repeat(129))), 422, "password-length"),
         ("a password of zero bytes", post("/users", credentials("carol", &"\0".repeat(8))), 422, "password-length"),
 
