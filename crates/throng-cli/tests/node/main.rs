@@ -13,6 +13,7 @@ mod flood;
 mod harness;
 mod lifecycle;
 mod log;
+mod openapi;
 mod population;
 mod privacy;
 mod rooms;
