@@ -5,7 +5,7 @@
 //! ci ──┬─ fmt, clippy, tidy, doc     ci.rs, tidy.rs
 //!      └─ test ─ unit … browser      test.rs
 //! miri, tsan                         nightly.rs  (a nightly compiler, so not part of `ci`)
-//! stress                             stress.rs
+//! stress                             stress.rs, openapi.rs
 //! conformance                        conformance.rs (the part without Erlang is a test, too)
 //! every command line they run        steps.rs
 //! ```
@@ -16,6 +16,8 @@
 mod ci;
 mod conformance;
 mod nightly;
+mod node;
+mod openapi;
 mod quickstart;
 mod readme;
 mod steps;

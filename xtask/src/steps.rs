@@ -162,6 +162,12 @@ impl Tool {
         }
     }
 
+    /// Runs the command in another directory than the root.
+    pub(crate) fn in_directory(mut self, directory: &Path) -> Tool {
+        self.0.current_dir(directory);
+        self
+    }
+
     /// Sets a variable of the command's environment.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Tool {
         self.0.env(name, value);

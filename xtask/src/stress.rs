@@ -1,7 +1,8 @@
 //! `cargo xtask stress`: properties under a load that takes too long for the tests. The runs
-//! themselves are an example program of the runtime, `crates/throng/examples/stress`, and tests of
-//! store and service.
+//! themselves are an example program of the runtime, `crates/throng/examples/stress`, tests of store
+//! and service, and requests that are drawn from the OpenAPI document.
 
+use crate::openapi;
 use crate::steps::{Failure, OPTIMISED, Tests, Tool};
 
 /// Every run of the example program, at a size that takes about a second, for the ordinary tests.
@@ -46,6 +47,12 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
             if name.is_some() {
                 return Ok(());
             }
+        }
+    }
+    if name.as_deref().is_none_or(|name| name == "openapi") {
+        openapi::run(size)?;
+        if name.is_some() {
+            return Ok(());
         }
     }
     let mut line = String::from("cargo run --release --locked -p throng --example stress --");
