@@ -3,13 +3,15 @@
 //! Results (such as the address for the browser) go to standard output, everything else to standard
 //! error. The exit status is 0 after a clean stop. It is 1 if a node cannot start, run or be
 //! reached, if a second signal stops it before it is at rest, or if a store is damaged or the key
-//! is missing. It is 2 for a usage error, on the command line,
+//! is missing, or if a load had errors. It is 2 for a usage error, on the command line,
 //! in the environment or in the file of settings.
 
 mod admin;
+mod api;
 mod config;
 mod dashboard;
 mod duration;
+mod load;
 mod notify;
 mod private;
 mod probe;
@@ -43,6 +45,18 @@ enum Command {
     Top(top::TopArgs),
     /// Inspect, verify or back up a store, even while a node uses it
     Store(store::StoreArgs),
+    /// Load a running node with requests, and report their latencies
+    ///
+    /// With --rate, requests are sent at a fixed rate, and a latency is the time since the request was
+    /// due: a node that stalls cannot slow the load down to look fast. With --connections alone, each
+    /// connection sends a request after the answer to the last.
+    ///
+    /// The users `load_SEED_NUMBER` are registered on the node, and stay there. Their passwords follow
+    /// from the seed, so anybody can log in as one of them: do not load a node that serves people.
+    ///
+    /// The exit status is 1 if a request had an error. An answer 429 (too many requests) is counted
+    /// separately.
+    Load(load::LoadArgs),
     /// Replace the token of a node's dashboard and print it; the one before opens nothing any more
     AdminToken(dashboard::AdminTokenArgs),
 }
@@ -67,6 +81,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Top(top) => top.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Store(store) => store.run().map_err(Into::into),
+        Command::Load(load) => load.run().map_err(Into::into),
         Command::AdminToken(token) => token.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     match outcome {

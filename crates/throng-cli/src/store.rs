@@ -789,7 +789,7 @@ const ENTRIES_SPINNER: &str = "{spinner} {human_pos} entries";
 const BYTES_BAR: &str = "{bar:40} {bytes} of at most {total_bytes}, {bytes_per_sec}";
 
 /// Styles a progress bar, which is drawn on standard error if that is a terminal.
-fn bar(bar: ProgressBar, template: &str) -> ProgressBar {
+pub(crate) fn bar(bar: ProgressBar, template: &str) -> ProgressBar {
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,

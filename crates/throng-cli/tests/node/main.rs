@@ -12,6 +12,7 @@ mod draining;
 mod flood;
 mod harness;
 mod lifecycle;
+mod load;
 mod log;
 mod openapi;
 mod population;

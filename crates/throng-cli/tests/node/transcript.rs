@@ -42,6 +42,13 @@ fn the_readme_shows_how_to_look_into_a_store() {
     assert_prints(&[steps_after(SERVICE), steps].concat());
 }
 
+#[test]
+fn the_readme_shows_how_to_load_a_node() {
+    let steps = steps_after("<!-- test:the_readme_shows_how_to_load_a_node -->");
+    assert!(steps.iter().any(|step| step.command.contains("load http://")), "{steps:?}");
+    assert_prints(&steps);
+}
+
 fn steps_after(mark: &str) -> Vec<Step> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = fs::read_to_string(readme).unwrap();
