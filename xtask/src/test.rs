@@ -93,7 +93,30 @@ fn bench() -> Result<Tests, Failure> {
 /// dependencies are then the same as in the step `unit`, and nothing is built twice.
 fn browser() -> Result<Tests, Failure> {
     ensure_browser()?;
-    Tool::new("cargo test --workspace --locked --tests -- --ignored browser").run_tests()
+    let axe = ensure_axe()?;
+    Tool::new("cargo test --workspace --locked --tests -- --ignored browser")
+        .env("THRONG_AXE", &axe.display().to_string())
+        .run_tests()
+}
+
+/// Returns the path of axe-core, which checks the accessibility of a page. If it is missing, npm installs it into the
+/// target directory.
+fn ensure_axe() -> Result<PathBuf, Failure> {
+    let target =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
+    let folder = steps::root().join(target).join("axe");
+    let file = folder.join("node_modules/axe-core/axe.min.js");
+    if !file.is_file() {
+        // The version is fixed, because a later one may have further rules.
+        Tool::new("npm install --no-save --ignore-scripts --no-audit --no-fund axe-core@4.14.1 --prefix")
+            .arg(&folder.display().to_string())
+            .run()
+            .map_err(|Failure(why)| {
+                let file = file.display();
+                Failure(format!("the browser test needs axe-core, and npm did not install it ({why}): install npm, or put axe.min.js at {file}"))
+            })?;
+    }
+    Ok(file)
 }
 
 /// Installs Chromium and its driver if they are missing and the user has the right to.

@@ -1,11 +1,17 @@
-//! The page in a browser: the resources that it loads, and (with a real browser) the actions of a
-//! user.
+//! The page in a browser: the files that it loads, and (with a real browser) the actions of people.
+//!
+//! Texts of users appear as they were written, each once, also after the node was killed.
+
+mod accessible;
+mod live;
+
+use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::json;
 
-use crate::harness::{Node, PASSWORD, serve};
-use crate::webdriver::Driver;
+use crate::harness::{Node, PASSWORD};
+use crate::webdriver::{Browser, Driver};
 
 #[tokio::test]
 async fn the_page_needs_nothing_from_elsewhere() {
@@ -18,22 +24,71 @@ async fn the_page_needs_nothing_from_elsewhere() {
     assert!(policy.starts_with("default-src 'none';"), "{policy}");
     assert!(!policy.contains("unsafe") && !policy.contains('*') && !policy.contains("http"));
     let html = page.text().await.unwrap();
-    let links: Vec<&str> = ["src=\"", "href=\""]
-        .iter()
-        .flat_map(|attribute| html.split(attribute).skip(1))
-        .map(|rest| rest.split('"').next().unwrap())
-        .filter(|link| !link.starts_with("data:"))
-        .collect();
-    assert!(links.len() >= 2, "{links:?}");
-    for link in links {
-        assert!(link.starts_with('/') && !link.starts_with("//"), "{link} lies elsewhere");
-        let answer = client.request(Method::GET, link).send().await.unwrap();
-        assert_eq!(answer.status(), 200, "{link}");
-        assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
-    }
     for inline in ["<style", "style=\"", "onclick", "<script>"] {
         assert!(!html.contains(inline), "the policy forbids {inline}");
     }
+    let of_files = |link: &String| !link.starts_with("data:") && !link.starts_with('#');
+    let mut links: Vec<String> = after_each(&html, &["src=\"", "href=\""]).collect();
+    links.retain(of_files);
+    let mut at = 0;
+    while let Some(link) = links.get(at).cloned() {
+        at += 1;
+        assert!(link.starts_with("/page/"), "{link} lies elsewhere");
+        let answer = client.request(Method::GET, &link).send().await.unwrap();
+        assert_eq!(answer.status(), 200, "{link}");
+        assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+        let text = answer.text().await.unwrap();
+        for import in after_each(&text, &["from \"", "import \"", "url(", "@import"]) {
+            let name = import.strip_prefix("./").unwrap_or_else(|| panic!("{link}: {import}"));
+            let import = format!("/page/{name}");
+            if !links.contains(&import) {
+                links.push(import);
+            }
+        }
+    }
+    assert!(links.len() > 10, "{links:?}");
+}
+
+/// Returns the text from the end of each of `starts` up to the next quotation mark.
+fn after_each(text: &str, starts: &[&str]) -> impl Iterator<Item = String> {
+    starts
+        .iter()
+        .flat_map(|start| text.split(start).skip(1))
+        .map(|rest| rest.split('"').next().unwrap().to_owned())
+}
+
+/// A text that would do harm if the page took it for HTML.
+const HARM: &str = "<img src=x onerror=\"document.title='harmed'\"> & <b>bold</b> <script>document.title='harmed'</script>";
+
+/// Opens the page of a node, and signs up.
+async fn sign_up(browser: &Browser, node: &Node, name: &str) {
+    browser.command("/url", json!({ "url": format!("http://{}/", node.address) })).await;
+    browser.fill("#name", name).await;
+    browser.fill("#password", PASSWORD).await;
+    browser.click("button[value=register]").await;
+    browser.wait_until("return document.querySelector('#posts') !== null").await;
+    browser.wait_for_text("#connection", "Live").await;
+}
+
+/// Opens the view of a hash, without a reload.
+async fn go(browser: &Browser, hash: &str) {
+    browser.run(&format!("location.hash = '{hash}'")).await;
+}
+
+/// Expects that no text of a user was taken for HTML.
+async fn assert_unharmed(browser: &Browser) {
+    let title = browser.run("return document.title").await;
+    assert!(title.as_str().unwrap().ends_with("· throng"), "{title}");
+    let count = "return document.querySelectorAll('main img, main script, main b').length";
+    assert_eq!(browser.run(count).await, 0);
+}
+
+/// Returns the texts of the elements that a selector finds.
+async fn texts(browser: &Browser, selector: &str) -> Vec<String> {
+    let script = format!(
+        "return [...document.querySelectorAll('{selector}')].map((item) => item.textContent)"
+    );
+    serde_json::from_value(browser.run(&script).await).unwrap()
 }
 
 #[tokio::test]
@@ -43,83 +98,90 @@ async fn a_person_registers_posts_follows_and_reads() {
     let profile = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);
     let bob = node.client().register("bob").await;
-    // This text would do harm if the page took it for HTML.
-    let harm = "<img src=x onerror=\"document.title='harmed'\"> & <b>bold</b>";
-    let posted = node.client().post("/api/v1/posts", &bob, &json!({ "text": harm })).await;
+    let posted = node.client().post("/api/v1/posts", &bob, &json!({ "text": HARM })).await;
     assert_eq!(posted.status, 201, "{posted:?}");
 
     let driver = Driver::start();
     let browser = driver.open(profile.path().to_str().unwrap()).await;
     browser.command("/url", json!({ "url": format!("http://{}/", node.address) })).await;
 
-    // An error is shown, also to assistive technology.
+    // Errors are shown, also to assistive technology: bound to a field, or as an alert.
+    browser.click("button[value=register]").await;
+    browser.wait_for_text("#name-problem", "Enter your name.").await;
+    let field = browser.run("return document.activeElement.getAttribute('aria-invalid')").await;
+    assert_eq!(field, "true");
     browser.fill("#name", "alice").await;
     browser.fill("#password", "not the password").await;
     browser.click("button[value=log-in]").await;
-    browser.wait_for_text("#notice", "the name or the password is wrong").await;
+    browser.wait_for_text("#problem", "The name or the password is wrong.").await;
 
     browser.fill("#password", PASSWORD).await;
     browser.click("button[value=register]").await;
-    browser.wait_for_text("#own-name", "alice").await;
+    browser.wait_for_text("#feed", "Follow people").await;
 
     let text = "first words\non two lines, <i>not slanted</i>";
     browser.fill("#text", text).await;
-    browser.click("#write button").await;
+    browser.click("#write .primary").await;
     browser.wait_for_text("#posts", "on two lines, <i>not slanted</i>").await;
     browser.wait_for_text("#posts", "alice").await;
 
-    browser.fill("#target", "bob").await;
-    browser.click("#follow button").await;
+    // A search finds a person; the button follows.
+    go(&browser, "#/search").await;
+    browser.fill("#query", "bo").await;
+    browser.click("main [data-follow=bob]").await;
     browser.wait_for_text("#following", "bob").await;
-    browser.wait_for_text("#posts", harm).await;
-    let title = browser.run("return document.title").await;
-    assert_eq!(title, "throng", "a post was taken for HTML");
+    go(&browser, "#/").await;
+    browser.wait_for_text("#posts", "& <b>bold</b>").await;
+    assert_unharmed(&browser).await;
 
-    // A post comes without a reload, once, and a deleted one goes; also after the node was killed.
-    let node = {
-        let later = "words that come later";
-        let post = json!({ "text": later });
-        let posted = node.client().post("/api/v1/posts", &bob, &post).await;
-        browser.wait_for_text("#posts", later).await;
-        let path = format!("/api/v1/posts/{}", posted.body["id"].as_str().unwrap());
-        assert_eq!(node.client().delete(&path, &bob).await.status, 204);
-        let gone = "return !document.querySelector('#posts').textContent.includes('come later')";
-        browser.wait_until(gone).await;
-        let address = node.address.clone();
-        node.signal("KILL").await;
-        node.wait();
-        let node = Node::spawn(serve(data.path(), &["--listen", &address]));
-        let again = json!({ "text": "words after the kill" });
-        let posted = node.client().post("/api/v1/posts", &bob, &again).await;
-        assert_eq!(posted.status, 201, "{posted:?}");
-        browser.wait_for_text("#posts", "words after the kill").await;
-        let posts = browser.run("return document.querySelectorAll('#posts li').length").await;
-        assert_eq!(posts, 2, "bob's posts, each once");
-        node
-    };
+    // A like is counted by the author's process, and shown.
+    let path = format!("/api/v1/users/bob/posts/{}", posted.body["id"].as_str().unwrap());
+    browser.click("#posts li:last-child .like").await;
+    browser
+        .wait_until(
+            "return document.querySelector('.like[aria-pressed=true] .likes')?.textContent === '1'",
+        )
+        .await;
+    while node.client().get(&path, &bob).await.body["likes"] != 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 
-    // The session survives a reload of the tab; logging out ends it, and logging in starts another.
+    // The view survives a reload, and the back button leads to the last one.
+    go(&browser, "#/u/bob/followers").await;
+    browser.wait_for_text("#followers", "alice").await;
     browser.command("/refresh", json!({})).await;
-    browser.wait_for_text("#posts", harm).await;
+    browser.wait_for_text("#followers", "alice").await;
+    browser.command("/back", json!({})).await;
+    browser.wait_for_text("#posts", "& <b>bold</b>").await;
+
+    // Logging out ends the session, and logging in starts another.
     browser.click("#log-out").await;
     browser.fill("#name", "alice").await;
     browser.fill("#password", PASSWORD).await;
     browser.click("button[value=log-in]").await;
-    browser.wait_for_text("#posts", harm).await;
-    browser.click("#following button").await;
+    browser.wait_for_text("#posts", "& <b>bold</b>").await;
+    go(&browser, "#/u/bob").await;
+    browser.click("main [data-follow=bob]").await;
     browser.wait_for_text("#notice", "You no longer follow bob.").await;
-    let posts = browser.run("return document.querySelectorAll('#posts li').length").await;
-    assert_eq!(posts, 0);
+    go(&browser, "#/").await;
+    browser.wait_until("return document.querySelectorAll('#posts li').length === 1").await;
 
-    // At a phone's width nothing is cut off, and every field has a label.
-    let size = json!({ "width": 360, "height": 740, "x": 0, "y": 0 });
-    browser.command("/window/rect", size).await;
-    let page = "const page = document.documentElement; return page.scrollWidth <= page.clientWidth";
-    assert_eq!(browser.run(page).await, true);
-    let unlabelled = "return [...document.querySelectorAll('input, textarea')]\
-                      .filter((field) => field.labels.length === 0).map((field) => field.id)";
-    assert_eq!(browser.run(unlabelled).await, json!([]));
+    // The arrow keys move between the tabs.
+    browser.run("document.querySelector('#tab-following').focus()").await;
+    press(&browser, "\u{E014}").await;
+    browser
+        .wait_until(
+            "return document.activeElement.id === 'tab-for-you' && location.hash === '#/for-you'",
+        )
+        .await;
 
     browser.close().await;
     node.client().assert_healthy().await;
+}
+
+/// Presses a key, by its code in the WebDriver standard.
+async fn press(browser: &Browser, key: &str) {
+    let press = ["keyDown", "keyUp"].map(|action| json!({ "type": action, "value": key }));
+    let keyboard = json!({ "type": "key", "id": "keyboard", "actions": press });
+    browser.command("/actions", json!({ "actions": [keyboard] })).await;
 }

@@ -114,7 +114,7 @@ impl Browser {
 
     /// Waits until `text` is visible in the element.
     pub(crate) async fn wait_for_text(&self, selector: &str, text: &str) {
-        let script = format!("return document.querySelector('{selector}').innerText");
+        let script = format!("return document.querySelector('{selector}')?.innerText");
         let mut seen = Value::Null;
         for _ in 0..600 {
             seen = self.run(&script).await;

@@ -1,0 +1,88 @@
+// The session and the API. The session is stored in this tab only.
+
+const SESSION = "throng.session";
+
+let session = read();
+const leaving = [];
+
+function read() {
+  try {
+    return JSON.parse(sessionStorage.getItem(SESSION));
+  } catch {
+    return null;
+  }
+}
+
+/** Returns the session, `{name, token}`, or null. */
+export const current = () => session;
+
+/** Begins a session. */
+export function begin(started) {
+  session = started;
+  sessionStorage.setItem(SESSION, JSON.stringify(started));
+}
+
+/** Registers a function that is called when the session has ended. */
+export const onEnd = (listener) => leaving.push(listener);
+
+/** Ends the session on this side; `reason` is a sentence for the user. */
+export function end(reason) {
+  if (!session) return;
+  session = null;
+  sessionStorage.removeItem(SESSION);
+  for (const listener of leaving) listener(reason);
+}
+
+/** Error of a request: the sentence of the server, its status, the last part of the problem's URN. */
+export class ApiError extends Error {
+  constructor(message, status, slug) {
+    super(message);
+    this.status = status;
+    this.slug = slug;
+  }
+
+  /** Whether the same request may succeed later. */
+  get isTemporary() {
+    return this.status === 0 || this.status === 429 || this.status >= 502;
+  }
+}
+
+/** Calls the API. Returns null for an answer without a body. */
+export async function api(method, path, body, headers = {}) {
+  const asked = session;
+  const sent = { ...headers };
+  if (asked) sent.authorization = `Bearer ${asked.token}`;
+  if (body !== undefined) sent["content-type"] = "application/json";
+  const response = await fetch(`/api/v1${path}`, { method, headers: sent, body: body && JSON.stringify(body) })
+    .catch(() => { throw new ApiError("The server cannot be reached. Check the connection, then try again.", 0, ""); });
+  if (response.status === 204) return null;
+  const answer = await response.json().catch(() => ({}));
+  if (response.ok) return answer;
+  if (response.status === 401 && asked && asked === session) end("Your session has ended. Log in again.");
+  const said = sentence(answer.detail ?? `The server answered with status ${response.status}.`);
+  throw new ApiError(said + later(response), response.status, String(answer.type ?? "").split(":").at(-1));
+}
+
+/** Says when to try again, if the server does. */
+function later(response) {
+  const seconds = Number(response.headers.get("retry-after"));
+  if (!(seconds > 0) || response.status !== 429) return "";
+  if (seconds < 90) return ` Try again in ${seconds} second${seconds === 1 ? "" : "s"}.`;
+  const time = new Date(Date.now() + seconds * 1000);
+  return ` Try again at ${time.toLocaleTimeString(undefined, { hour: "2-digit", minute: "2-digit" })}.`;
+}
+
+/** Makes a detail of the server a sentence. */
+export function sentence(detail) {
+  const text = String(detail).trim();
+  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+}
+
+/** Makes a key under which the server carries out a request once. */
+export const requestKey = () => crypto.getRandomValues(new Uint32Array(4)).join("-");
+
+/** Makes a path with a query; null and undefined are left out. */
+export function query(path, fields) {
+  const given = Object.entries(fields).filter(([, value]) => value !== null && value !== undefined && value !== "");
+  return given.length ? `${path}?${new URLSearchParams(given)}` : path;
+}

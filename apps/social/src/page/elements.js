@@ -1,0 +1,166 @@
+// Elements of the page. Texts of users become text nodes and never HTML.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+export const byId = (id) => document.getElementById(id);
+
+/** Makes an element with attributes, listeners (`onclick`) and children; a string becomes a text node. */
+export function make(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/** Makes an element of a drawing. */
+export function draw(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (value !== undefined && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** Makes a button that does something on this page. */
+export function button(label, className, onclick, attributes = {}) {
+  return make("button", { type: "button", class: className, onclick, ...attributes }, label);
+}
+
+/** Makes a sentence for an empty list. */
+export const empty = (text, ...more) => make("p", { class: "empty" }, text, ...more);
+
+/** Makes a level-1 heading, which takes the focus when a view opens. */
+export const heading = (text, attributes = {}) => make("h1", { tabindex: "-1", ...attributes }, text);
+
+/** Makes a link to a user. */
+export const userLink = (name) => make("a", { class: "name", href: `#/u/${name}` }, name);
+
+/** Draws the sign of a name: dots, symmetric, the same for the same name. */
+export function avatar(name, className = "avatar") {
+  let hash = 2166136261;
+  for (const unit of name) hash = Math.imul(hash ^ unit.codePointAt(0), 16777619);
+  const bits = mix(hash);
+  const dots = [];
+  for (let column = 0; column < 3; column += 1) {
+    for (let row = 0; row < 5; row += 1) {
+      if (!(bits >>> (column * 5 + row) & 1)) continue;
+      const strong = bits >>> (16 + row * 2 + column) & 1;
+      for (const x of new Set([column, 4 - column])) {
+        dots.push(draw("circle", { cx: 4 + x * 4, cy: 4 + row * 4, r: 1.55, class: strong ? "strong" : "weak" }));
+      }
+    }
+  }
+  return draw("svg", { class: className, viewBox: "0 0 24 24", "aria-hidden": "true" }, ...dots);
+}
+
+function mix(hash) {
+  hash = Math.imul(hash ^ hash >>> 16, 0x85ebca6b);
+  hash = Math.imul(hash ^ hash >>> 13, 0xc2b2ae35);
+  return hash ^ hash >>> 16;
+}
+
+const SAME_DAY = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" });
+const SAME_YEAR = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" });
+const LONG_AGO = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
+const IN_FULL = new Intl.DateTimeFormat(undefined, { dateStyle: "full", timeStyle: "medium" });
+
+/** Makes a `<time>`: the hour today, the day before that. */
+export function timeOf(milliseconds) {
+  const date = new Date(milliseconds);
+  const today = new Date();
+  let format = LONG_AGO;
+  if (date.toDateString() === today.toDateString()) format = SAME_DAY;
+  else if (date.getFullYear() === today.getFullYear()) format = SAME_YEAR;
+  return make("time", { datetime: date.toISOString(), title: IN_FULL.format(date) }, format.format(date));
+}
+
+export const day = (milliseconds) => LONG_AGO.format(new Date(milliseconds));
+export const hour = (milliseconds) => SAME_DAY.format(new Date(milliseconds));
+
+const NUMBER = new Intl.NumberFormat(undefined, { notation: "compact" });
+export const number = (value) => NUMBER.format(value);
+
+/** Counts things in words: `1 post`, `3 posts`. */
+export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
+
+const PARTS = /(https?:\/\/[^\s<>"]+)|(?<![\p{L}\p{N}_&/])#([\p{L}\p{N}_]{1,64})/giu;
+
+/** Makes the text of a user: text nodes, safe links, and hashtags that lead to interests. */
+export function prose(text, className = "text") {
+  const paragraph = make("p", { class: className, dir: "auto" });
+  let from = 0;
+  for (const match of text.matchAll(PARTS)) {
+    const [whole, address, tag] = match;
+    const link = address ? outward(address) : make("a", { href: `#/for-you/${encodeURIComponent(tag.toLowerCase())}` }, whole);
+    if (!link) continue;
+    paragraph.append(text.slice(from, match.index), link);
+    from = match.index + link.textContent.length;
+  }
+  paragraph.append(text.slice(from));
+  return paragraph;
+}
+
+/** Makes a link to another site; null if the address is not one of http or https. */
+function outward(address) {
+  const shown = address.replace(/[.,;:!?)\]}'»”]+$/u, "");
+  const url = URL.canParse(shown) ? new URL(shown) : null;
+  if (!url || !["http:", "https:"].includes(url.protocol)) return null;
+  return make("a", { href: url.href, rel: "noopener noreferrer nofollow", target: "_blank" }, shown);
+}
+
+/** Lets the arrow keys, Home and End move between the tabs of a list, as WAI-ARIA describes. */
+export function roam(list, selector, choose) {
+  list.addEventListener("keydown", (event) => {
+    const tabs = [...list.querySelectorAll(selector)];
+    const at = tabs.indexOf(document.activeElement);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined || at < 0) return;
+    event.preventDefault();
+    choose(tabs[(to + tabs.length) % tabs.length]);
+  });
+}
+
+let noticed = 0;
+
+/** Tells the outcome of an action, to the eye and to assistive technology. */
+export function notice(text, isBad = false) {
+  const region = byId("notice");
+  region.replaceChildren(...text ? [make("p", { class: isBad ? "bad" : "" }, text)] : []);
+  clearTimeout(noticed);
+  if (text) noticed = setTimeout(() => region.replaceChildren(), isBad ? 12_000 : 5_000);
+}
+
+/** Runs an action with its buttons disabled. An error is shown, in `problem` if given. Returns whether it succeeded. */
+export async function act(element, action, problem = null) {
+  const buttons = element.matches("button") ? [element] : [...element.querySelectorAll("button")];
+  const focused = document.activeElement;
+  for (const each of buttons) each.disabled = true;
+  if (problem) problem.textContent = "";
+  try {
+    await action();
+    return true;
+  } catch (error) {
+    if (problem) problem.textContent = error.message;
+    else notice(error.message, true);
+    return false;
+  } finally {
+    for (const each of buttons) each.disabled = false;
+    // A disabled button loses the focus, and the keyboard would begin at the top again.
+    if (buttons.includes(focused) && document.activeElement === document.body) focused.focus();
+  }
+}
+
+/** Asks whether to do something that cannot be undone. */
+export function confirmed(title, text, yes) {
+  const dialog = byId("confirm");
+  byId("confirm-title").textContent = title;
+  byId("confirm-text").textContent = text;
+  byId("confirm-yes").textContent = yes;
+  dialog.returnValue = "no";
+  dialog.showModal();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes"), { once: true });
+  });
+}

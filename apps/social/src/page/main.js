@@ -1,0 +1,160 @@
+// The page: the session's begin and end, and the view that belongs to the hash of the address.
+//
+//   #/              Following          #/u/NAME            a user's posts      #/rooms         rooms
+//   #/for-you       For you            #/u/NAME/followers  a user's followers  #/rooms/NAME    a room
+//   #/for-you/TAG   with an interest   #/search/START      people and rooms
+
+import { api, current, end, onEnd } from "./api.js";
+import "./beside.js";
+import { act, button, byId, empty, heading, make, notice } from "./elements.js";
+import { entry } from "./entry.js";
+import { home } from "./feed.js";
+import { forgetUnseen } from "./listing.js";
+import * as outbox from "./outbox.js";
+import { profile, search } from "./people.js";
+import { room } from "./room.js";
+import * as roomLogs from "./room_log.js";
+import { rooms } from "./rooms.js";
+import { connect, disconnect, on } from "./socket.js";
+import * as store from "./store.js";
+
+let view = null;
+let opened = 0; // counts views, so that a late answer for an earlier one changes nothing
+
+/** Makes the view of a hash, with the place in the navigation to which it belongs. */
+function route(hash) {
+  const parts = hash.replace(/^#\/?/, "").split("/").filter(Boolean).map(decode);
+  const [first, second, third] = parts;
+  if (!first) return ["home", home("following")];
+  if (first === "for-you") return ["home", home("for-you", second)];
+  if (first === "u" && second) {
+    return [second === current().name ? "profile" : "", profile(second, third === "followers" ? "followers" : "posts")];
+  }
+  if (first === "rooms") return ["rooms", second ? room(second) : rooms()];
+  if (first === "search") return ["search", search(second ?? "")];
+  return ["", { title: "Not found", element: make("div", { class: "column" }, heading("Not found"),
+    empty("There is no such page. ", make("a", { href: "#/" }, "Go to Following"))) }];
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+/** Shows the view of the address. */
+function open() {
+  if (!current()) return;
+  const [place, next] = route(location.hash);
+  for (const link of document.querySelectorAll("[data-place]")) {
+    if (link.dataset.place === place) link.setAttribute("aria-current", "page");
+    else link.removeAttribute("aria-current");
+  }
+  show(next);
+}
+
+function show(next) {
+  const isFirst = view === null;
+  view?.dispose?.();
+  forgetUnseen();
+  view = next;
+  document.title = `${next.title} · throng`;
+  document.body.classList.toggle("full", next.isFull === true);
+  byId("main").replaceChildren(next.element);
+  scrollTo({ top: 0 });
+  takeFocus(next, isFirst);
+  load(next, ++opened);
+}
+
+function takeFocus(next, isFirst) {
+  const wanted = sessionStorage.getItem("throng.focus");
+  sessionStorage.removeItem("throng.focus");
+  const target = wanted && byId(wanted) || next.focus || (isFirst ? null : next.element.querySelector("h1"));
+  target?.focus({ preventScroll: true });
+}
+
+/** Loads a view. A failure leaves a sentence and a button in it. */
+async function load(next, number) {
+  if (!next.load) return;
+  const busy = make("p", { class: "busy", role: "status" }, "Loading…");
+  // An answer that comes at once should not flicker.
+  const timer = setTimeout(() => { if (number === opened) next.element.append(busy); }, 300);
+  try {
+    await next.load();
+  } catch (error) {
+    if (number !== opened || !current()) return;
+    const failed = make("div", { class: "failed", role: "alert" }, make("p", {}, error.message),
+      button("Try again", "plain", () => { failed.remove(); load(next, number); }));
+    next.element.append(failed);
+  } finally {
+    clearTimeout(timer);
+    busy.remove();
+  }
+}
+
+function setEntered(isIn) {
+  for (const id of ["places", "beside", "log-out", "connection"]) byId(id).hidden = !isIn;
+  document.body.classList.toggle("entered", isIn);
+  if (isIn) byId("own-profile").href = `#/u/${current().name}`;
+}
+
+async function enter() {
+  setEntered(true);
+  outbox.restore();
+  connect();
+  // A view needs to know the follows and memberships.
+  await loadStore();
+  open();
+}
+
+let hasStoreFailed = false;
+
+async function loadStore() {
+  hasStoreFailed = await store.load().then(() => false, (error) => { notice(error.message, true); return true; });
+}
+
+onEnd((reason) => {
+  disconnect();
+  for (const part of [outbox, roomLogs, store]) part.clear();
+  setEntered(false);
+  show(entry(enter, reason));
+});
+
+function connection(state, text) {
+  byId("connection").dataset.state = state;
+  byId("connection-text").textContent = text;
+}
+on("up", () => {
+  connection("live", "Live");
+  if (hasStoreFailed) loadStore().then(open); // the server was away when the page began
+});
+on("down", () => connection("wait", "Reconnecting…"));
+connection("wait", "Connecting…");
+
+byId("log-out").addEventListener("click", () => act(byId("log-out"), async () => {
+  await api("DELETE", "/sessions/current");
+  end("You are logged out.");
+}));
+byId("skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the hash is the address of the view
+  byId("main").focus();
+});
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, dialog")) return;
+  const field = event.key === "n" ? byId("text") ?? byId("message") : event.key === "/" ? byId("query") : null;
+  if (!field && !["n", "/"].includes(event.key)) return;
+  if (!current()) return;
+  event.preventDefault();
+  if (field) return field.focus();
+  if (event.key === "n") sessionStorage.setItem("throng.focus", "text");
+  location.hash = event.key === "n" ? "#/" : "#/search";
+});
+addEventListener("hashchange", open);
+
+if (current()) enter();
+else {
+  setEntered(false);
+  show(entry(enter));
+}

@@ -1,0 +1,205 @@
+//! Two people with a browser each: posts and rooms as they happen, across a kill of the node.
+
+use reqwest::Method;
+use serde_json::json;
+
+use super::{HARM, assert_unharmed, go, sign_up, texts};
+use crate::harness::{Node, PASSWORD, send, serve};
+use crate::webdriver::{Browser, Driver};
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver"]
+async fn two_people_follow_and_talk_while_the_node_is_killed() {
+    let data = tempfile::tempdir().unwrap();
+    let profiles = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let node = Node::start(data.path(), &[]);
+    let driver = Driver::start();
+    let alice = driver.open(profiles[0].path().to_str().unwrap()).await;
+    let bob = driver.open(profiles[1].path().to_str().unwrap()).await;
+    sign_up(&alice, &node, "alice").await;
+    sign_up(&bob, &node, "bob").await;
+    for browser in [&alice, &bob] {
+        // A reload would lose this mark.
+        browser.run("window.isSame = true").await;
+    }
+
+    posts_arrive(&alice, &bob, &node).await;
+    talk(&alice, &bob).await;
+    for browser in [&alice, &bob] {
+        assert_eq!(browser.console().await, Vec::<String>::new());
+    }
+
+    // Killed, and started again under the same address.
+    let address = node.address.clone();
+    node.signal("KILL").await;
+    node.wait();
+    for browser in [&alice, &bob] {
+        browser.wait_for_text("#connection", "Reconnecting").await;
+    }
+    say(&alice, "written while the node was down").await;
+    say(&alice, "and another").await;
+    alice.wait_for_text("#waiting", "and another").await;
+    let node = Node::spawn(serve(data.path(), &["--listen", &address]));
+    let expected = [HARM, "hello bob", "written while the node was down", "and another"];
+    for browser in [&alice, &bob] {
+        browser.wait_for_text("#connection", "Live").await;
+        browser.wait_for_text("#messages", "and another").await;
+        browser.wait_until("return document.querySelectorAll('#waiting li').length === 0").await;
+        assert_eq!(texts(browser, "#messages .text").await, expected, "each once and in order");
+    }
+    say(&bob, "after the kill").await;
+    for browser in [&alice, &bob] {
+        browser.wait_for_text("#messages", "after the kill").await;
+        assert_eq!(texts(browser, "#messages .text").await.len(), expected.len() + 1);
+        browser.wait_for_text("#room-facts", "2 here now").await;
+        assert_eq!(browser.run("return window.isSame").await, true, "the page was loaded again");
+        assert_unharmed(browser).await;
+        // The browser itself reports lost connections.
+        let console = browser.console().await;
+        let bad = console
+            .iter()
+            .filter(|line| !line.contains("WebSocket") && !line.contains("net::ERR_"));
+        assert_eq!(bad.count(), 0, "{console:?}");
+    }
+    posts_are_still_live(&alice, &bob).await;
+    refusals_are_sentences(&bob).await;
+
+    // Whoever logs out everywhere is logged out here.
+    let body = json!({ "name": "alice", "password": PASSWORD });
+    let client = node.client();
+    let session = send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap();
+    let token = session.body["token"].as_str().unwrap();
+    assert_eq!(client.delete("/api/v1/sessions", token).await.status, 204);
+    alice.wait_for_text("#entry", "Your session has ended.").await;
+    alice.close().await;
+    bob.close().await;
+    node.client().assert_healthy().await;
+}
+
+/// Writes a message into the open room.
+async fn say(browser: &Browser, text: &str) {
+    browser.fill("#message", text).await;
+    browser.click("#say .primary").await;
+}
+
+async fn post(browser: &Browser, text: &str) {
+    browser.fill("#text", text).await;
+    browser.click("#write .primary").await;
+    browser.wait_for_text("#posts", text).await;
+}
+
+/// Follows by the profile; then posts come and go without a reload, and wait while the reader is further down.
+async fn posts_arrive(alice: &Browser, bob: &Browser, node: &Node) {
+    go(alice, "#/u/bob").await;
+    alice.click("main [data-follow=bob]").await;
+    alice.wait_for_text("#following", "bob").await;
+    go(alice, "#/").await;
+    alice.wait_for_text("#feed", "Nothing here yet").await;
+    post(bob, HARM).await;
+    alice.wait_for_text("#posts", HARM).await;
+    post(bob, "soon gone").await;
+    alice.wait_for_text("#posts", "soon gone").await;
+    bob.click("#posts li:first-child .tools button:last-child").await;
+    bob.click("#confirm-yes").await;
+    alice
+        .wait_until("return !document.querySelector('#posts').textContent.includes('soon gone')")
+        .await;
+
+    let token = bob.run("return JSON.parse(sessionStorage.getItem('throng.session')).token").await;
+    for number in 0..15 {
+        let body = json!({ "text": format!("number {number}\n\n\n\nand more") });
+        let posted = node.client().post("/api/v1/posts", token.as_str().unwrap(), &body).await;
+        assert_eq!(posted.status, 201, "{posted:?}");
+    }
+    alice.wait_for_text("#posts", "number 14").await;
+    alice.run("scrollTo(0, 600)").await;
+    post(bob, "above the reader").await;
+    alice.wait_for_text("#new-posts", "1 new post").await;
+    assert!(!texts(alice, "#posts .text").await.contains(&"above the reader".to_owned()));
+    alice.click("#new-posts").await;
+    alice
+        .wait_until(
+            "return document.querySelector('#posts .text').textContent === 'above the reader'",
+        )
+        .await;
+    assert_unharmed(alice).await;
+}
+
+async fn posts_are_still_live(alice: &Browser, bob: &Browser) {
+    go(alice, "#/").await;
+    alice.wait_for_text("#posts", "above the reader").await;
+    go(bob, "#/").await;
+    bob.wait_for_text("#posts", "above the reader").await;
+    post(bob, "live again").await;
+    alice.wait_for_text("#posts", "live again").await;
+    let posts = texts(alice, "#posts .text").await;
+    assert_eq!(posts.iter().filter(|text| *text == "live again").count(), 1);
+}
+
+/// Creates a room, joins it, and talks.
+async fn talk(alice: &Browser, bob: &Browser) {
+    go(alice, "#/rooms").await;
+    alice.fill("#room-name", "Not a name").await;
+    alice.click("#create-room .primary").await;
+    alice.wait_for_text("#room-problem", "lower-case letters").await;
+    alice.fill("#room-name", "lounge").await;
+    alice.click("#create-room .primary").await;
+    alice.wait_for_text("#room-facts", "1 here now").await;
+    go(bob, "#/rooms").await;
+    bob.click("#all-rooms a").await;
+    bob.click("#join-room").await;
+    for browser in [alice, bob] {
+        browser.wait_for_text("#room-facts", "2 here now").await;
+    }
+    bob.fill("#message", HARM).await;
+    alice.wait_for_text("#typing", "bob is typing").await;
+    bob.click("#say .primary").await;
+    alice.wait_for_text("#messages", HARM).await;
+    say(alice, "hello bob").await;
+    for browser in [alice, bob] {
+        browser.wait_for_text("#messages", "hello bob").await;
+        assert_eq!(texts(browser, "#messages .text").await, [HARM, "hello bob"]);
+        assert_unharmed(browser).await;
+    }
+    // The room keeps its messages while another view is shown, and gets those that it has missed.
+    go(bob, "#/").await;
+    alice.wait_for_text("#room-facts", "1 here now").await;
+    go(bob, "#/rooms/lounge").await;
+    bob.wait_for_text("#room-facts", "2 here now").await;
+    assert_eq!(texts(bob, "#messages .text").await.len(), 2);
+}
+
+/// Answers requests of the page in the place of the server, and expects its sentences.
+async fn refusals_are_sentences(browser: &Browser) {
+    let answer = |status: u16, headers: &str, body: &str| {
+        format!(
+            "window.asked ??= fetch; window.fetch = async () => new Response(JSON.stringify({body}), {{ status: {status}, headers: {headers} }})"
+        )
+    };
+    browser.run(&answer(429, "{ 'retry-after': '30' }", "{ detail: 'too many posts' }")).await;
+    browser.fill("#text", "too much").await;
+    browser.click("#write .primary").await;
+    browser.wait_for_text("#text-problem", "Too many posts. Try again in 30 seconds.").await;
+    assert_eq!(browser.run("return document.querySelector('#text').value").await, "too much");
+
+    browser.run(&answer(404, "{}", "{}")).await;
+    go(browser, "#/for-you").await;
+    browser.wait_for_text("#feed", "This server does not choose posts for you.").await;
+
+    let page = format!(
+        "{{ posts: [{{ id: '7', author: 'ada', text: {}, time: 0, likes: 3, reason: 'tag:rust' }}],\
+           next_cursor: 'more', tags: ['rust'] }}",
+        json!(HARM)
+    );
+    browser.run(&answer(200, "{}", &page)).await;
+    go(browser, "#/for-you/rust").await;
+    browser.wait_for_text("#posts", "#rust").await;
+    browser.wait_for_text("#posts", HARM).await;
+    browser.wait_for_text("#feed .interests", "#rust").await;
+    assert_eq!(texts(browser, ".likes").await, ["3"]);
+    browser.run(&answer(410, "{}", "{}")).await;
+    browser.click("#feed .more").await;
+    browser.wait_for_text("#feed", "Begin again").await;
+    browser.run("window.fetch = window.asked").await;
+    assert_unharmed(browser).await;
+}
