@@ -90,5 +90,5 @@ const tagName = (entry) => typeof entry === "string" ? entry : entry.name ?? ent
 function because(reason) {
   if (reason === "following") return "You follow the author";
   if (reason === "popular") return "Popular";
-  return reason?.startsWith("tag:") ? `#${reason.slice(4)}` : null;
+  return reason?.startsWith("tag:") ? `Interest: #${reason.slice(4)}` : null;
 }

@@ -129,6 +129,7 @@ function connection(state, text) {
 on("up", () => {
   connection("live", "Live");
   if (hasStoreFailed) loadStore().then(open); // the server was away when the page began
+  else document.querySelector(".failed button")?.click(); // so that nobody need try again by hand
 });
 on("down", () => connection("wait", "Reconnecting…"));
 connection("wait", "Connecting…");

@@ -55,13 +55,14 @@ export function room(name) {
       await enter();
     }), { id: "join-room" });
     body.replaceChildren(make("div", { class: "invite" },
-      make("p", {}, `${found.owner} created this room on ${day(found.created)}. ${count(found.messages, "message")} so far.`),
+      make("p", {}, `${found.owner} created this room on ${day(found.created)}. ${found.messages === 0 ? "Nobody has said anything yet." : `${count(found.messages, "message")} so far.`}`),
       make("p", { class: "soft" }, "Join to read and to write. You can leave at any time."), go));
   }
 
   async function enter() {
     if (isGone) return;
     leave.hidden = false;
+    chat?.dispose(); // of a load that has failed
     chat = conversation(name, log, body);
     log.onChange = () => { chat.show(); showFacts(); };
     log.onTyping = chat.typing;

@@ -44,6 +44,7 @@ class RoomLog {
 
   /** Enters the room, and follows it until `close`. */
   async open() {
+    for (const end of this.ends) end(); // of an open that has failed
     this.isOpen = true;
     const ours = (handle) => (message) => { if (message.room === this.room) handle(message); };
     this.ends = [

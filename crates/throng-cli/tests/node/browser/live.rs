@@ -25,6 +25,7 @@ async fn two_people_follow_and_talk_while_the_node_is_killed() {
 
     posts_arrive(&alice, &bob, &node).await;
     talk(&alice, &bob).await;
+    lost_answers_and_news(&alice, &bob).await;
     for browser in [&alice, &bob] {
         assert_eq!(browser.console().await, Vec::<String>::new());
     }
@@ -40,7 +41,15 @@ async fn two_people_follow_and_talk_while_the_node_is_killed() {
     say(&alice, "and another").await;
     alice.wait_for_text("#waiting", "and another").await;
     let node = Node::spawn(serve(data.path(), &["--listen", &address]));
-    let expected = [HARM, "hello bob", "written while the node was down", "and another"];
+    let expected = [
+        HARM,
+        "hello bob",
+        "its answer is lost",
+        "unseen",
+        "seen",
+        "written while the node was down",
+        "and another",
+    ];
     for browser in [&alice, &bob] {
         browser.wait_for_text("#connection", "Live").await;
         browser.wait_for_text("#messages", "and another").await;
@@ -167,6 +176,43 @@ async fn talk(alice: &Browser, bob: &Browser) {
     go(bob, "#/rooms/lounge").await;
     bob.wait_for_text("#room-facts", "2 here now").await;
     assert_eq!(texts(bob, "#messages .text").await.len(), 2);
+}
+
+/// Loses the connection after a message was sent and before its answer, and loses news in the page.
+async fn lost_answers_and_news(alice: &Browser, bob: &Browser) {
+    let lose_answer = "const send = WebSocket.prototype.send;\
+                       WebSocket.prototype.send = function (text) {\
+                         send.call(this, text);\
+                         if (JSON.parse(text).type !== 'say') return;\
+                         WebSocket.prototype.send = send;\
+                         window.isLost = true;\
+                         this.close();\
+                       };";
+    alice.run(lose_answer).await;
+    say(alice, "its answer is lost").await;
+    alice.wait_until("return window.isLost === true").await;
+    for browser in [alice, bob] {
+        browser.wait_for_text("#messages", "its answer is lost").await;
+    }
+    alice.wait_until("return document.querySelectorAll('#waiting li').length === 0").await;
+
+    let lose_news = "const parse = JSON.parse;\
+                     JSON.parse = (text) => {\
+                       const message = parse(text);\
+                       if (message?.type !== 'said') return message;\
+                       JSON.parse = parse;\
+                       return { type: 'lost' };\
+                     };";
+    alice.run(lose_news).await;
+    say(bob, "unseen").await;
+    bob.wait_for_text("#messages", "unseen").await;
+    say(bob, "seen").await;
+    let expected = [HARM, "hello bob", "its answer is lost", "unseen", "seen"];
+    for browser in [alice, bob] {
+        browser.wait_for_text("#messages", "seen").await;
+        browser.wait_until("return document.querySelectorAll('#messages li').length >= 5").await;
+        assert_eq!(texts(browser, "#messages .text").await, expected);
+    }
 }
 
 /// Answers requests of the page in the place of the server, and expects its sentences.
