@@ -85,7 +85,8 @@ export const number = (value) => NUMBER.format(value);
 /** Counts things in words: `1 post`, `3 posts`. */
 export const count = (value, noun) => `${number(value)} ${noun}${value === 1 ? "" : "s"}`;
 
-const PARTS = /(https?:\/\/[^\s<>"]+)|(?<![\p{L}\p{N}_&/])#([\p{L}\p{N}_]{1,64})/giu;
+// A tag is what the server takes for one: at the start or after white space, of 1 to 32 letters, digits or `_`.
+const PARTS = /(https?:\/\/[^\s<>"]+)|(?<=^|\s)#([\p{L}\p{N}_]{1,32})(?![\p{L}\p{N}_])/giu;
 
 /** Makes the text of a user: text nodes, safe links, and hashtags that lead to interests. */
 export function prose(text, className = "text") {

@@ -37,7 +37,7 @@ export function forYou(panel, tag) {
   async function load() {
     again.hidden = true;
     try {
-      const page = await api("GET", "/for-you");
+      const page = await pageAfter(null);
       if (isGone) return;
       show(page, true);
       await showInterests();
@@ -49,7 +49,7 @@ export function forYou(panel, tag) {
 
   async function older() {
     try {
-      const page = await api("GET", query("/for-you", { cursor }));
+      const page = await pageAfter(cursor);
       if (!isGone) show(page, false);
     } catch (error) {
       if (error.status !== 410) throw error;
@@ -63,7 +63,7 @@ export function forYou(panel, tag) {
     const [own, all] = await Promise.all([api("GET", "/interests"), api("GET", "/tags")]);
     if (isGone) return;
     const chosen = new Set(own.tags);
-    const offered = [...new Set([...tag ? [tag] : [], ...own.tags, ...all.tags.map(tagName)])];
+    const offered = [...new Set([...tag ? [tag] : [], ...own.tags, ...all.tags])];
     interests.hidden = offered.length === 0;
     interests.replaceChildren(make("h2", {}, "Interests"),
       make("ul", { class: "chips" }, ...offered.map((each) => make("li", {}, chip(each, chosen.has(each))))));
@@ -75,7 +75,7 @@ export function forYou(panel, tag) {
       await api(wanted ? "PUT" : "DELETE", `/interests/${encodeURIComponent(name)}`);
       made.setAttribute("aria-pressed", String(wanted));
       notice(wanted ? `#${name} is one of your interests.` : `#${name} is no interest of yours any more.`);
-      show(await api("GET", "/for-you"), true);
+      show(await pageAfter(null), true);
     }), { "aria-pressed": String(isChosen) });
     return made;
   }
@@ -83,8 +83,14 @@ export function forYou(panel, tag) {
   return { load, dispose() { isGone = true; } };
 }
 
-/** Returns the name of an entry of the list of tags, which may be a text or have one. */
-const tagName = (entry) => typeof entry === "string" ? entry : entry.name ?? entry.tag;
+/** Returns the next page with posts. A page may be empty although another follows. */
+async function pageAfter(cursor) {
+  for (;;) {
+    const page = await api("GET", query("/for-you", { cursor }));
+    if (page.posts.length > 0 || page.next_cursor === null) return page;
+    cursor = page.next_cursor;
+  }
+}
 
 /** Says in words why a post was chosen. */
 function because(reason) {

@@ -112,7 +112,8 @@ function likeButton(post) {
   show();
   if (state.likes === null) whenSeen(made, async () => {
     const found = await api("GET", `/users/${post.author}/posts/${post.id}`);
-    state.likes = found.likes;
+    // The author's process may not have counted the reader's like yet.
+    state.likes = state.liked ? Math.max(found.likes, 1) : found.likes;
     show();
   });
   return made;

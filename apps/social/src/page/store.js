@@ -74,7 +74,17 @@ export const hasLiked = (id) => likes().includes(id);
 
 /** Likes a post, or ends it. */
 export async function like(post, wanted) {
-  await api(wanted ? "PUT" : "DELETE", `/users/${post.author}/posts/${post.id}/like`);
+  // Before the answer, so that an element that is made meanwhile agrees.
+  remember(post, wanted);
+  try {
+    await api(wanted ? "PUT" : "DELETE", `/users/${post.author}/posts/${post.id}/like`);
+  } catch (error) {
+    remember(post, !wanted);
+    throw error;
+  }
+}
+
+function remember(post, wanted) {
   const others = likes().filter((id) => id !== post.id);
   const kept = wanted ? [...others, post.id].slice(-LIKES_MAX) : others;
   try { localStorage.setItem(likesKey(), JSON.stringify(kept)); } catch { /* not kept, then */ }

@@ -128,6 +128,7 @@ async fn a_person_registers_posts_follows_and_reads() {
     // A search finds a person; the button follows.
     go(&browser, "#/search").await;
     browser.fill("#query", "bo").await;
+    browser.wait_for_text("main [role=status]", "1 user,").await;
     browser.click("main [data-follow=bob]").await;
     browser.wait_for_text("#following", "bob").await;
     go(&browser, "#/").await;
@@ -136,7 +137,7 @@ async fn a_person_registers_posts_follows_and_reads() {
 
     // A like is counted by the author's process, and shown.
     let path = format!("/api/v1/users/bob/posts/{}", posted.body["id"].as_str().unwrap());
-    browser.click("#posts li:last-child .like").await;
+    click_now(&browser, "#posts li:last-child .like").await;
     browser
         .wait_until(
             "return document.querySelector('.like[aria-pressed=true] .likes')?.textContent === '1'",
@@ -177,6 +178,11 @@ async fn a_person_registers_posts_follows_and_reads() {
 
     browser.close().await;
     node.client().assert_healthy().await;
+}
+
+/// Clicks an element of a list that the page may replace between two commands.
+async fn click_now(browser: &Browser, selector: &str) {
+    browser.run(&format!("document.querySelector('{selector}').click()")).await;
 }
 
 /// Presses a key, by its code in the WebDriver standard.

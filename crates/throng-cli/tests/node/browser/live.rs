@@ -3,7 +3,7 @@
 use reqwest::Method;
 use serde_json::json;
 
-use super::{HARM, assert_unharmed, go, sign_up, texts};
+use super::{HARM, assert_unharmed, click_now, go, sign_up, texts};
 use crate::harness::{Node, PASSWORD, send, serve};
 use crate::webdriver::{Browser, Driver};
 
@@ -108,7 +108,7 @@ async fn posts_arrive(alice: &Browser, bob: &Browser, node: &Node) {
     alice.wait_for_text("#posts", HARM).await;
     post(bob, "soon gone").await;
     alice.wait_for_text("#posts", "soon gone").await;
-    bob.click("#posts li:first-child .tools button:last-child").await;
+    click_now(bob, "#posts li:first-child .tools button:last-child").await;
     bob.click("#confirm-yes").await;
     alice
         .wait_until("return !document.querySelector('#posts').textContent.includes('soon gone')")
