@@ -100,13 +100,14 @@ fn browser() -> Result<Tests, Failure> {
 }
 
 /// Returns the path of axe-core, which checks the accessibility of a page. If it is missing, npm installs it into the
-/// target directory.
+/// target directory; npm itself is installed like Chromium.
 fn ensure_axe() -> Result<PathBuf, Failure> {
     let target =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| "target".into(), PathBuf::from);
     let folder = steps::root().join(target).join("axe");
     let file = folder.join("node_modules/axe-core/axe.min.js");
     if !file.is_file() {
+        ensure(&["npm"], &["npm"])?;
         // The version is fixed, because a later one may have further rules.
         Tool::new("npm install --no-save --ignore-scripts --no-audit --no-fund axe-core@4.14.1 --prefix")
             .arg(&folder.display().to_string())
@@ -121,17 +122,21 @@ fn ensure_axe() -> Result<PathBuf, Failure> {
 
 /// Installs Chromium and its driver if they are missing and the user has the right to.
 fn ensure_browser() -> Result<(), Failure> {
-    let missing = missing_programs(&path_dirs());
+    ensure(&["chromium", "chromedriver"], &["chromium", "chromium-driver"])
+}
+
+/// Installs Debian packages if one of their programs is missing and the user has the right to.
+fn ensure(programs: &[&'static str], packages: &[&str]) -> Result<(), Failure> {
+    let missing = missing_programs(programs, &path_dirs());
     if missing.is_empty() {
         return Ok(());
     }
-    let missing = missing.join(" and ");
-    let how = "install the packages chromium and chromium-driver, or put both programs on the PATH";
+    let (missing, packages) = (missing.join(" and "), packages.join(" "));
+    let how = format!("install the packages {packages}, or put the programs on the PATH");
     let Some(apt_get) = apt_get() else {
         return Err(Failure(format!("the browser test needs {missing}: {how}")));
     };
-    let install =
-        format!("{apt_get} install --yes --no-install-recommends chromium chromium-driver");
+    let install = format!("{apt_get} install --yes --no-install-recommends {packages}");
     Tool::new(&format!("{apt_get} update"))
         .run()
         .and_then(|()| Tool::new(&install).env("DEBIAN_FRONTEND", "noninteractive").run())
@@ -156,10 +161,10 @@ fn path_dirs() -> Vec<PathBuf> {
     std::env::split_paths(&path).chain([PathBuf::from("/usr/bin")]).collect()
 }
 
-/// The programs of the browser test that are in none of `dirs`.
-fn missing_programs(dirs: &[PathBuf]) -> Vec<&'static str> {
+/// The programs that are in none of `dirs`.
+fn missing_programs(programs: &[&'static str], dirs: &[PathBuf]) -> Vec<&'static str> {
     let found = |program: &str| dirs.iter().any(|dir| Path::new(dir).join(program).is_file());
-    ["chromium", "chromedriver"].into_iter().filter(|program| !found(program)).collect()
+    programs.iter().copied().filter(|program| !found(program)).collect()
 }
 
 #[cfg(test)]
@@ -188,6 +193,7 @@ mod tests {
 
     #[test]
     fn missing_programs_are_named() {
-        assert_eq!(missing_programs(&[]), ["chromium", "chromedriver"]);
+        let programs = ["chromium", "chromedriver"];
+        assert_eq!(missing_programs(&programs, &[]), programs);
     }
 }
