@@ -9,7 +9,6 @@
 //!         posts           POST-ID → text    posts, oldest first
 //!         likes, like-counts, unliked       likes of the posts, see `likes.rs`
 //!         rooms           ROOM    → ()      rooms of which the user may be a member, see `room/membership.rs`
-//!         interests       TAG     → ()      tags that interest the user, see `for_you/interests.rs`
 //!         keys, keys-by-post                idempotency keys, see `keys.rs`
 //! ```
 //!
@@ -26,17 +25,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, Str, U64};
+use throng_durable::{Durable, DurableContext, Str, U64};
 
 use crate::error::SocialError;
-use crate::for_you::collector::{ChangeKind, Collectors, PostChange};
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
 use crate::live::{Change, Live, Published};
 use crate::name::Name;
 use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Posted, Text};
 use crate::revoked::{Issued, Revoked};
-use crate::tags::Tag;
 
 pub(crate) use outbox::Announcers;
 use outbox::Outbox;
@@ -73,7 +70,6 @@ pub(crate) struct Account {
 pub(crate) struct Deps {
     pub(crate) ids: Arc<IdGenerator>,
     pub(crate) live: Live,
-    pub(crate) collectors: Collectors,
     pub(crate) announcers: Announcers,
 }
 
@@ -335,7 +331,6 @@ impl User {
         self.posts += 1;
         let post = Post { id, author, text };
         self.announce(cx, Change::Posted(Arc::new(Published::new(post.clone()))));
-        self.rank(cx, id, &post.text, ChangeKind::Posted);
         Ok(Posted { post, repeated: false })
     }
 
@@ -348,12 +343,11 @@ impl User {
     ) -> Result<(), SocialError> {
         self.account(cx)?;
         let mut posts = cx.cells::<U64, Text>(POSTS);
-        if let Some(text) = posts.get(&id.get())? {
+        if posts.contains(&id.get())? {
             posts.delete(&id.get());
             self.posts -= 1;
             self.forget_likes(cx, id)?;
             self.announce(cx, Change::Deleted(id));
-            self.rank(cx, id, &text, ChangeKind::Deleted);
         }
         Ok(())
     }
@@ -384,18 +378,9 @@ impl User {
         id: PostId,
     ) -> Result<LikedPost, SocialError> {
         self.account(cx)?;
-        self.liked_post(cx, id)?.ok_or(SocialError::NoSuchPost(id))
-    }
-
-    /// Returns a post and the number of its likes, unless it was deleted or the reader is blocked.
-    #[message]
-    pub(crate) fn show(
-        &self,
-        cx: &mut Context<Self>,
-        reader: Name,
-        id: PostId,
-    ) -> Result<Option<LikedPost>, SocialError> {
-        if self.is_blocked(cx, &reader)? { Ok(None) } else { Ok(self.liked_post(cx, id)?) }
+        let text = cx.cells::<U64, Text>(POSTS).get(&id.get())?;
+        let text = text.ok_or(SocialError::NoSuchPost(id))?;
+        Ok(LikedPost { post: Post { id, author: name(cx), text }, likes: self.like_count(cx, id)? })
     }
 
     /// Returns the newest posts below `before` and not below `floor`, newest first: at most
@@ -430,27 +415,10 @@ impl User {
         Ok(page)
     }
 
-    fn liked_post(
-        &self,
-        cx: &mut Context<Self>,
-        id: PostId,
-    ) -> Result<Option<LikedPost>, CellError> {
-        let Some(text) = cx.cells::<U64, Text>(POSTS).get(&id.get())? else { return Ok(None) };
-        let post = Post { id, author: name(cx), text };
-        Ok(Some(LikedPost { post, likes: self.like_count(cx, id)? }))
-    }
-
     /// Sends a change in the posts to the live timelines, once the change is on disk.
     fn announce(&self, cx: &mut Context<Self>, change: Change) {
         let (author, live) = (name(cx), cx.deps().live.clone());
         cx.after_commit(move || live.publish(&author, change));
-    }
-
-    /// Sends the change of a post to the rankings, once the change is on disk.
-    fn rank(&self, cx: &mut Context<Self>, id: PostId, text: &Text, kind: ChangeKind) {
-        let change = PostChange { author: name(cx), id, tags: Tag::all_in(text), kind };
-        let (node, collectors) = (cx.node(), cx.deps().collectors.clone());
-        cx.after_commit(move || collectors.offer(node, change));
     }
 
     fn is_blocked(&self, cx: &mut Context<Self>, other: &Name) -> Result<bool, SocialError> {
@@ -550,12 +518,11 @@ mod tests {
     use super::*;
 
     pub(super) fn deps(runtime: &RuntimeHandle) -> Deps {
-        deps_with(Live::start(runtime).unwrap(), Collectors::start(runtime).unwrap())
+        deps_with(Live::start(runtime).unwrap())
     }
 
-    pub(super) fn deps_with(live: Live, collectors: Collectors) -> Deps {
-        let (ids, announcers) = (Arc::new(IdGenerator::new(0)), Announcers::default());
-        Deps { ids, live, collectors, announcers }
+    pub(super) fn deps_with(live: Live) -> Deps {
+        Deps { ids: Arc::new(IdGenerator::new(0)), live, announcers: Announcers::default() }
     }
 
     /// Runs `test` with a registered user on a new node.

@@ -14,7 +14,6 @@ use throng::prelude::*;
 use throng_durable::{Bytes, CellError, DurableContext, U64};
 
 use crate::error::SocialError;
-use crate::for_you::collector::ChangeKind;
 use crate::ids::PostId;
 use crate::name::Name;
 use crate::post::Text;
@@ -34,9 +33,9 @@ impl User {
         if likes && self.is_blocked(cx, reader)? {
             return Err(SocialError::Blocked(name(cx)));
         }
-        let Some(text) = cx.cells::<U64, Text>(POSTS).get(&id.get())? else {
+        if !cx.cells::<U64, Text>(POSTS).contains(&id.get())? {
             return if likes { Err(SocialError::NoSuchPost(id)) } else { Ok(()) };
-        };
+        }
         let like = like_cell(id, reader);
         if cx.cells::<Bytes, ()>(LIKES).contains(&like)? == likes {
             return Ok(());
@@ -56,7 +55,6 @@ impl User {
         } else {
             counts.delete(&id.get())
         }
-        self.rank(cx, id, &text, ChangeKind::Likes(count));
         Ok(())
     }
 
