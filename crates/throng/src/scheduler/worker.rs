@@ -689,10 +689,20 @@ impl Worker {
                     return None;
                 }
             },
-            Progress::Done(After::ExitIfIdle) if token.close_if_idle(generation) => {
-                stop(&token, ExitReason::Normal)
+            Progress::Done(After::ExitIfIdle) => {
+                // A timer that the turn has set is tied to the process by a signal. A signal is no queued message.
+                if token.is_signalled() {
+                    self.current_turn().begin(token.class().signalled);
+                    if let Some(after) = token.handle_signals(generation) {
+                        return self.follow(token, generation, Progress::Done(after));
+                    }
+                }
+                if token.close_if_idle(generation) {
+                    stop(&token, ExitReason::Normal)
+                } else {
+                    Progress::Done(After::Next)
+                }
             }
-            Progress::Done(After::ExitIfIdle) => Progress::Done(After::Next),
             Progress::Done(After::Kill) => {
                 let reason = token.reason_of_kill();
                 self.finish(token, generation, reason);

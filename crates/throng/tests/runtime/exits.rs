@@ -4,6 +4,7 @@ use crate::{Add, AddSlowly, Counter, Fail, runtime, scaled};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use throng::Timeout;
 use throng::prelude::*;
 
 #[test]
@@ -165,6 +166,62 @@ fn stop_if_idle_loses_no_message() {
         handled
     });
     assert_eq!(handled, 8 * scaled(500));
+}
+
+/// Ties that the same turn makes are no queued messages: each sends the process a signal.
+#[test]
+fn a_process_that_makes_a_tie_and_stops_if_idle_exits() {
+    const LONG: Duration = Duration::from_secs(3600);
+    type Tie = fn(&mut Idle, &mut Context<Idle>, Pid);
+    struct Idle {
+        timeout: Timeout,
+        timer: Option<Timer>,
+    }
+    impl Process for Idle {}
+    struct Leave(Tie, Pid);
+    impl Message for Leave {
+        type Reply = ();
+    }
+    impl Handle<Leave> for Idle {
+        async fn handle(&mut self, Leave(tie, other): Leave, cx: &mut Context<Self>) {
+            cx.stop_if_idle();
+            tie(self, cx, other);
+        }
+    }
+    let ties: [(&str, Tie); 6] = [
+        ("none", |_, _, _| {}),
+        ("a timeout", |idle, cx, other| idle.timeout.set(cx, LONG, Leave(|_, _, _| {}, other))),
+        ("a timer", |idle, cx, other| {
+            idle.timer = Some(cx.send_after(LONG, Leave(|_, _, _| {}, other)));
+        }),
+        ("a timer in the past", |_, cx, other| {
+            let _ = cx.send_after(Duration::ZERO, Leave(|_, _, _| {}, other));
+        }),
+        ("a monitor", |_, cx, other| {
+            cx.monitor(other);
+        }),
+        ("a link", |_, cx, other| cx.link(other)),
+    ];
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for (name, tie) in ties {
+            for is_call in [false, true] {
+                let other = runtime.spawn(Counter { count: 0 }).unwrap();
+                let idle =
+                    runtime.spawn(Idle { timeout: Timeout::default(), timer: None }).unwrap();
+                if is_call {
+                    let _ = idle.call(Leave(tie, other.pid())).await;
+                } else {
+                    idle.send(Leave(tie, other.pid())).unwrap();
+                }
+                let begun = std::time::Instant::now();
+                while idle.is_alive() {
+                    assert!(begun.elapsed() < Duration::from_secs(30), "{name}");
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+            }
+        }
+    });
 }
 
 #[test]
