@@ -94,28 +94,30 @@ function likeButton(post) {
   const shown = make("span", { class: "likes" }, post.likes ? number(post.likes) : "");
   const heart = draw("svg", { viewBox: "0 0 24 24", "aria-hidden": "true" },
     draw("path", { d: "M12 20.3C5.500 15.600 3 12.500 3 9.200A4.700 4.700 0 0 1 12 7.300a4.700 4.700 0 0 1 9 1.900c0 3.300-2.500 6.400-9 11.100z" }));
-  const made = make("button", { type: "button", class: "tool like" }, heart, shown);
-  const state = { likes: post.likes ?? null, liked: hasLiked(post.id) };
+  const made = make("button", { type: "button", class: "tool like", "data-post": post.id }, heart, shown);
+  let likes = post.likes ?? null;
+  let asked = 0; // counts questions, so that a late answer to an earlier question is dropped
   const show = () => {
-    made.setAttribute("aria-pressed", String(state.liked));
-    made.setAttribute("aria-label", state.likes === null ? `Like the post of ${post.author}`
-      : `Like the post of ${post.author}, likes: ${state.likes}`);
-    shown.textContent = state.likes ? number(state.likes) : "";
+    made.setAttribute("aria-pressed", String(hasLiked(post.id)));
+    made.setAttribute("aria-label", likes === null ? `Like the post of ${post.author}`
+      : `Like the post of ${post.author}, likes: ${likes}`);
+    shown.textContent = likes ? number(likes) : "";
+  };
+  const ask = async () => {
+    const own = ++asked;
+    const found = await api("GET", `/users/${post.author}/posts/${post.id}`);
+    if (own !== asked) return;
+    likes = found.likes;
+    show();
   };
   made.addEventListener("click", () => act(made, async () => {
-    const wanted = !state.liked;
-    await like(post, wanted);
-    state.liked = wanted;
-    if (state.likes !== null) state.likes = Math.max(0, state.likes + (wanted ? 1 : -1));
-    show();
+    await like(post, !hasLiked(post.id));
+    // The list may have been made anew, and this button is no longer a part of it.
+    for (const each of document.querySelectorAll(`.like[data-post="${post.id}"]`)) each.dispatchEvent(new Event("liked"));
   }));
+  made.addEventListener("liked", () => { show(); ask().catch(() => {}); }); // without an answer, the old number stays
   show();
-  if (state.likes === null) whenSeen(made, async () => {
-    const found = await api("GET", `/users/${post.author}/posts/${post.id}`);
-    // The author's process may not have counted the reader's like yet.
-    state.likes = state.liked ? Math.max(found.likes, 1) : found.likes;
-    show();
-  });
+  if (likes === null) whenSeen(made, ask);
   return made;
 }
 
