@@ -66,7 +66,7 @@ fn document() -> Value {
     })
 }
 
-/// One method of one path.
+/// Method of a path.
 struct Operation {
     method: &'static str,
     /// Path below `/api/v1`.

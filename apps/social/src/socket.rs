@@ -1,4 +1,4 @@
-//! One socket per client: the changes of the user's timeline and the news of rooms, as they happen.
+//! Sockets of clients, one for each: the changes of the user's timeline and the news of rooms, as they happen.
 //!
 //! ```text
 //! client ──hello──► SocketInbox ──attached──► Connection ──watch──► Timeline ──news──┐

@@ -231,8 +231,8 @@ impl Connection {
     /// Registers a user, or logs a user of an earlier run in; returns a token.
     ///
     /// # Errors
-    /// As for [`expect`](Connection::expect); a user of the name with another password is refused
-    /// with 401.
+    /// The same errors as those of [`expect`](Connection::expect). If the name belongs to a user with another
+    /// password, the node refuses with 401.
     pub(crate) async fn enter(&mut self, name: &str, password: &str) -> Result<String, ApiError> {
         let credentials = json!({ "name": name, "password": password });
         let registered = Call::post("/api/v1/users", credentials.clone());
@@ -251,7 +251,7 @@ impl Connection {
     /// Makes a user a member of a room, which is created if it does not exist.
     ///
     /// # Errors
-    /// As for [`expect`](Connection::expect).
+    /// The same errors as those of [`expect`](Connection::expect).
     pub(crate) async fn join(&mut self, token: &str, room: &str) -> Result<(), ApiError> {
         let create = Call::post("/api/v1/rooms", json!({ "name": room })).with_token(token);
         match self.expect(create).await {
@@ -266,7 +266,7 @@ impl Connection {
         let stream = self.target.connect().await?;
         let handshake = http1::handshake(TokioIo::new(stream));
         let (sender, connection) = handshake.await.map_err(|_| self.target.closed())?;
-        // It ends with its sender, and an error in it is the error of the request.
+        // The task ends with its sender, and an error in it is the error of the request.
         tokio::spawn(async move { drop(connection.await) });
         Ok(sender)
     }
@@ -298,7 +298,7 @@ impl Socket {
     /// Opens a socket with a token, in a room that is created if it does not exist.
     ///
     /// # Errors
-    /// As for [`open`](Socket::open), and the room is full.
+    /// The node cannot be reached, does not welcome the user, or refuses the room, for instance because it is full.
     pub(crate) async fn enter(
         target: &Target,
         token: &str,

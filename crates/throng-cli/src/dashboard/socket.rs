@@ -1,4 +1,4 @@
-//! One socket per dashboard: samples of the node as they are taken, and answers to requests.
+//! Sockets of dashboards: samples of the node as they are taken, and answers to requests.
 //!
 //! All messages are JSON objects with a `type`.
 //!

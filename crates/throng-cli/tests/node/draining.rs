@@ -46,7 +46,7 @@ async fn a_drain_closes_every_socket_and_loses_no_acknowledged_post() {
     let token = client.register("alice").await;
     let mut sockets: Vec<Socket> =
         (0..SOCKETS).map(|_| Socket::open(&node.address, &token, &json!(null)).0).collect();
-    // Each socket is told its starting position before anything else.
+    // Each socket gets its starting position before anything else.
     for socket in &mut sockets {
         assert_eq!(socket.next().unwrap()["type"], "reset");
     }

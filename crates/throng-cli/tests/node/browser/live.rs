@@ -73,7 +73,7 @@ async fn two_people_follow_and_talk_while_the_node_is_killed() {
     posts_are_still_live(&alice, &bob).await;
     refusals_are_sentences(&bob).await;
 
-    // Whoever logs out everywhere is logged out here.
+    // A user that logs out everywhere is logged out here, too.
     let body = json!({ "name": "alice", "password": PASSWORD });
     let client = node.client();
     let session = send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap();
