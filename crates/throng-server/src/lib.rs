@@ -40,7 +40,7 @@ mod socket;
 pub use bearer::{Bearer, bearer_text, unauthorized};
 pub use client::ClientAddress;
 pub use extract::{Json, Query};
-pub use page::page_file;
+pub use page::page_routes;
 pub use problem::Problem;
 pub use server::{Drained, Limits, Server, Serving};
 pub use sign::{Cursor, CursorError, KeyError, Signer, Token, TokenError};

@@ -1,33 +1,22 @@
 //! The files of the page, which are part of the program.
 
 use axum::Router;
-use axum::routing::get;
-use throng_server::page_file;
+use throng_server::page_routes;
 
 /// Builds the routes of the page, for a router with any state.
 pub(super) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    let mut router = Router::new();
-    for (path, media_type, content) in FILES {
-        router = router.route(path, get(move || async move { page_file(media_type, content) }));
-    }
-    router
+    page_routes("", include_str!("page/index.html"), FILES)
 }
 
-const HTML: &str = "text/html; charset=utf-8";
-const CSS: &str = "text/css; charset=utf-8";
-const SCRIPT: &str = "text/javascript; charset=utf-8";
-
-/// Path, media type and content of each file.
-const FILES: &[(&str, &str, &str)] = &[
-    ("/", HTML, include_str!("page/index.html")),
-    ("/page.css", CSS, include_str!("page/page.css")),
-    ("/main.js", SCRIPT, include_str!("page/main.js")),
-    ("/charts.js", SCRIPT, include_str!("page/charts.js")),
-    ("/connection.js", SCRIPT, include_str!("page/connection.js")),
-    ("/elements.js", SCRIPT, include_str!("page/elements.js")),
-    ("/figures.js", SCRIPT, include_str!("page/figures.js")),
-    ("/history.js", SCRIPT, include_str!("page/history.js")),
-    ("/inspector.js", SCRIPT, include_str!("page/inspector.js")),
-    ("/overview.js", SCRIPT, include_str!("page/overview.js")),
-    ("/theme.js", SCRIPT, include_str!("page/theme.js")),
+/// Names and contents of the scripts and the style sheet.
+const FILES: &[(&str, &str)] = &[
+    ("page.css", include_str!("page/page.css")),
+    ("main.js", include_str!("page/main.js")),
+    ("charts.js", include_str!("page/charts.js")),
+    ("connection.js", include_str!("page/connection.js")),
+    ("elements.js", include_str!("page/elements.js")),
+    ("figures.js", include_str!("page/figures.js")),
+    ("history.js", include_str!("page/history.js")),
+    ("inspector.js", include_str!("page/inspector.js")),
+    ("overview.js", include_str!("page/overview.js")),
 ];
