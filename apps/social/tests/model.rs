@@ -4,13 +4,14 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use fastrand::Rng;
 use futures_util::future::join_all;
 use social::{IdempotencyKey, Name, Password, Post, PostId, Social, SocialError, Text};
+use support::{Hoard, Load, on};
 use throng::prelude::*;
-use throng_durable::Node;
+
+mod support;
 
 /// Data that the service is expected to have.
 #[derive(Default)]
@@ -179,14 +180,6 @@ async fn register(social: &Social) {
     .await;
 }
 
-async fn on<R>(runtime: &RuntimeHandle, data: &Path, test: impl AsyncFnOnce(&Social) -> R) -> R {
-    let node = Node::open(data).start(runtime).unwrap();
-    let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
-    let result = test(&social).await;
-    node.shutdown().await;
-    result
-}
-
 #[test]
 fn timelines_are_the_merge_of_those_followed_through_random_programs_and_restarts() {
     let seeds = std::env::var("THRONG_SOCIAL_SEEDS").map_or(4, |seeds| seeds.parse().unwrap());
@@ -329,20 +322,6 @@ fn an_acknowledged_post_is_in_every_later_read_of_a_follower() {
 
 #[test]
 fn an_acknowledged_post_is_read_although_the_mailboxes_had_no_room() {
-    /// Holds its messages.
-    struct Hoard;
-    impl Process for Hoard {
-        async fn started(&mut self, _: &mut Context<Self>) {
-            std::future::pending::<()>().await;
-        }
-    }
-    struct Load;
-    impl Message for Load {
-        type Reply = ();
-    }
-    impl Handle<Load> for Hoard {
-        async fn handle(&mut self, _: Load, _: &mut Context<Self>) {}
-    }
     let runtime = Runtime::builder().workers(2).mailbox_budget(64 * 1024).start().unwrap();
     let data = tempfile::tempdir().unwrap();
     runtime.block_on(async |runtime| {

@@ -2,7 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
@@ -12,8 +11,10 @@ use futures_util::future::{join_all, poll_fn};
 use social::{
     IdempotencyKey, Name, Password, RoomMessage, RoomName, RoomNews, Social, SocialError, Text,
 };
+use support::{Hoard, Load, on};
 use throng::prelude::*;
-use throng_durable::Node;
+
+mod support;
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -32,14 +33,6 @@ async fn register(social: &Social, names: &[&str]) {
         social.register(&name(user), Password::new("correct horse").unwrap()).await.unwrap();
     }))
     .await;
-}
-
-async fn on<R>(runtime: &RuntimeHandle, data: &Path, test: impl AsyncFnOnce(&Social) -> R) -> R {
-    let node = Node::open(data).start(runtime).unwrap();
-    let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
-    let result = test(&social).await;
-    node.shutdown().await;
-    result
 }
 
 fn on_a_node(test: impl AsyncFnOnce(&Social, &RuntimeHandle)) {
@@ -653,20 +646,6 @@ fn rooms_have_what_the_model_has_through_random_programs_and_restarts() {
 
 #[test]
 fn a_message_that_finds_no_room_ends_its_receivers_or_reaches_them() {
-    /// Holds its messages.
-    struct Hoard;
-    impl Process for Hoard {
-        async fn started(&mut self, _: &mut Context<Self>) {
-            std::future::pending::<()>().await;
-        }
-    }
-    struct Load;
-    impl Message for Load {
-        type Reply = ();
-    }
-    impl Handle<Load> for Hoard {
-        async fn handle(&mut self, _: Load, _: &mut Context<Self>) {}
-    }
     let runtime = Runtime::builder().workers(2).mailbox_budget(64 * 1024).start().unwrap();
     let data = tempfile::tempdir().unwrap();
     runtime.block_on(async |runtime| {
