@@ -81,6 +81,7 @@ async fn a_drain_closes_every_socket_and_loses_no_acknowledged_post() {
     let ended = node.wait();
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert!(!ended.errors.contains("at the drain timeout"), "{ended:?}");
+    assert!(!ended.errors.contains("ERROR"), "{ended:?}");
 
     let node = Node::start(data.path(), &[]);
     let profile = node.client().get("/api/v1/users/alice", "").await;

@@ -195,13 +195,16 @@ impl Supervisor {
                 Ok(())
             }
             Err(reason) => {
-                let id = self.id(key).map(str::to_owned);
-                report(cx, Level::ERROR, "a child did not start", self.kind(key), {
-                    let (supervisor, reason) = (cx.address(), reason.clone());
-                    move |what| {
-                        tracing::error!(target: TARGET, ?supervisor, id, %reason, "{what}");
-                    }
-                });
+                // A shutdown ends children, and refuses every start. That is no failure of the child.
+                if !cx.runtime().is_shutting_down() {
+                    let id = self.id(key).map(str::to_owned);
+                    report(cx, Level::ERROR, "a child did not start", self.kind(key), {
+                        let (supervisor, reason) = (cx.address(), reason.clone());
+                        move |what| {
+                            tracing::error!(target: TARGET, ?supervisor, id, %reason, "{what}");
+                        }
+                    });
+                }
                 Err(reason)
             }
         }
