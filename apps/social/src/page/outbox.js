@@ -9,7 +9,7 @@ import { current, requestKey, sentence } from "./api.js";
 import { connected, on, tell } from "./socket.js";
 
 /** Errors after which the same message may be stored later. */
-const TEMPORARY = new Set(["unavailable", "uncertain", "too-many-requests", "rate-limited"]);
+const TEMPORARY = new Set(["unavailable", "uncertain"]);
 const RETRY = 2000;
 
 let messages = [];

@@ -32,7 +32,6 @@ const ELSEWHERE: &[&str] = &[
     "malformed-request",
     "memberships-full",
     "panicked",
-    "rate-limited",
     "request-timeout",
     "room-full",
     "too-many-connections",
