@@ -148,13 +148,11 @@ impl Live {
     fn prepare(
         runtime: &RuntimeHandle,
     ) -> (SupervisorSpec, impl FnOnce(Address<Supervisor>) -> Live) {
-        let workers = runtime.metrics().workers;
-        let workers = workers.iter().filter(|worker| !worker.guest && !worker.spare);
         let (subscriptions, epoch) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         // A relay has nothing that must not be lost, so it may fail often.
         let mut supervisor = Supervisor::one_for_one().intensity(1_000, Duration::from_secs(1));
         let mut relays = Vec::new();
-        for (number, _) in workers.enumerate() {
+        for number in 0..relay_count(runtime) {
             let (subscriptions, epoch) = (subscriptions.clone(), epoch.clone());
             let relay = ChildSpec::new(move || Relay::new(&subscriptions, &epoch));
             let relay = relay.restart(Restart::Permanent);
@@ -284,10 +282,21 @@ impl Live {
 
     /// Returns the relay of a reader's timeline.
     fn relay(&self, reader: &Name) -> &Child<Relay> {
-        let mut hasher = DefaultHasher::new();
-        reader.hash(&mut hasher);
-        &self.0.relays[hasher.finish() as usize % self.0.relays.len()]
+        relay_of(&self.0.relays, reader)
     }
+}
+
+/// Returns the number of relays that spread news over the workers of a runtime: one for each.
+pub(crate) fn relay_count(runtime: &RuntimeHandle) -> usize {
+    let workers = runtime.metrics().workers;
+    workers.iter().filter(|worker| !worker.guest && !worker.spare).count()
+}
+
+/// Returns the relay of a name, which is always the same.
+pub(crate) fn relay_of<'r, R>(relays: &'r [R], name: &impl Hash) -> &'r R {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    &relays[hasher.finish() as usize % relays.len()]
 }
 
 impl Drop for Shared {

@@ -22,7 +22,7 @@
 
 use std::borrow::Borrow;
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,7 +34,7 @@ use throng::{MonitorRef, Restart, Timeout};
 use throng_server::Utf8Bytes;
 
 use crate::error::{SocialError, unavailable};
-use crate::live::unreachable_process;
+use crate::live::{relay_count, relay_of, unreachable_process};
 use crate::name::{Name, RoomName};
 
 use super::message::{RoomMessage, Said};
@@ -127,13 +127,11 @@ impl LiveRooms {
     /// # Errors
     /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
     pub(crate) fn start(runtime: &RuntimeHandle) -> Result<LiveRooms, SocialError> {
-        let workers = runtime.metrics().workers;
-        let workers = workers.iter().filter(|worker| !worker.guest && !worker.spare).count();
         let (relays, seats) = (Relays::default(), Arc::<AtomicUsize>::default());
         // A relay has nothing that must not be lost, so it may fail often.
         let mut supervisor = Supervisor::one_for_all().intensity(1_000, Duration::from_secs(1));
         let mut children = Vec::new();
-        for number in 0..workers {
+        for number in 0..relay_count(runtime) {
             let (relays, seats) = (relays.clone(), seats.clone());
             let relay = ChildSpec::new(move || Relay::new(number, relays.clone(), seats.clone()));
             let relay = relay.restart(Restart::Permanent);
@@ -202,10 +200,7 @@ fn all(relays: &Relays) -> &[Child<Relay>] {
 
 /// Returns the relay of a user, or the home of a room.
 fn of<'r>(relays: &'r Relays, name: &impl Hash) -> &'r Child<Relay> {
-    let mut hasher = DefaultHasher::new();
-    name.hash(&mut hasher);
-    let relays = all(relays);
-    &relays[hasher.finish() as usize % relays.len()]
+    relay_of(all(relays), name)
 }
 
 /// Sends a message to a relay, which ends if there is no room for it. A relay that is not running has no
