@@ -120,7 +120,9 @@ fn all_who_ask_at_once_get_the_process_that_one_of_them_spawns() {
         });
         assert_ne!(rooms.get_or_spawn(round, make).unwrap().pid(), pid, "it is dead");
     }
-    assert_eq!(runtime.process_count(), scaled(200), "a process too many");
+    // A killed process is counted for a moment after its exit was announced.
+    runtime.block_on(async |runtime| eventually(|| runtime.process_count() <= scaled(200)).await);
+    assert_eq!(runtime.process_count(), scaled(200));
 }
 
 #[test]
