@@ -147,6 +147,12 @@ impl CurrentProcess {
         ManuallyDrop::new(Token(self.0)).clear_fresh();
     }
 
+    /// Whether signals wait, on which the process will act after the turn.
+    pub(crate) fn is_signalled(self) -> bool {
+        // The turn under way lends its token.
+        ManuallyDrop::new(Token(self.0)).is_signalled()
+    }
+
     /// Returns the value attached at the spawn.
     pub(crate) fn attachment(&mut self) -> Option<&mut dyn Any> {
         // SAFETY: the turn has the token (invariant 1) and one context, which holds this and lends

@@ -268,8 +268,11 @@ impl<P: Process> Context<P> {
     /// neither handled nor cancelled, a piped future, an attached stream, a receive timeout, a link, a
     /// monitor, a name or a group. Meant for a [layer](crate::layer::Layer) that asks about a process that it has spawned.
     /// A process that has ever piped a future or attached a stream counts as tied, even when the result or the end has come.
+    /// A waiting signal counts as a tie, too, because a timer that this turn has set is tied to the process by one.
     pub fn has_ties(&mut self) -> bool {
-        self.timeout.is_some() || self.current.if_extension(Extension::is_tied).unwrap_or(false)
+        self.timeout.is_some()
+            || self.current.is_signalled()
+            || self.current.if_extension(Extension::is_tied).unwrap_or(false)
     }
 
     /// Records that the process's first turn has begun: signals need not wait any longer.
