@@ -144,9 +144,10 @@ impl LoadArgs {
             run.stop();
         }
         tokio::select! {
-            () = run.finish(workers) => {}
+            () = run.finish(&mut workers) => {}
             () = signals.next() => {}
         }
+        run.close(workers).await;
         bar.finish_and_clear();
         let report = Report::new(&workload, &run.tally(), run.late(), elapsed, interrupted);
         let printed = io::stdout().lock().write_all(report.to_string().as_bytes());

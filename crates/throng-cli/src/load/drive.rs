@@ -63,6 +63,8 @@ pub(crate) struct Run {
     talkers: Vec<mpsc::Sender<Saying>>,
     start: Instant,
     tally: Mutex<Tally>,
+    /// Number of arrivals that have become due, in an open loop.
+    due: AtomicU64,
     late: AtomicU64,
     in_flight: AtomicU64,
     sent: AtomicU64,
@@ -97,6 +99,7 @@ impl Run {
             talkers,
             start: Instant::now(),
             tally,
+            due: AtomicU64::new(0),
             late: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             sent: AtomicU64::new(0),
@@ -163,6 +166,7 @@ impl Run {
                     _ => break,
                 }
             }
+            self.due.fetch_add(1, Ordering::Relaxed);
             if due.try_send(arrival).is_err() {
                 self.late.fetch_add(1, Ordering::Relaxed);
             }
@@ -261,17 +265,29 @@ impl Run {
         }
     }
 
-    /// Waits for the workers until [`FINISH`] has passed, then cuts them off and counts their
-    /// requests as errors.
-    pub(crate) async fn finish(&self, mut workers: JoinSet<()>) {
+    /// Waits for the workers until [`FINISH`] has passed.
+    pub(crate) async fn finish(&self, workers: &mut JoinSet<()>) {
         let ended = async { while workers.join_next().await.is_some() {} };
-        if tokio::time::timeout(FINISH, ended).await.is_err() {
-            workers.abort_all();
-            let unfinished = self.in_flight.load(Ordering::Relaxed);
+        // Those that have not ended are cut off by `close`.
+        let _ = tokio::time::timeout(FINISH, ended).await;
+    }
+
+    /// Cuts off the workers that have not ended. Counts their requests as errors, and arrivals that nobody has sent as
+    /// late.
+    pub(crate) async fn close(&self, mut workers: JoinSet<()>) {
+        self.stop();
+        // Returns when the tasks are gone, so that none counts a request afterwards.
+        workers.shutdown().await;
+        let unfinished = self.in_flight.load(Ordering::Relaxed);
+        if unfinished > 0 {
             let mut tally = self.tally();
             tally.all.requests += unfinished;
             tally.all.errors += unfinished;
             *tally.errors.entry("unfinished".to_owned()).or_default() += unfinished;
+        }
+        if let Pace::Open { .. } = self.workload.pace {
+            let sent = self.sent.load(Ordering::Relaxed);
+            self.late.store(self.due.load(Ordering::Relaxed) - sent, Ordering::Relaxed);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use serde_json::Value;
 
@@ -117,6 +118,29 @@ fn assert_well_formed(xml: &str) {
         }
     }
     assert!(open.is_empty() && rest.trim().is_empty(), "{open:?} {rest}");
+}
+
+#[tokio::test]
+async fn arrivals_at_a_node_that_hangs_are_errors_or_late() {
+    let directory = tempfile::tempdir().unwrap();
+    let node = Node::start(&directory.path().join("data"), &[]);
+    let client = node.client();
+    let file = directory.path().join("load.json");
+    let flags = ["--rate", "100", "--connections", "4", "--duration", "2s", "--arrivals", "even"];
+    let flags = [&flags[..], &["--mix", "posts=1", "--json", file.to_str().unwrap()]].concat();
+    let mut command = load(&node.address, &flags);
+    let loaded = thread::spawn(move || command.output().unwrap());
+    while posts_on(&client).await == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    node.signal("STOP").await;
+    let output = tokio::task::spawn_blocking(|| loaded.join().unwrap()).await.unwrap();
+    node.signal("CONT").await;
+    assert_status(&output, 1);
+    let report = report(&file);
+    let number = |name: &str| report[name].as_u64().unwrap();
+    assert_eq!(number("requests") + number("late"), 199, "{report}");
+    assert!(number("errors") == 4 && number("late") > 0, "{report}");
 }
 
 #[tokio::test]
