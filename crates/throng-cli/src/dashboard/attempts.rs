@@ -8,9 +8,11 @@
 //! as exhausted.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use throng_server::ClientAddress;
 
 /// Number of failures that an address may have at once.
 const BURST: u32 = 10;
@@ -48,7 +50,7 @@ impl Attempts {
 
     fn check_at(&self, client: IpAddr, now: Instant) -> Result<(), Exhausted> {
         let mut forgotten = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let wait = match forgotten.get(&network(client)) {
+        let wait = match forgotten.get(&ClientAddress(client).network()) {
             Some(at) => (*at + INTERVAL).saturating_duration_since(now + INTERVAL * BURST),
             None => {
                 if forgotten.len() >= ADDRESSES_MAX {
@@ -65,16 +67,8 @@ impl Attempts {
 
     fn count_failure_at(&self, client: IpAddr, now: Instant) {
         let mut forgotten = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = forgotten.entry(network(client)).or_insert(now);
+        let at = forgotten.entry(ClientAddress(client).network()).or_insert(now);
         *at = (*at).max(now) + INTERVAL;
-    }
-}
-
-/// Returns the address, or for IPv6 the network of 64 bits, all of which a client may use.
-fn network(client: IpAddr) -> IpAddr {
-    match client.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into(),
-        address => address,
     }
 }
 
