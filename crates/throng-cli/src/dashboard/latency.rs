@@ -90,12 +90,25 @@ impl Latency {
 }
 
 async fn observe(State(latency): State<Latency>, request: Request, next: Next) -> Response {
-    let began = Instant::now();
+    let mut timed = Timed { latency, began: Instant::now(), is_socket: false };
     let response = next.run(request).await;
-    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-        latency.count(began.elapsed());
-    }
+    timed.is_socket = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     response
+}
+
+/// A request, which is counted when this is dropped: also if the request times out or its handler panics.
+struct Timed {
+    latency: Latency,
+    began: Instant,
+    is_socket: bool,
+}
+
+impl Drop for Timed {
+    fn drop(&mut self) {
+        if !self.is_socket {
+            self.latency.count(self.began.elapsed());
+        }
+    }
 }
 
 /// Returns the bucket of a time.
@@ -114,7 +127,29 @@ fn bound(bucket: usize) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::Body;
+    use axum::routing::get;
+    use tower::ServiceExt;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_request_that_is_given_up_is_counted() {
+        let latency = Latency::default();
+        let routes = Router::new()
+            .route("/quick", get(async || ()))
+            .route("/socket", get(async || StatusCode::SWITCHING_PROTOCOLS))
+            .route("/stuck", get(std::future::pending::<()>));
+        let routes = latency.observe(routes);
+        let ask = |path: &str| {
+            let request = Request::builder().uri(path).body(Body::empty()).unwrap();
+            tokio::time::timeout(Duration::from_millis(20), routes.clone().oneshot(request))
+        };
+        assert!(ask("/quick").await.is_ok() && ask("/socket").await.is_ok());
+        assert_eq!(latency.counts().iter().sum::<u64>(), 1);
+        assert!(ask("/stuck").await.is_err());
+        assert_eq!(latency.counts().iter().sum::<u64>(), 2);
+    }
 
     #[test]
     fn every_time_lies_between_the_bounds_of_its_bucket() {
