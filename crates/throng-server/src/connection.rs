@@ -209,8 +209,10 @@ fn answer(
     limits: Arc<Limits>,
 ) -> impl Future<Output = Response> {
     let id = request_id::of(request.headers());
-    // At the level of errors, because the warnings of a handler must have the id at every level.
-    let span = tracing::error_span!("request", id = id.to_str().unwrap_or_default());
+    // At the level of errors, because the warnings of a handler must have the id at every level; with the target of
+    // the access log, which must have it under every filter.
+    let span =
+        tracing::error_span!(target: ACCESS, "request", id = id.to_str().unwrap_or_default());
     let answering = async move {
         let mut response = answer_in_span(router, request, client, limits).await;
         response.headers_mut().insert(request_id::HEADER, id);
