@@ -24,12 +24,12 @@ mod sampler;
 mod socket;
 mod token;
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{FromRef, FromRequestParts, Request, State};
@@ -128,7 +128,7 @@ impl ListenArgs {
     }
 
     /// Opens the dashboard, unless it is off, with the token in the directory `data`; draws one if there is none.
-    /// `metrics` are routes that the token opens, too.
+    /// `metrics` are routes that the token opens, too. A drain takes `drain_timeout` at most, and a second.
     ///
     /// # Errors
     /// The token cannot be read or written, or the address cannot be used.
@@ -137,6 +137,7 @@ impl ListenArgs {
         data: &Path,
         subject: Subject,
         metrics: Router,
+        drain_timeout: Duration,
     ) -> Result<Option<Dashboard>, DashboardError> {
         let address = match self.admin_listen {
             Some(AdminListen::Off) => return Ok(None),
@@ -144,7 +145,7 @@ impl ListenArgs {
             None => None,
         };
         let (token, drawn) = AdminToken::load_or_draw(data)?;
-        let server = bind(address).await?;
+        let server = bind(address, drain_timeout.min(DRAIN_MAX)).await?;
         let address = server.address();
         if !address.ip().is_loopback() {
             tracing::warn!(
@@ -159,9 +160,16 @@ impl ListenArgs {
     }
 }
 
-async fn bind(address: Option<SocketAddr>) -> Result<Server, DashboardError> {
-    let limits =
-        || Limits { connections_max: CONNECTIONS_MAX, body_bytes_max: 0, ..Limits::default() };
+async fn bind(
+    address: Option<SocketAddr>,
+    drain_timeout: Duration,
+) -> Result<Server, DashboardError> {
+    let limits = || Limits {
+        connections_max: CONNECTIONS_MAX,
+        body_bytes_max: 0,
+        drain_timeout,
+        ..Limits::default()
+    };
     let chosen = address.unwrap_or(DEFAULT_ADDRESS);
     let mut bound = Server::bind(chosen, limits()).await;
     // Another node on this machine may have the default port; its operator did not choose it.
@@ -194,18 +202,19 @@ impl Dashboard {
 }
 
 impl AdminTokenArgs {
-    /// Replaces the token of the node, which may be running, and prints the new one.
+    /// Replaces the token of the node, which may be running, and prints the new one: as a URL, if the address of the
+    /// dashboard is given.
     ///
     /// # Errors
     /// The data directory cannot be written.
     pub(crate) fn run(self) -> Result<(), TokenFileError> {
         let token = AdminToken::replace(&self.data)?;
         match self.listen.admin_listen {
-            None => println!("{}", url(DEFAULT_ADDRESS, &token)),
             Some(AdminListen::At(address)) if address.port() != 0 => {
                 println!("{}", url(address, &token))
             }
-            Some(_) => println!("{token}"),
+            // Another program may listen on the default address, and its page would get the token.
+            _ => println!("{token}"),
         }
         Ok(())
     }
@@ -358,19 +367,14 @@ fn is_own_host(headers: &HeaderMap, own: IpAddr) -> bool {
     address.is_ok_and(|address| address.is_loopback() || address == own || own.is_unspecified())
 }
 
-impl FromRequestParts<Admin> for Admin {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(_: &mut Parts, admin: &Admin) -> Result<Admin, Infallible> {
-        Ok(admin.clone())
-    }
-}
-
 /// Address of the dashboard unless another is chosen.
 const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 7071);
 
+/// Maximum time of a drain. It comes after the drain of the service, and nothing is lost if it is cut short.
+const DRAIN_MAX: Duration = Duration::from_secs(1);
+
 /// Maximum number of connections: those of the dashboards, and some for pages that load or log in.
-const CONNECTIONS_MAX: usize = 64;
+pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// Maximum number of open dashboards: an operator's tabs and a screen on the wall, not an audience.
 const DASHBOARDS_MAX: usize = 16;

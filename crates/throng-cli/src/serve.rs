@@ -177,8 +177,11 @@ impl ServeArgs {
             .observe(routes.merge(metrics.clone()))
             .merge(probe::routes(node.clone(), stop.clone()));
         let subject = Subject { runtime: runtime.clone(), node: node.clone(), latency };
-        let dashboard =
-            self.dashboard.open(data, subject, metrics).await.map_err(ServeError::Dashboard)?;
+        let dashboard = self
+            .dashboard
+            .open(data, subject, metrics, self.stopping.drain_timeout)
+            .await
+            .map_err(ServeError::Dashboard)?;
         let serving = server.start(routes, runtime.tokio());
         announce(serving.address(), data, dashboard.as_ref());
         Notice::Ready.send();
@@ -307,8 +310,9 @@ pub(crate) const KEY_FILE: &str = "signing.key";
 /// Node number in post ids; a service has a single node so far.
 const NODE_NUMBER: u16 = 0;
 
-/// Open files of a node besides its connections: files of the store and the runtime, and a reserve.
-const FILES_BESIDE_CONNECTIONS: u64 = 64;
+/// Open files of a node besides its connections: those of the dashboard, files of the store and the runtime, and a
+/// reserve.
+const FILES_BESIDE_CONNECTIONS: u64 = 64 + dashboard::CONNECTIONS_MAX as u64;
 
 /// Time after which a recovery shows its progress.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);

@@ -20,7 +20,7 @@
 //! * Everything that a client can make grow has a bound: connections, heads, bodies, messages of a
 //!   socket and the queues of both directions, and the time of each.
 //! * A browser's page opens a socket only if its origin is the server's own or listed.
-//! * Every answer to a request has an `X-Request-Id`, and the handler runs in a `tracing` span with
+//! * Every answer to a request with a whole head has an `X-Request-Id`, and the handler runs in a `tracing` span with
 //!   the same id: the client's, or a drawn one. Logs have no query strings, headers or bodies.
 //! * A token or cursor from a client is trusted only if [`Signer`] signed it for the same purpose.
 

@@ -10,10 +10,10 @@
 //! Invariants: the file appears with its whole content or not at all. Digests are compared in constant time. A
 //! file that cannot be read opens nothing.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::hint::black_box;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -130,13 +130,17 @@ fn read(path: &Path) -> Result<Digest, TokenFileError> {
     Digest::from_line(&line).ok_or_else(|| TokenFileError::Damaged { path: path.to_owned() })
 }
 
-/// Replaces the file by one with this content, mode 0600.
+/// Replaces the file by one with this content, mode 0600, for the owner of its directory.
 fn write(path: &Path, content: &str) -> io::Result<()> {
-    // Its own name, so that two commands at once do not write into one file.
+    // Its own name, so that two commands at once do not write into one file. A killed command of the same number
+    // may have left a file.
     let draft = path.with_extension(format!("token.{}", std::process::id()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    let mut options = OpenOptions::new();
+    let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
     let written = file
-        .write_all(content.as_bytes())
+        .set_permissions(Permissions::from_mode(0o600))
+        .and_then(|()| give_to_owner(&file, path))
+        .and_then(|()| file.write_all(content.as_bytes()))
         .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&draft, path));
     if written.is_err() {
@@ -149,10 +153,19 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
     }
 }
 
+/// Gives a file to the owner of the directory of `path`, because an operator may run the command as root, and the node
+/// under its own user.
+fn give_to_owner(file: &File, path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|data| !data.as_os_str().is_empty());
+    let owner = fs::metadata(directory.unwrap_or(Path::new(".")))?;
+    if owner.uid() == file.metadata()?.uid() {
+        return Ok(());
+    }
+    fchown(file, Some(owner.uid()), Some(owner.gid()))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
 
     #[test]
@@ -173,6 +186,24 @@ mod tests {
         assert_ne!(replaced, token);
         assert!(file.read_blocking().unwrap().equals(&Digest::of(&replaced)));
         assert_eq!(fs::read_dir(data.path()).unwrap().count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn the_file_belongs_to_the_owner_of_the_directory() {
+        let data = tempfile::tempdir().unwrap();
+        // Only root may give a directory away; otherwise it stays with this user.
+        let _ = std::os::unix::fs::chown(data.path(), Some(12_345), Some(12_345));
+        let owner = fs::metadata(data.path()).unwrap().uid();
+        for _ in 0..2 {
+            AdminToken::replace(data.path()).unwrap();
+            let file = fs::metadata(data.path().join(TOKEN_FILE)).unwrap();
+            assert_eq!((file.uid(), file.mode() & 0o777), (owner, 0o600));
+        }
+        // A file that a killed command has left is no obstacle.
+        let left = data.path().join(format!("admin.token.{}", std::process::id()));
+        fs::write(&left, "left").unwrap();
+        AdminToken::replace(data.path()).unwrap();
+        assert!(!left.exists());
     }
 
     #[test]
