@@ -6,7 +6,7 @@ use std::fmt;
 use std::hash::BuildHasher;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use throng::__sync::HashState;
@@ -46,6 +46,48 @@ fn live_bytes<P>(record_bytes: usize) -> usize {
 /// free soon after the last process has ended. Either way, no acknowledged change is lost.
 #[derive(Clone)]
 pub struct Node(Arc<Handle>);
+
+/// A handle that does not keep its node open, from [`Node::downgrade`]: for a process that works for the entities of a
+/// node, and may outlive it.
+///
+/// ```
+/// # use throng::prelude::*;
+/// use throng_durable::Node;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let runtime = Runtime::builder().workers(1).start()?;
+/// # runtime.block_on(async |runtime| -> Result<(), throng_durable::OpenError> {
+/// let node = Node::open(directory.path()).start(runtime)?;
+/// let weak = node.downgrade();
+/// assert!(weak.upgrade().is_some());
+/// node.shutdown().await;
+/// assert!(weak.upgrade().is_none());
+/// # Ok(())
+/// # })?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct WeakNode(Weak<Inner>);
+
+impl WeakNode {
+    /// Returns the node, or `None` if its shutdown has begun, or if all its handles and entities are gone.
+    ///
+    /// The node stays open while the caller has the handle that is returned, also beyond a shutdown that begins
+    /// meanwhile: drop it before waiting for anything but the node's own entities.
+    pub fn upgrade(&self) -> Option<Node> {
+        let inner = self.0.upgrade()?;
+        let is_closed = inner.closed.load(Ordering::SeqCst);
+        (!is_closed).then(|| Node::of(inner))
+    }
+}
+
+impl fmt::Debug for WeakNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WeakNode").finish_non_exhaustive()
+    }
+}
 
 /// The last clone of a node that is dropped ends it, while live entities still share the inside.
 struct Handle(Arc<Inner>);
@@ -367,6 +409,11 @@ impl Node {
         }
     }
 
+    /// Returns a handle that does not keep the node open.
+    pub fn downgrade(&self) -> WeakNode {
+        WeakNode(Arc::downgrade(self.inner()))
+    }
+
     /// Returns the entity of kind `P` with this key. No I/O: an entity exists whether it is in
     /// memory or not, and whether it was ever stored or not.
     ///
@@ -445,7 +492,7 @@ impl Node {
     /// Later calls, also from handlers, get [`EntityError::ShutDown`]. Shutdown waits for running
     /// handlers without a limit, so a handler of the node's own entities must not wait for it. The
     /// directory is free for another node as soon as all clones of this node and its entities are
-    /// dropped.
+    /// dropped; a process that may outlive the node takes a [`WeakNode`].
     ///
     /// [`EntityError::ShutDown`]: crate::EntityError::ShutDown
     pub async fn shutdown(&self) {

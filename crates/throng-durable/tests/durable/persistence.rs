@@ -64,6 +64,40 @@ fn a_dropped_node_releases_its_directory() {
     runtime.block_on(async |runtime| reopen(Node::open(directory.path()), runtime).await);
 }
 
+/// Table of the moments at which a weak handle is asked for its node.
+#[test]
+fn a_weak_handle_has_the_node_until_its_shutdown_and_keeps_nothing_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let open = || Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |runtime| {
+        // A node that is open; the handle that comes of it keeps the node open.
+        let node = open();
+        let weak = node.downgrade();
+        let upgraded = weak.upgrade().unwrap();
+        drop(node);
+        assert_eq!(upgraded.entity::<Counter>("it").call(Add(1)).await.unwrap(), 1);
+        // A node without handles, but with a live entity.
+        let entity = upgraded.entity::<Counter>("it");
+        drop(upgraded);
+        assert!(weak.upgrade().is_some());
+        assert_eq!(entity.call(Add(1)).await.unwrap(), 2);
+        drop(entity);
+        while runtime.process_count() > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        // A node that has ended by itself: the directory is free although the weak handle is there.
+        assert!(weak.upgrade().is_none());
+        // A node that was shut down, and still has a handle.
+        let node = open();
+        let weak = node.downgrade();
+        node.shutdown().await;
+        assert!(weak.upgrade().is_none());
+        drop(node);
+        assert_eq!(open().entity::<Counter>("it").call(Get).await.unwrap(), 2);
+    });
+}
+
 #[test]
 fn entities_reach_each_other_and_know_their_keys() {
     with_node(

@@ -23,7 +23,7 @@ use crate::disk::private;
 /// Name of the lock file within the data directory.
 pub(crate) const FILE_NAME: &str = "LOCK";
 
-/// Attempts to lock the file of another process, and the time between two of them.
+/// Number of times that a claim is tried again, and the time between two attempts.
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(2);
 
@@ -69,8 +69,15 @@ impl Claim {
         let refused = |source| OpenError::Io { path: directory.into(), source };
         let path = fs::canonicalize(directory).map_err(refused)?;
         let identity = identity(&path).map_err(refused)?;
-        if !open().insert(identity.clone()) {
-            return Err(OpenError::InUse { path: directory.into() });
+        for attempt in 0.. {
+            if open().insert(identity.clone()) {
+                break;
+            }
+            // Another thread may be dropping the last handle of the store.
+            if attempt == ATTEMPTS {
+                return Err(OpenError::InUse { path: directory.into() });
+            }
+            thread::sleep(PAUSE);
         }
         Ok(Claim { path, file: None, alone: None, identity })
     }
