@@ -59,6 +59,12 @@ pub enum SocialError {
     /// The user is a member of the maximum number of rooms; leave a room first.
     #[error("you are a member of the maximum number of rooms; leave a room first")]
     MembershipsFull,
+    /// The user has the maximum number of interests; remove an interest first.
+    #[error("you have the maximum number of interests; remove an interest first")]
+    InterestsFull,
+    /// The visit of For you is gone, with its order; begin another.
+    #[error("this visit is over; read For you from the start")]
+    VisitOver,
     /// The token was revoked: by a logout, or by a change of the password. Log in again.
     #[error("the token was revoked; log in again")]
     TokenRevoked,

@@ -21,6 +21,7 @@
 //!            with an Idempotency-Key of the last 24 h:   200 with the existing post
 //! DELETE /api/v1/posts/ID            bearer              204
 //! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
+//! …      /api/v1/for-you, /api/v1/interests, /api/v1/tags    see `http/for_you.rs`
 //! …      /api/v1/rooms, /api/v1/memberships              see `http/rooms.rs`
 //! GET    /api/v1/socket              a WebSocket; see `socket/protocol.rs`
 //! GET    /api/v1/health                                  200 {status, processes, …}, or 503
@@ -37,7 +38,8 @@
 //!
 //! | request | repeated |
 //! |---|---|
-//! | PUT and DELETE of follows, blocks, likes and posts | changes nothing, 204: they name the state that is wanted |
+//! | PUT and DELETE of follows, blocks, likes, interests and posts | changes nothing, 204: they name the state that is wanted |
+//! | GET of a page with a cursor | the same page, as its data is by then |
 //! | POST of a post | makes no second post, if both have the same `Idempotency-Key` |
 //! | registration | within 24 h and with the same password: 201 with another token; otherwise 409 |
 //! | login | 201 with another token; tokens are not stored |
@@ -45,6 +47,7 @@
 //! | new password | 401 `token-revoked`: the first has had its effect, and a login with the new password succeeds |
 
 mod followers;
+mod for_you;
 mod likes;
 mod rooms;
 
@@ -104,6 +107,7 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/socket", get(socket::open))
         .route("/health", get(health))
         .merge(followers::routes())
+        .merge(for_you::routes())
         .merge(likes::routes())
         .merge(rooms::routes())
         .merge(openapi::routes());
@@ -416,13 +420,23 @@ impl App {
 
     /// Returns the start of a page and its limit.
     fn page(&self, cursors: &str, query: &PageQuery) -> Result<(Option<u64>, usize), Problem> {
+        let (cursor, limit) = self.open_page(cursors, query)?;
+        Ok((cursor.map(|cursor| cursor.id), limit))
+    }
+
+    /// Returns the cursor of a page and its limit.
+    fn open_page(
+        &self,
+        cursors: &str,
+        query: &PageQuery,
+    ) -> Result<(Option<Cursor>, usize), Problem> {
         let limit = check_limit(query.limit)?;
         let Some(sealed) = &query.cursor else { return Ok((None, limit)) };
         let cursor = self.settings.signer.open_cursor(cursors, sealed).map_err(|_| {
             let detail = "cursor must be an unmodified next_cursor of this same listing";
             Problem::new(StatusCode::BAD_REQUEST, "cursor-invalid", detail)
         })?;
-        Ok((Some(cursor.id), limit))
+        Ok((Some(cursor), limit))
     }
 
     fn listing(&self, cursors: &str, listing: &Listing) -> Response {
@@ -467,6 +481,8 @@ fn problem_of(error: &SocialError) -> (StatusCode, &'static str) {
         E::NotMember(_) => (StatusCode::FORBIDDEN, "not-a-member"),
         E::RoomFull(_) => (StatusCode::UNPROCESSABLE_ENTITY, "room-full"),
         E::MembershipsFull => (StatusCode::UNPROCESSABLE_ENTITY, "memberships-full"),
+        E::InterestsFull => (StatusCode::UNPROCESSABLE_ENTITY, "interests-full"),
+        E::VisitOver => (StatusCode::GONE, "visit-over"),
         E::TokenRevoked => (StatusCode::UNAUTHORIZED, "token-revoked"),
         E::PostDeleted => (StatusCode::GONE, "post-deleted"),
         E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),

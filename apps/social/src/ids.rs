@@ -14,6 +14,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::de::Error as _;
@@ -205,6 +206,16 @@ fn clock_tick() -> u64 {
 /// Returns the time since 1970 by the system's clock.
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Returns a number that this program has not returned before, nor an earlier run of it before the clock's time: the
+/// microseconds since 1970, or more if they are taken.
+pub(crate) fn unique_micros() -> u64 {
+    // Relaxed: the number guards no other data.
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    let now = u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX);
+    let last = LAST.fetch_max(now, Ordering::Relaxed);
+    if now > last { now } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 }
 }
 
 fn tick_of(duration: Duration) -> u64 {

@@ -9,6 +9,7 @@
 //!   │         │                 └ cells     following, followers, blocked, posts, idempotency keys
 //!   │         ├─call──► User "bob" ── new posts ──► Relay ──► Timeline "alice"
 //!   │         ├─call──► Timeline "alice"    newest posts, in memory while alice reads
+//!   │         ├─call──► Group "#rust"       best posts of a tag, by likes and time
 //!   page      ├─call──► Room "rust" ── messages ──► Relay ──► sockets that have entered the room
 //!             └─call──► Lease               lease of ids
 //! ```
@@ -51,6 +52,7 @@
 mod error;
 mod fair_queue;
 mod followers;
+mod for_you;
 mod http;
 mod ids;
 pub mod in_memory;
@@ -68,10 +70,13 @@ mod revoked;
 mod room;
 mod service;
 mod socket;
+mod tags;
 mod user;
 mod visible;
 
 pub use error::SocialError;
+pub use for_you::score::{Candidate, DefaultScore, Reader, Reason, Score};
+pub use for_you::{ForYou, ForYouPost, VisitPosition};
 pub use http::{Settings, routes};
 pub use ids::PostId;
 pub use keys::IdempotencyKey;
@@ -82,4 +87,5 @@ pub use revoked::Issued;
 pub use room::live::{Entered, Presence, RoomNews, Typing};
 pub use room::{RoomMessage, RoomMessages, RoomProfile, Said, Stored};
 pub use service::{Health, Listing, Social, Status};
+pub use tags::{Tag, TagError};
 pub use user::Profile;

@@ -26,7 +26,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ use throng::{Registry, Restart, SupervisorSpec, Timeout};
 use throng_server::Utf8Bytes;
 
 use crate::error::{SocialError, unavailable};
-use crate::ids::{PostId, since_1970};
+use crate::ids::{PostId, unique_micros};
 use crate::merge::{Merge, Merged};
 use crate::name::Name;
 use crate::post::Post;
@@ -481,12 +481,7 @@ impl Timeline {
         self.posts = posts.collect();
         self.authors = Some(authors);
         self.trim();
-        // The time keeps a restarted node from using the number of an earlier stream.
-        static LAST: AtomicU64 = AtomicU64::new(0);
-        let now = u64::try_from(since_1970().as_micros()).unwrap_or(u64::MAX);
-        let last = LAST.fetch_max(now, Ordering::Relaxed);
-        let stream = if now > last { now } else { LAST.fetch_add(1, Ordering::Relaxed) + 1 };
-        self.position = Position { stream, sequence: 0 };
+        self.position = Position { stream: unique_micros(), sequence: 0 };
         self.changes.clear();
         self.tell(&News::Reset(self.position));
         Ok(true)

@@ -134,6 +134,7 @@ impl Operation {
             "Room" => &["rejected", "no-such-room"],
             "Post" => &["rejected", "no-such-post"],
             "AnyPost" => &["rejected"],
+            "Tag" => &["rejected", "tag-invalid"],
             "Limit" => &["malformed-query", "limit-invalid"],
             "Cursor" => &["malformed-query", "cursor-invalid"],
             "After" => &["malformed-query", "after-invalid"],

@@ -14,6 +14,9 @@ use throng::prelude::*;
 use throng_durable::{CellError, Durable, Entity, Node};
 
 use crate::error::{SocialError, unavailable};
+use crate::for_you::collector::Collectors;
+use crate::for_you::score::Scoring;
+use crate::for_you::visits::Visits;
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Now};
 use crate::live::{Live, News, Position, Watching};
@@ -35,6 +38,10 @@ pub struct Social {
     /// Client on whose behalf passwords are hashed.
     client: IpAddr,
     live: Live,
+    pub(crate) collectors: Collectors,
+    pub(crate) visits: Visits,
+    /// Order of the posts of For you.
+    pub(crate) scoring: Scoring,
     pub(crate) rooms: LiveRooms,
     pub(crate) merge: Merge,
 }
@@ -97,12 +104,30 @@ impl Social {
         let passwords = Passwords::new()?;
         let live = Live::start(&runtime)?;
         let rooms = LiveRooms::start(&runtime)?;
+        let collectors = Collectors::start(&runtime, &node)?;
         let (ids, announcers) = (Arc::new(IdGenerator::new(node_number)), Announcers::default());
-        node.register::<User>(Deps { ids: ids.clone(), live: live.clone(), announcers });
+        node.register::<User>(Deps {
+            ids: ids.clone(),
+            live: live.clone(),
+            collectors: collectors.clone(),
+            announcers,
+        });
         node.register::<Room>(room::Deps { ids, live: rooms.clone() });
         let merge = Merge::new(node.clone());
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        Ok(Social { node, runtime, passwords, client, live, rooms, merge })
+        let (visits, scoring) = (Visits::new(&runtime), Scoring::default());
+        Ok(Social {
+            node,
+            runtime,
+            passwords,
+            client,
+            live,
+            collectors,
+            visits,
+            scoring,
+            rooms,
+            merge,
+        })
     }
 
     /// Returns the same service on behalf of the client at `address`. When there are more logins

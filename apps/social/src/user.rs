@@ -9,6 +9,7 @@
 //!         posts           POST-ID → text    posts, oldest first
 //!         likes, like-counts, unliked       likes of the posts, see `likes.rs`
 //!         rooms           ROOM    → ()      rooms of which the user may be a member, see `room/membership.rs`
+//!         interests       TAG     → ()      tags that interest the user, see `for_you/interests.rs`
 //!         keys, keys-by-post                idempotency keys, see `keys.rs`
 //! ```
 //!
@@ -25,15 +26,17 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{Durable, DurableContext, Str, U64};
+use throng_durable::{CellError, Durable, DurableContext, Str, U64};
 
 use crate::error::SocialError;
+use crate::for_you::collector::{ChangeKind, Collectors, PostChange};
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
 use crate::live::{Change, Live, Published};
 use crate::name::Name;
 use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Posted, Text};
 use crate::revoked::{Issued, Revoked};
+use crate::tags::Tag;
 
 pub(crate) use outbox::Announcers;
 use outbox::Outbox;
@@ -70,6 +73,7 @@ pub(crate) struct Account {
 pub(crate) struct Deps {
     pub(crate) ids: Arc<IdGenerator>,
     pub(crate) live: Live,
+    pub(crate) collectors: Collectors,
     pub(crate) announcers: Announcers,
 }
 
@@ -331,6 +335,7 @@ impl User {
         self.posts += 1;
         let post = Post { id, author, text };
         self.announce(cx, Change::Posted(Arc::new(Published::new(post.clone()))));
+        self.rank(cx, id, &post.text, ChangeKind::Posted);
         Ok(Posted { post, repeated: false })
     }
 
@@ -343,11 +348,12 @@ impl User {
     ) -> Result<(), SocialError> {
         self.account(cx)?;
         let mut posts = cx.cells::<U64, Text>(POSTS);
-        if posts.contains(&id.get())? {
+        if let Some(text) = posts.get(&id.get())? {
             posts.delete(&id.get());
             self.posts -= 1;
             self.forget_likes(cx, id)?;
             self.announce(cx, Change::Deleted(id));
+            self.rank(cx, id, &text, ChangeKind::Deleted);
         }
         Ok(())
     }
@@ -378,9 +384,18 @@ impl User {
         id: PostId,
     ) -> Result<LikedPost, SocialError> {
         self.account(cx)?;
-        let text = cx.cells::<U64, Text>(POSTS).get(&id.get())?;
-        let text = text.ok_or(SocialError::NoSuchPost(id))?;
-        Ok(LikedPost { post: Post { id, author: name(cx), text }, likes: self.like_count(cx, id)? })
+        self.liked_post(cx, id)?.ok_or(SocialError::NoSuchPost(id))
+    }
+
+    /// Returns a post and the number of its likes, unless it was deleted or the reader is blocked.
+    #[message]
+    pub(crate) fn show(
+        &self,
+        cx: &mut Context<Self>,
+        reader: Name,
+        id: PostId,
+    ) -> Result<Option<LikedPost>, SocialError> {
+        if self.is_blocked(cx, &reader)? { Ok(None) } else { Ok(self.liked_post(cx, id)?) }
     }
 
     /// Returns the newest posts below `before` and not below `floor`, newest first: at most
@@ -415,10 +430,27 @@ impl User {
         Ok(page)
     }
 
+    fn liked_post(
+        &self,
+        cx: &mut Context<Self>,
+        id: PostId,
+    ) -> Result<Option<LikedPost>, CellError> {
+        let Some(text) = cx.cells::<U64, Text>(POSTS).get(&id.get())? else { return Ok(None) };
+        let post = Post { id, author: name(cx), text };
+        Ok(Some(LikedPost { post, likes: self.like_count(cx, id)? }))
+    }
+
     /// Sends a change in the posts to the live timelines, once the change is on disk.
     fn announce(&self, cx: &mut Context<Self>, change: Change) {
         let (author, live) = (name(cx), cx.deps().live.clone());
         cx.after_commit(move || live.publish(&author, change));
+    }
+
+    /// Sends the change of a post to the rankings, once the change is on disk.
+    fn rank(&self, cx: &mut Context<Self>, id: PostId, text: &Text, kind: ChangeKind) {
+        let change = PostChange { author: name(cx), id, tags: Tag::all_in(text), kind };
+        let collectors = cx.deps().collectors.clone();
+        cx.after_commit(move || collectors.offer(change));
     }
 
     fn is_blocked(&self, cx: &mut Context<Self>, other: &Name) -> Result<bool, SocialError> {
@@ -517,12 +549,13 @@ mod tests {
 
     use super::*;
 
-    pub(super) fn deps(runtime: &RuntimeHandle) -> Deps {
-        deps_with(Live::start(runtime).unwrap())
+    pub(super) fn deps(runtime: &RuntimeHandle, node: &Node) -> Deps {
+        deps_with(Live::start(runtime).unwrap(), Collectors::start(runtime, node).unwrap())
     }
 
-    pub(super) fn deps_with(live: Live) -> Deps {
-        Deps { ids: Arc::new(IdGenerator::new(0)), live, announcers: Announcers::default() }
+    pub(super) fn deps_with(live: Live, collectors: Collectors) -> Deps {
+        let (ids, announcers) = (Arc::new(IdGenerator::new(0)), Announcers::default());
+        Deps { ids, live, collectors, announcers }
     }
 
     /// Runs `test` with a registered user on a new node.
@@ -531,7 +564,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let node = Node::open(data.path()).start(runtime).unwrap();
-            node.register::<User>(deps(runtime));
+            node.register::<User>(deps(runtime, &node));
             let alice = node.entity("alice");
             let account = Account { password_hash: String::new(), created_ms: 0 };
             alice.register(account).await.unwrap().unwrap();

@@ -19,6 +19,7 @@ use throng_server::{Json, Problem};
 
 use super::{App, Caller, PostView, parse_id, parse_name};
 use crate::ids::PostId;
+use crate::post::LikedPost;
 
 /// Builds the routes of likes.
 pub(super) fn routes() -> Router<App> {
@@ -29,10 +30,16 @@ pub(super) fn routes() -> Router<App> {
 
 /// Public view of a post with its likes in JSON.
 #[derive(Serialize)]
-struct LikedPostView<'a> {
+pub(super) struct LikedPostView<'a> {
     #[serde(flatten)]
     post: PostView<'a>,
     likes: u64,
+}
+
+impl LikedPostView<'_> {
+    pub(super) fn of(liked: &LikedPost) -> LikedPostView<'_> {
+        LikedPostView { post: PostView::of(&liked.post), likes: liked.likes }
+    }
 }
 
 async fn find(
@@ -41,8 +48,7 @@ async fn find(
 ) -> Result<Response, Problem> {
     let (author, id) = (parse_name(name)?, existing(&id)?);
     let found = app.social.find_post(&author, id).await?;
-    let view = LikedPostView { post: PostView::of(&found.post), likes: found.likes };
-    Ok(Json(view).into_response())
+    Ok(Json(LikedPostView::of(&found)).into_response())
 }
 
 async fn like(

@@ -31,7 +31,7 @@ fn socket_protocol() -> String {
 
 /// Returns all operations.
 pub(super) fn all() -> Vec<Operation> {
-    [accounts(), users(), posts(), rooms(), node()].into_iter().flatten().collect()
+    [accounts(), users(), posts(), for_you(), rooms(), node()].into_iter().flatten().collect()
 }
 
 fn accounts() -> Vec<Operation> {
@@ -160,6 +160,40 @@ fn posts() -> Vec<Operation> {
             .parameter("User")
             .parameter("AnyPost")
             .empty(204, "The user does not like the post."),
+    ]
+}
+
+fn for_you() -> Vec<Operation> {
+    vec![
+        get("/for-you", "readForYou", "Lists posts that may interest the user, best first")
+            .about(
+                "The first page begins a visit. A page may have fewer posts than the limit, or none, although \
+                 another page follows.",
+            )
+            .token()
+            .parameter("Cursor")
+            .parameter("Limit")
+            .answer(200, "A page of posts.", "ForYouPage")
+            .problems(&["visit-over"]),
+        get("/tags", "listTags", "Lists the most active tags, the most active first").answer(
+            200,
+            "At most 50 tags.",
+            "Tags",
+        ),
+        get("/interests", "listInterests", "Lists the tags that interest the user").token().answer(
+            200,
+            "All of the user's interests.",
+            "Tags",
+        ),
+        put("/interests/{tag}", "addInterest", "Adds a tag to the interests of the user")
+            .token()
+            .parameter("Tag")
+            .empty(204, "The tag is among the interests.")
+            .problems(&["interests-full"]),
+        delete("/interests/{tag}", "removeInterest", "Removes a tag from the interests of the user")
+            .token()
+            .parameter("Tag")
+            .empty(204, "The tag is not among the interests."),
     ]
 }
 

@@ -59,6 +59,7 @@ pub(super) const ALL: &[Listed] = &[
     listed(400, "malformed-request", "the request is not valid HTTP/1.1"),
     listed(400, "malformed-websocket-handshake", "the handshake has a body or a malformed key"),
     listed(400, "rejected", "the path is not UTF-8"),
+    listed(400, "tag-invalid", "a tag is 1 to 32 letters, digits or `_`"),
     listed(401, "token-expired", "the token has expired; log in again"),
     listed(401, "token-forged", "the token's signature is invalid; log in again"),
     listed(
@@ -81,6 +82,7 @@ pub(super) const ALL: &[Listed] = &[
     listed(409, "name-taken", "the name is taken"),
     listed(409, "room-taken", "there is a room with this name already"),
     listed(410, "post-deleted", "the post of this `Idempotency-Key` was deleted; use a new key"),
+    listed(410, "visit-over", "the visit of this `cursor` is over; begin again without one"),
     listed(413, "body-too-large", "the body is larger than the server accepts"),
     listed(415, "wrong-content-type", "the body is not declared as `application/json`"),
     listed(422, "blocks-full", "you block the maximum number of users"),
@@ -88,6 +90,7 @@ pub(super) const ALL: &[Listed] = &[
     listed(422, "following-full", "you follow the maximum number of users"),
     listed(422, "follows-oneself", "you cannot follow or unfollow yourself"),
     listed(422, "idempotency-key-reused", "the key was used for a different text"),
+    listed(422, "interests-full", "you have the maximum number of interests"),
     listed(422, "memberships-full", "you are a member of the maximum number of rooms"),
     listed(422, "name-invalid", "the name is invalid"),
     listed(422, "password-length", "the password is too short, too long, or invisible"),

@@ -34,6 +34,17 @@ pub(super) fn schemas() -> Value {
         },
         "UserName": name("Name of a user, and the user's id."),
         "RoomName": name("Name of a room. A user and a room may have the same name."),
+        "Tag": {
+            "type": "string",
+            "description": "Letters, digits and `_` of any script, in lower case.",
+            "minLength": 1,
+            "maxLength": 32,
+        },
+        "Reason": {
+            "type": "string",
+            "description": "Place where the post was found: `following`, `popular`, or `tag:` and a tag.",
+            "minLength": 1,
+        },
         "PostId": {
             "type": "string",
             "pattern": POST_ID,
@@ -79,6 +90,11 @@ pub(super) fn schemas() -> Value {
         "Post": answer(&post_fields()),
         "LikedPost": answer(&[&post_fields()[..], &[("likes", field("Count"))]].concat()),
         "PostPage": answer(&[("posts", list("Post")), ("next_cursor", field("NextCursor"))]),
+        "ForYouPost": answer(
+            &[&post_fields()[..], &[("likes", field("Count")), ("reason", field("Reason"))]].concat()
+        ),
+        "ForYouPage": answer(&[("posts", list("ForYouPost")), ("next_cursor", field("NextCursor"))]),
+        "Tags": answer(&[("tags", list("Tag"))]),
         "Room": answer(&[
             ("name", field("RoomName")),
             ("owner", field("UserName")),
@@ -116,6 +132,7 @@ pub(super) fn parameters() -> Value {
         "Post": in_path("id", reference("schemas", "PostId")),
         // A DELETE of what does not exist has nothing to do, so any text is accepted.
         "AnyPost": in_path("id", json!({ "type": "string", "minLength": 1 })),
+        "Tag": in_path("tag", reference("schemas", "Tag")),
         "Limit": in_query(
             "limit",
             json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT }),

@@ -283,7 +283,7 @@ mod tests {
             node.entity::<User4>("alice").fill(OTHERS).await.unwrap();
         });
         on(data.path(), async |node, runtime| {
-            node.register::<User>(deps(runtime));
+            node.register::<User>(deps(runtime, node));
             let user = |name: &str| node.entity::<User>(name);
             for name in
                 ["bob".to_owned()].into_iter().chain((0..OTHERS).map(|n| format!("user_{n}")))
@@ -319,7 +319,7 @@ mod tests {
             let data = tempfile::tempdir().unwrap();
             let ids = fill(data.path(), version, count);
             on(data.path(), async |node, runtime| {
-                node.register::<User>(deps(runtime));
+                node.register::<User>(deps(runtime, node));
                 let alice = node.entity::<User>("alice");
                 // Three cells for each post.
                 let moved = if version == 3 { 0 } else { 3 * count };
@@ -342,7 +342,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let ids = fill(data.path(), 2, 32);
         on(data.path(), async |node, runtime| {
-            node.register::<User>(deps(runtime));
+            node.register::<User>(deps(runtime, node));
             let whole = node.store().snapshot().unwrap().get(DAMAGED).unwrap().unwrap().to_vec();
             node.store().write(Batch::new().put(DAMAGED, b"\x80")).await.unwrap();
             let alice = node.entity::<User>("alice");

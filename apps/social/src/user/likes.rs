@@ -14,6 +14,7 @@ use throng::prelude::*;
 use throng_durable::{Bytes, CellError, DurableContext, U64};
 
 use crate::error::SocialError;
+use crate::for_you::collector::ChangeKind;
 use crate::ids::PostId;
 use crate::name::Name;
 use crate::post::Text;
@@ -33,9 +34,9 @@ impl User {
         if likes && self.is_blocked(cx, reader)? {
             return Err(SocialError::Blocked(name(cx)));
         }
-        if !cx.cells::<U64, Text>(POSTS).contains(&id.get())? {
+        let Some(text) = cx.cells::<U64, Text>(POSTS).get(&id.get())? else {
             return if likes { Err(SocialError::NoSuchPost(id)) } else { Ok(()) };
-        }
+        };
         let like = like_cell(id, reader);
         if cx.cells::<Bytes, ()>(LIKES).contains(&like)? == likes {
             return Ok(());
@@ -55,6 +56,7 @@ impl User {
         } else {
             counts.delete(&id.get())
         }
+        self.rank(cx, id, &text, ChangeKind::Likes(count));
         Ok(())
     }
 
@@ -176,7 +178,7 @@ mod tests {
         runtime.block_on(async |runtime| {
             let start = || {
                 let node = Node::open(data.path()).start(runtime).unwrap();
-                node.register::<User>(deps(runtime));
+                node.register::<User>(deps(runtime, &node));
                 node
             };
             let node = start();

@@ -276,6 +276,7 @@ mod tests {
     use throng_durable::{Entity, Node};
 
     use super::*;
+    use crate::for_you::collector::Collectors;
     use crate::live::Live;
     use crate::user::tests::{deps_with, on_a_node};
     use crate::user::{Account, UserClient};
@@ -293,7 +294,9 @@ mod tests {
     /// Starts a node with the users' dependencies.
     async fn start(sim: &Sim) -> Node {
         let node = sim.start(Node::open("").idle_after(Duration::from_secs(1))).unwrap();
-        node.register::<User>(deps_with(Live::start_simulated(sim.runtime()).await));
+        let live = Live::start_simulated(sim.runtime()).await;
+        let collectors = Collectors::start_simulated(sim.runtime(), &node).await;
+        node.register::<User>(deps_with(live, collectors));
         node
     }
 

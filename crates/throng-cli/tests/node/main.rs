@@ -10,6 +10,7 @@ mod dashboard_browser;
 mod deploy;
 mod draining;
 mod flood;
+mod for_you;
 mod harness;
 mod lifecycle;
 mod load;

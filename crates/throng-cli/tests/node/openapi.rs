@@ -18,7 +18,8 @@ use crate::harness::{Answer, Client, Node, PASSWORD, send};
 use crate::sockets::Socket;
 use check::Document;
 
-/// Problems that the walk does not provoke: they need a broken machine, a broken connection or a full table.
+/// Problems that the walk does not provoke: they need a broken machine, a broken connection, a full table or
+/// several pages. Other tests do.
 const ELSEWHERE: &[&str] = &[
     "blocks-full",
     "body-incomplete",
@@ -28,6 +29,7 @@ const ELSEWHERE: &[&str] = &[
     "following-full",
     "head-timeout",
     "idempotency-keys-full",
+    "interests-full",
     "internal",
     "malformed-request",
     "memberships-full",
@@ -39,6 +41,7 @@ const ELSEWHERE: &[&str] = &[
     "transfer-encoding-unknown",
     "unavailable",
     "uncertain",
+    "visit-over",
 ];
 
 /// Answers without a problem that the walk does not provoke: a health check of a store that cannot write.
@@ -363,6 +366,19 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (put("/users/alice/posts/1/like", bob), "404 no-such-post"),
         (delete("/users/alice/posts/nonsense/like", bob), "204"),
         (delete("/users/nobody/posts/1/like", bob), "404 no-such-user"),
+    ])
+    .await;
+
+    // For you.
+    walk.ask_all(vec![
+        (put("/interests/Rust", bob), "204"),
+        (put("/interests/a-b", bob), "400 tag-invalid"),
+        (get("/interests").bearer_auth(bob), "200"),
+        (delete("/interests/rust", bob), "204"),
+        (publish("about #rust", ""), "201"),
+        (get("/tags"), "200"),
+        (get("/for-you?limit=2").bearer_auth(bob), "200"),
+        (get("/for-you?cursor=7").bearer_auth(bob), "400 cursor-invalid"),
     ])
     .await;
 

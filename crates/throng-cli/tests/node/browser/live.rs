@@ -1,5 +1,7 @@
 //! Two people with a browser each: posts and rooms as they happen, across a kill of the node.
 
+use std::time::Duration;
+
 use reqwest::Method;
 use serde_json::json;
 
@@ -71,6 +73,7 @@ async fn two_people_follow_and_talk_while_the_node_is_killed() {
         assert_eq!(bad.count(), 0, "{console:?}");
     }
     posts_are_still_live(&alice, &bob).await;
+    for_you_has_posts_of_interests(&alice, &bob).await;
     refusals_are_sentences(&bob).await;
 
     // A user that logs out everywhere is logged out here, too.
@@ -213,6 +216,31 @@ async fn lost_answers_and_news(alice: &Browser, bob: &Browser) {
         browser.wait_until("return document.querySelectorAll('#messages li').length >= 5").await;
         assert_eq!(texts(browser, "#messages .text").await, expected);
     }
+}
+
+/// Chooses an interest, and reads a post of an author whom the reader does not follow.
+async fn for_you_has_posts_of_interests(alice: &Browser, bob: &Browser) {
+    go(alice, "#/").await;
+    post(alice, "learning #rust today").await;
+    go(bob, "#/for-you/rust").await;
+    bob.wait_for_text("#feed .interests", "#rust").await;
+    bob.click("#feed .interests .chip").await;
+    bob.wait_until("return document.querySelector('.interests [aria-pressed=true]') !== null")
+        .await;
+    // A post takes part a moment after it was acknowledged, and a visit keeps what it began with.
+    let mut attempts = 0;
+    loop {
+        go(bob, "#/").await;
+        go(bob, "#/for-you").await;
+        bob.wait_for_text("#feed .interests", "#rust").await;
+        if texts(bob, "#posts .text").await.contains(&"learning #rust today".to_owned()) {
+            break;
+        }
+        attempts += 1;
+        assert!(attempts < 100, "the post never came");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bob.wait_for_text("#posts", "Interest: #rust").await;
 }
 
 /// Answers requests of the page in the place of the server, and expects its sentences.

@@ -1,0 +1,407 @@
+//! Collectors: the way of posts and likes from their authors to the groups, in few durable turns.
+//!
+//! ```text
+//!  User "bob" ──after commit──▶ Collector 0 ──┐  every 200 ms at most     ┌─▶ Group "#rust"
+//!    posts, likes, deletes      Collector 1 ──┴─ the changes of a group ──┼─▶ Group "popular"
+//!                                              in a single message        └─▶ Trends
+//! ```
+//!
+//! A collector gets everything of an author, in order, and keeps the best posts of each group until the next flush. So
+//! a tag that everybody uses costs as many durable turns as a tag that a few users use, and a post of which many
+//! likes arrive at once is written once.
+//!
+//! Invariants:
+//! * A collector has at most [`ROOM`] messages in its mailbox and the changes of at most [`GROUPS_MAX`] groups in memory.
+//!   What does not fit is dropped and [counted](Collectors::dropped): authors are never slowed down.
+//! * A collector has one flush under way at most. While the disk is slow, the changes of more time make a flush.
+//! * A collector keeps no node open, except while a flush waits for groups, which a shutdown lets finish.
+//!
+//! Changes that are dropped, or lost with the program or a collector, are missing in a ranking and nowhere else: a post
+//! may not be shown to others than its followers, or with fewer likes' worth of rank until its next like. A post whose
+//! deletion is lost is left out when its author is asked for the text, and its place decays.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt};
+use throng::prelude::*;
+use throng::{Pool, Restart, SupervisorSpec, Timeout};
+use throng_durable::{Node, WeakNode};
+
+use super::group::{Group, GroupClient, GroupKey, Updates};
+use super::ranking::{POSTS_MAX, Ranked};
+use super::trends::{TRENDS, Trends, TrendsClient};
+use crate::error::{SocialError, unavailable};
+use crate::ids::PostId;
+use crate::keys::Now;
+use crate::name::Name;
+use crate::tags::Tag;
+
+/// The collectors of a service; cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Collectors(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    pool: Pool<Collector>,
+    supervisor: Address<Supervisor>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.supervisor.exit(ExitReason::Shutdown);
+    }
+}
+
+/// Change of a post, for the rankings.
+#[derive(Debug)]
+pub(crate) struct PostChange {
+    pub(crate) author: Name,
+    pub(crate) id: PostId,
+    /// Tags in the text of the post.
+    pub(crate) tags: Vec<Tag>,
+    pub(crate) kind: ChangeKind,
+}
+
+/// Kind of a change of a post.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ChangeKind {
+    /// The post was published.
+    Posted,
+    /// The post has this number of likes.
+    Likes(u64),
+    /// The post was deleted.
+    Deleted,
+}
+
+impl Collectors {
+    /// Starts as many collectors as the runtime has workers.
+    ///
+    /// # Errors
+    /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
+    pub(crate) fn start(runtime: &RuntimeHandle, node: &Node) -> Result<Collectors, SocialError> {
+        let (supervisor, collectors) = Collectors::prepare(runtime, node);
+        Ok(collectors(supervisor.start(runtime).map_err(unavailable)?))
+    }
+
+    /// Starts the collectors in the simulator, where no thread may wait.
+    #[cfg(test)]
+    pub(crate) async fn start_simulated(runtime: &RuntimeHandle, node: &Node) -> Collectors {
+        let (supervisor, collectors) = Collectors::prepare(runtime, node);
+        collectors(supervisor.start_async(runtime).await.unwrap())
+    }
+
+    /// Returns the collectors' supervisor, and the function that makes the handle from its address.
+    fn prepare(
+        runtime: &RuntimeHandle,
+        node: &Node,
+    ) -> (SupervisorSpec, impl FnOnce(Address<Supervisor>) -> Collectors) {
+        let workers = runtime.metrics().workers;
+        let workers = workers.iter().filter(|worker| !worker.guest && !worker.spare).count();
+        let dropped = Arc::<AtomicU64>::default();
+        let (pool, supervisor) = Pool::new(workers.max(1), ROOM, || {
+            let (node, dropped) = (node.downgrade(), dropped.clone());
+            ChildSpec::new(move || Collector::new(node.clone(), dropped.clone()))
+                .restart(Restart::Permanent)
+        });
+        // A collector has nothing that must not be lost, so it may fail often.
+        let supervisor = supervisor.intensity(1_000, Duration::from_secs(1));
+        let handle = move |supervisor| Collectors(Arc::new(Shared { pool, supervisor, dropped }));
+        (supervisor, handle)
+    }
+
+    /// Takes the change of a post to the groups, unless the author's collector has no room for it.
+    pub(crate) fn offer(&self, change: PostChange) {
+        let collector = self.0.pool.keyed(&change.author);
+        if collector.send(Collect { change }).is_err() {
+            self.0.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns the number of changes that were dropped for want of room, since the service was started.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.0.dropped.load(Ordering::Relaxed)
+    }
+}
+
+/// Process that keeps changes of groups until the next flush.
+struct Collector {
+    groups: HashMap<GroupKey, Updates>,
+    /// Numbers of posts of each tag.
+    counts: HashMap<Tag, u64>,
+    node: WeakNode,
+    /// Process of the flush that is under way.
+    flush: Option<Pid>,
+    next: Timeout,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Collector {
+    fn new(node: WeakNode, dropped: Arc<AtomicU64>) -> Collector {
+        let (groups, counts) = (HashMap::new(), HashMap::new());
+        Collector { groups, counts, node, flush: None, next: Timeout::default(), dropped }
+    }
+
+    /// Notes the change of a post for a group; returns `false` if there is no room.
+    fn note(&mut self, group: GroupKey, PostChange { author, id, kind, .. }: &PostChange) -> bool {
+        if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&group) {
+            return false;
+        }
+        let updates = self.groups.entry(group).or_default();
+        let likes = match *kind {
+            ChangeKind::Posted => 0,
+            ChangeKind::Likes(likes) => likes,
+            ChangeKind::Deleted => {
+                updates.ranking.remove(*id);
+                let fits = updates.deleted.len() < POSTS_MAX;
+                if fits {
+                    updates.deleted.push(*id);
+                }
+                return fits;
+            }
+        };
+        // A post that is refused is worse than all that are kept, and than those that the group will have.
+        updates.ranking.offer(Ranked { id: *id, author: author.clone(), likes });
+        true
+    }
+
+    /// Sets the timer of the next flush, unless it is set, or there is nothing to flush, or a flush is under way.
+    fn arm(&mut self, cx: &Context<Self>) {
+        if self.flush.is_none() && !self.groups.is_empty() && !self.next.is_set() {
+            self.next.set(cx, INTERVAL, Flush {});
+        }
+    }
+}
+
+#[process(client = CollectorClient)]
+impl Collector {
+    /// Begins to wait for the next flush, once a flush has ended, however it has ended.
+    #[hook]
+    fn down(&mut self, cx: &mut Context<Self>, down: Down) {
+        if self.flush == Some(down.pid) {
+            self.flush = None;
+            self.arm(cx);
+        }
+    }
+
+    /// Notes the change of a post.
+    #[message(send)]
+    fn collect(&mut self, cx: &mut Context<Self>, change: PostChange) {
+        let mut is_complete = self.note(GroupKey::Popular, &change);
+        for tag in &change.tags {
+            let fits = self.note(GroupKey::Tag(tag.clone()), &change);
+            if fits && matches!(change.kind, ChangeKind::Posted) {
+                *self.counts.entry(tag.clone()).or_insert(0) += 1;
+            }
+            is_complete &= fits;
+        }
+        if !is_complete {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+        self.arm(cx);
+    }
+
+    /// Sends each group its changes.
+    #[message(send)]
+    fn flush(&mut self, cx: &mut Context<Self>) {
+        let groups = std::mem::take(&mut self.groups);
+        let counts: Vec<(Tag, u64)> = std::mem::take(&mut self.counts).into_iter().collect();
+        // The changes of a node that has been shut down are lost.
+        let Some(node) = self.node.upgrade() else { return };
+        let flush = async move {
+            if !counts.is_empty() {
+                let now = Now::by_the_clock().ms();
+                report(node.entity::<Trends>(TRENDS).count(counts, now).await);
+            }
+            let groups = stream::iter(groups).map(async |(group, updates)| {
+                report(node.entity::<Group>(group.entity()).update(updates).await);
+            });
+            groups.buffer_unordered(CALLS_MAX).collect::<()>().await;
+            Flushed {}
+        };
+        // Without room for another process, the changes are lost.
+        if let Ok(pid) = cx.pipe(flush) {
+            cx.monitor(pid);
+            self.flush = Some(pid);
+        }
+    }
+
+    /// Follows a flush. The end of the flush's process begins the next one.
+    #[message(send)]
+    fn flushed(&mut self) {}
+}
+
+/// Logs why changes were lost.
+fn report(outcome: Result<(), throng_durable::EntityError>) {
+    // A node that has been shut down between a change and its flush is no fault.
+    if let Err(error) = outcome
+        && !matches!(error, throng_durable::EntityError::ShutDown)
+    {
+        tracing::warn!(%error, "changes of a ranking are lost");
+    }
+}
+
+/// Number of changes that wait in the mailbox of a collector: about half a megabyte.
+const ROOM: usize = 4_096;
+
+/// Number of groups for which a collector keeps changes between two flushes.
+const GROUPS_MAX: usize = 1_024;
+
+/// Number of groups that a flush asks at a time.
+const CALLS_MAX: usize = 32;
+
+/// Time between two flushes: short against the time in which a reader reads a page, and long enough for a few hundred
+/// posts of a busy tag.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    /// Keeps a collector busy until the sender is dropped.
+    struct Block(oneshot::Receiver<()>);
+
+    impl Message for Block {
+        type Reply = ();
+    }
+
+    impl Handle<Block> for Collector {
+        async fn handle(&mut self, Block(held): Block, _: &mut Context<Self>) {
+            let _ = held.await;
+        }
+    }
+
+    struct Fail;
+
+    impl Message for Fail {
+        type Reply = ();
+    }
+
+    impl Handle<Fail> for Collector {
+        async fn handle(&mut self, _: Fail, _: &mut Context<Self>) {
+            panic!("this panic is a part of the test");
+        }
+    }
+
+    fn change(number: u64, tags: &[&str], kind: ChangeKind) -> PostChange {
+        let tags = tags.iter().map(|tag| tag.parse().unwrap()).collect();
+        let author = "bob".parse().unwrap();
+        PostChange { author, id: PostId::new(number << 22), tags, kind }
+    }
+
+    fn on_a_node(test: impl AsyncFnOnce(&Node, &Collectors)) {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            test(&node, &Collectors::start(runtime, &node).unwrap()).await;
+            node.shutdown().await;
+        });
+    }
+
+    /// Waits until a group has these posts.
+    async fn wait_for(node: &Node, group: GroupKey, expected: &[(u64, u64)]) {
+        let expected: Vec<_> =
+            expected.iter().map(|(number, likes)| (PostId::new(number << 22), *likes)).collect();
+        for _ in 0..10_000 {
+            let found = node.entity::<Group>(group.entity()).best().await.unwrap();
+            let found: Vec<_> = found.iter().map(|post| (post.id, post.likes)).collect();
+            if found == expected {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        panic!("the group {group:?} never had {expected:?}");
+    }
+
+    #[test]
+    fn a_change_that_finds_no_room_is_dropped_and_counted() {
+        on_a_node(async |node, collectors| {
+            let (release, held) = oneshot::channel();
+            let bob: Name = "bob".parse().unwrap();
+            assert!(collectors.0.pool.keyed(&bob).send(Block(held)).is_ok());
+            let room = ROOM as u64 - 1;
+            for number in 1..=room + 7 {
+                collectors.offer(change(1, &[], ChangeKind::Likes(number)));
+            }
+            assert_eq!(collectors.dropped(), 7);
+            drop(release);
+            // The newest are dropped.
+            wait_for(node, GroupKey::Popular, &[(1, room)]).await;
+        });
+    }
+
+    #[test]
+    fn a_collector_that_fails_loses_only_what_it_had() {
+        on_a_node(async |node, collectors| {
+            let bob: Name = "bob".parse().unwrap();
+            collectors.offer(change(1, &["rust"], ChangeKind::Posted));
+            wait_for(node, GroupKey::Tag("rust".parse().unwrap()), &[(1, 0)]).await;
+            assert!(collectors.0.pool.keyed(&bob).call(Fail).await.is_err());
+            for _ in 0..10_000 {
+                collectors.offer(change(2, &["rust"], ChangeKind::Likes(3)));
+                if node.entity::<Group>("popular").best().await.unwrap().len() == 2 {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            for group in [GroupKey::Popular, GroupKey::Tag("rust".parse().unwrap())] {
+                wait_for(node, group, &[(2, 3), (1, 0)]).await;
+            }
+        });
+    }
+
+    #[test]
+    fn a_deleted_post_leaves_its_groups_whether_they_have_it_already_or_not() {
+        on_a_node(async |node, collectors| {
+            let rust = || GroupKey::Tag("rust".parse().unwrap());
+            collectors.offer(change(1, &["rust"], ChangeKind::Posted));
+            wait_for(node, rust(), &[(1, 0)]).await;
+            collectors.offer(change(1, &["rust"], ChangeKind::Deleted));
+            collectors.offer(change(2, &["rust"], ChangeKind::Posted));
+            collectors.offer(change(2, &["rust"], ChangeKind::Deleted));
+            collectors.offer(change(3, &["rust"], ChangeKind::Posted));
+            for group in [rust(), GroupKey::Popular] {
+                wait_for(node, group, &[(3, 0)]).await;
+            }
+        });
+    }
+
+    /// A collector has changes for up to 200 ms after the last post, and must not keep the node open meanwhile.
+    #[test]
+    fn a_node_opens_again_right_after_its_shutdown_although_changes_wait() {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(2).start().unwrap();
+        runtime.block_on(async |runtime| {
+            for number in 1..=10 {
+                let node = Node::open(data.path()).start(runtime).unwrap();
+                let collectors = Collectors::start(runtime, &node).unwrap();
+                collectors.offer(change(number, &["rust"], ChangeKind::Posted));
+                if number % 2 == 0 {
+                    // The shutdown meets the flush.
+                    tokio::time::sleep(INTERVAL).await;
+                }
+                node.shutdown().await;
+            }
+        });
+    }
+
+    #[test]
+    fn changes_of_too_many_groups_are_dropped_and_counted() {
+        on_a_node(async |node, _| {
+            let mut collector = Collector::new(node.downgrade(), Arc::default());
+            for number in 0..GROUPS_MAX {
+                let group = GroupKey::Tag(format!("tag{number}").parse().unwrap());
+                assert!(collector.note(group, &change(1, &[], ChangeKind::Posted)));
+            }
+            assert!(!collector.note(GroupKey::Popular, &change(1, &[], ChangeKind::Posted)));
+            let known = GroupKey::Tag("tag7".parse().unwrap());
+            assert!(collector.note(known, &change(2, &[], ChangeKind::Posted)));
+        });
+    }
+}

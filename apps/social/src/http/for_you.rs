@@ -1,0 +1,111 @@
+//! Routes of tags, interests and For you.
+//!
+//! ```text
+//! GET    /api/v1/interests          bearer    200 {tags: [TAG]}
+//! PUT    /api/v1/interests/TAG      bearer    204
+//! DELETE /api/v1/interests/TAG      bearer    204
+//! GET    /api/v1/tags                         200 {tags: [TAG]}
+//! GET    /api/v1/for-you   bearer ?cursor &limit   200 {posts: [{id, author, text, time, likes, reason}], next_cursor}
+//! ```
+//!
+//! In the text of a post, a tag is a `#` at the start or after white space, and 1 to 32 letters, digits or `_`; the first
+//! 5 different tags of a post count. In a path, a tag is given without `#`, in either case; a text that is no tag is
+//! answered 400 `tag-invalid`. PUT and DELETE are idempotent. A user has at most 10 interests. `/tags` has the 50 most
+//! active tags.
+//!
+//! A reason is `following`, `popular` or `tag:rust`. The first page of For you begins a visit; its cursors are
+//! answered 410 `visit-over` when two later visits have begun, after five minutes without a page, or after a restart.
+//! A page may be empty although another follows.
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use serde::Serialize;
+use throng_server::{Cursor, Json, Problem, Query};
+
+use super::likes::LikedPostView;
+use super::{App, Caller, PageQuery};
+use crate::for_you::VisitPosition;
+use crate::for_you::score::Reason;
+use crate::tags::{Tag, TagError};
+
+/// Builds the routes of tags, interests and For you.
+pub(super) fn routes() -> Router<App> {
+    Router::new()
+        .route("/for-you", get(for_you))
+        .route("/tags", get(tags))
+        .route("/interests", get(interests))
+        .route("/interests/{tag}", put(add_interest).delete(remove_interest))
+}
+
+#[derive(Serialize)]
+struct TagsView {
+    tags: Vec<Tag>,
+}
+
+#[derive(Serialize)]
+struct ForYouView<'a> {
+    posts: Vec<ForYouPostView<'a>>,
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ForYouPostView<'a> {
+    #[serde(flatten)]
+    liked: LikedPostView<'a>,
+    reason: &'a Reason,
+}
+
+async fn for_you(
+    State(app): State<App>,
+    caller: Caller,
+    Query(query): Query<PageQuery>,
+) -> Result<Response, Problem> {
+    let cursors = format!("for-you {}", caller.name);
+    let (cursor, limit) = app.open_page(&cursors, &query)?;
+    let position = cursor.map(|Cursor { time, id }| VisitPosition { visit: time, offset: id });
+    let page = app.social.for_you(&caller.name, position, limit).await?;
+    let next_cursor = page.next.map(|VisitPosition { visit, offset }| {
+        app.settings.signer.seal_cursor(&cursors, Cursor { time: visit, id: offset })
+    });
+    let posts = page
+        .posts
+        .iter()
+        .map(|post| ForYouPostView { liked: LikedPostView::of(&post.liked), reason: &post.reason });
+    Ok(Json(ForYouView { posts: posts.collect(), next_cursor }).into_response())
+}
+
+async fn tags(State(app): State<App>) -> Result<Json<TagsView>, Problem> {
+    Ok(Json(TagsView { tags: app.social.tags().await? }))
+}
+
+async fn interests(State(app): State<App>, caller: Caller) -> Result<Json<TagsView>, Problem> {
+    Ok(Json(TagsView { tags: app.social.interests(&caller.name).await? }))
+}
+
+async fn add_interest(
+    State(app): State<App>,
+    caller: Caller,
+    Path(tag): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.add_interest(&caller.name, &parse_tag(&tag)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn remove_interest(
+    State(app): State<App>,
+    caller: Caller,
+    Path(tag): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.remove_interest(&caller.name, &parse_tag(&tag)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Parses the tag in a path.
+fn parse_tag(tag: &str) -> Result<Tag, Problem> {
+    tag.parse().map_err(|error: TagError| {
+        Problem::new(StatusCode::BAD_REQUEST, "tag-invalid", error.to_string())
+    })
+}

@@ -1,0 +1,129 @@
+//! Tags, interests and For you over HTTP.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::harness::{Client, Node, send};
+
+/// Reads For you until the first page has a post with this text.
+async fn wait_for(client: &Client, token: &str, text: &str) -> Value {
+    for _ in 0..3_000 {
+        let page = client.get("/api/v1/for-you", token).await;
+        assert_eq!(page.status, 200, "{page:?}");
+        let posts = page.body["posts"].as_array().unwrap();
+        if let Some(post) = posts.iter().find(|post| post["text"] == text) {
+            return post.clone();
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("For you never had {text:?}");
+}
+
+#[tokio::test]
+async fn a_reader_finds_posts_by_tags_and_pages_through_a_visit() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    let alice = client.register("alice").await;
+    let bob = client.register("bob").await;
+    for _ in 0..2 {
+        assert_eq!(client.put("/api/v1/interests/Rust", &alice).await.status, 204);
+        assert_eq!(client.put("/api/v1/interests/%C3%84rger", &alice).await.status, 204);
+    }
+    let interests = client.get("/api/v1/interests", &alice).await;
+    assert_eq!(interests.body, json!({ "tags": ["rust", "ärger"] }));
+    for _ in 0..2 {
+        assert_eq!(client.delete("/api/v1/interests/%C3%84rger", &alice).await.status, 204);
+    }
+    for number in 0..10 {
+        let added = client.put(&format!("/api/v1/interests/tag{number}"), &bob).await;
+        assert_eq!(added.status, 204);
+    }
+    client.put("/api/v1/interests/rust", &bob).await.is_problem(422, "interests-full");
+
+    let mut last = String::new();
+    for text in ["one #rust", "two #Rust #web", "three"] {
+        let posted = client.post("/api/v1/posts", &bob, &json!({ "text": text })).await;
+        assert_eq!(posted.status, 201, "{posted:?}");
+        last = posted.body["id"].as_str().unwrap().to_owned();
+    }
+    let like = format!("/api/v1/users/bob/posts/{last}/like");
+    assert_eq!(client.put(&like, &alice).await.status, 204);
+    let post = wait_for(&client, &alice, "three").await;
+    assert_eq!(
+        (&post["author"], &post["likes"], &post["reason"]),
+        (&json!("bob"), &json!(1), &json!("popular"))
+    );
+    assert!(post["id"] == last.as_str() && post["time"].is_u64(), "{post}");
+    assert_eq!(wait_for(&client, &alice, "one #rust").await["reason"], "tag:rust");
+
+    let (mut texts, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let page = client.get(&format!("/api/v1/for-you?limit=1{cursor}"), &alice).await;
+        texts.push(page.body["posts"][0]["text"].as_str().unwrap().to_owned());
+        let Some(next) = page.body["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    texts.sort_unstable();
+    assert_eq!(texts, ["one #rust", "three", "two #Rust #web"]);
+
+    // The cursor is of the last page but one, and belongs to alice and her visit.
+    let cursor = cursor.trim_start_matches("&cursor=");
+    let page = client.get(&format!("/api/v1/for-you?cursor={cursor}"), &alice).await;
+    assert_eq!(page.body["posts"].as_array().unwrap().len(), 1);
+    let path = format!("/api/v1/for-you?cursor={cursor}");
+    client.get(&path, &bob).await.is_problem(400, "cursor-invalid");
+    let path = format!("/api/v1/timeline?cursor={cursor}");
+    client.get(&path, &alice).await.is_problem(400, "cursor-invalid");
+    for _ in 0..2 {
+        assert_eq!(client.get("/api/v1/for-you", &alice).await.status, 200);
+    }
+    let path = format!("/api/v1/for-you?cursor={cursor}");
+    client.get(&path, &alice).await.is_problem(410, "visit-over");
+
+    // Without a token. The counts come a moment after the posts.
+    let mut attempts = 0;
+    loop {
+        let tags = send(client.request(Method::GET, "/api/v1/tags")).await.unwrap();
+        assert_eq!(tags.status, 200, "{tags:?}");
+        if tags.body == json!({ "tags": ["rust", "web"] }) {
+            break;
+        }
+        attempts += 1;
+        assert!(attempts < 3_000, "{tags:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test]
+async fn bad_requests_for_tags_get_their_problems() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let client = node.client();
+    let alice = client.register("alice").await;
+    let long = "x".repeat(33);
+    for tag in ["a-b", "a%20b", "%23rust", "%F0%9F%A6%80", "a%00", &long] {
+        for method in [Method::PUT, Method::DELETE] {
+            let request = client.request(method, &format!("/api/v1/interests/{tag}"));
+            let answer = send(request.bearer_auth(&alice)).await.unwrap();
+            answer.is_problem(400, "tag-invalid");
+        }
+    }
+    for (path, status, name) in [
+        ("for-you?limit=0", 400, "limit-invalid"),
+        ("for-you?limit=101", 400, "limit-invalid"),
+        ("for-you?cursor=7", 400, "cursor-invalid"),
+        ("for-you?tag=rust", 400, "malformed-query"),
+    ] {
+        client.get(&format!("/api/v1/{path}"), &alice).await.is_problem(status, name);
+    }
+    for path in ["for-you", "interests"] {
+        let request = client.request(Method::GET, &format!("/api/v1/{path}"));
+        send(request).await.unwrap().is_problem(401, "token-missing");
+    }
+    let empty = client.get("/api/v1/for-you", &alice).await;
+    assert_eq!(empty.body, json!({ "posts": [], "next_cursor": null }));
+    client.assert_healthy().await;
+}
