@@ -8,9 +8,9 @@ use axum::http::request::Parts;
 
 use crate::Problem;
 
-/// Extracts the remote address of the connection: the client's, or that of a proxy before it.
-///
-/// Headers such as `X-Forwarded-For` are ignored, because any client can send them.
+/// Extracts the address of the client: the remote address of the connection, or, if that is a proxy in
+/// [`Limits::trusted_proxies`](crate::Limits::trusted_proxies), the address for which the proxy has forwarded the
+/// request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientAddress(pub IpAddr);
 

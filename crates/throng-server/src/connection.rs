@@ -94,6 +94,8 @@ async fn serve_requests(
         let drain = drain.clone();
         move |mut request: Request<Incoming>| {
             let answering = exchange.begin();
+            let ClientAddress(peer) = client;
+            let client = ClientAddress(limits.trusted_proxies.client(peer, request.headers()));
             request.extensions_mut().insert(client);
             let answer = answer(router.clone(), request, client, limits.clone());
             let upgrading = upgrading.clone();

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   TCP ──► Server ──► connection ──► Router ──► handler
-//!           cap        head timeout    (app)      Json, Query, Bearer in
+//!           caps       head timeout    (app)      Json, Query, Bearer in
 //!           drain      body limit                 Json, Problem out
 //!                      request timeout    SocketUpgrade ──► SocketInbox, Outbox
 //!                      panics caught
@@ -19,29 +19,36 @@
 //!   headers may be repeated.
 //! * Everything that a client can make grow has a bound: connections, heads, bodies, messages of a
 //!   socket and the queues of both directions, and the time of each.
+//! * The address of a client is that of its connection, or the word of a proxy that the operator trusts.
 //! * A browser's page opens a socket only if its origin is the server's own or listed.
 //! * Every answer to a request with a whole head has an `X-Request-Id`, and the handler runs in a `tracing` span with
 //!   the same id: the client's, or a drawn one. Logs have no query strings, headers or bodies.
 //! * A token or cursor from a client is trusted only if [`Signer`] signed it for the same purpose.
 
+mod admission;
 mod bearer;
 mod client;
 mod connection;
 mod exchange;
 mod extract;
+mod forwarded;
 mod head;
 mod page;
 mod problem;
+mod rate;
 mod request_id;
 mod server;
 mod sign;
 mod socket;
 
+pub use admission::Connections;
 pub use bearer::{Bearer, bearer_text, unauthorized};
 pub use client::ClientAddress;
 pub use extract::{Json, Query};
+pub use forwarded::{ForwardedHeader, Network, NetworkError, TrustedProxies};
 pub use page::page_routes;
 pub use problem::Problem;
+pub use rate::{Limited, Rate, RateTable};
 pub use server::{Drained, Limits, Server, Serving};
 pub use sign::{Cursor, CursorError, KeyError, Signer, Token, TokenError};
 pub use socket::{

@@ -1,12 +1,12 @@
-//! The listener: accepts connections up to a limit, answers 503 to the rest, and drains at the end.
+//! The listener: accepts connections up to its limits, refuses the rest, and drains at the end.
 //!
 //! ```text
 //! bind ──► start ──► accepting ──drain──► not accepting, requests in flight finish ──► closed
 //!                                              └── deadline: what is left is cut
 //! ```
 //!
-//! Invariants: at most `connections_max` connections are served, and at most `REFUSALS_MAX` are
-//! being answered 503. When [`Serving::drain`] returns, no task of this server is left.
+//! Invariants: at most `connections_max` connections are served, of each network of clients at most
+//! `connections_per_network_max`, and at most `REFUSALS_MAX` are being refused. When [`Serving::drain`] returns, no task of this server is left.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,12 +15,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, StatusCode, header};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::{ClientAddress, Problem, connection};
+use crate::admission::ConnectionPlace;
+use crate::{ClientAddress, Connections, Problem, TrustedProxies, connection};
 
 /// Limits of a server; change the fields that differ from [`Limits::default`].
 #[derive(Clone, Debug)]
@@ -28,6 +29,11 @@ pub struct Limits {
     /// Maximum number of connections served at once, sockets among them; further connections get
     /// 503 and are closed.
     pub connections_max: usize,
+    /// Maximum number of connections of one network of clients (see [`ClientAddress::network`]); further
+    /// connections get 429 and are closed. Connections of trusted proxies do not count. No limit by default.
+    pub connections_per_network_max: usize,
+    /// Proxies whose word about the address of their client is believed; none by default.
+    pub trusted_proxies: TrustedProxies,
     /// Maximum bytes of a request's head, up to and including the empty line at its end. Larger
     /// heads, and heads with more than 100 header lines, get 431.
     pub head_bytes_max: usize,
@@ -53,6 +59,8 @@ impl Default for Limits {
     fn default() -> Limits {
         Limits {
             connections_max: 10_000,
+            connections_per_network_max: usize::MAX,
+            trusted_proxies: TrustedProxies::default(),
             head_bytes_max: 32 * 1024,
             body_bytes_max: 64 * 1024,
             header_timeout: Duration::from_secs(10),
@@ -85,6 +93,7 @@ pub struct Server {
     listener: TcpListener,
     address: SocketAddr,
     limits: Limits,
+    connections: Connections,
 }
 
 /// A running server. Dropping it without [`drain`](Serving::drain) leaves the server running.
@@ -114,7 +123,12 @@ impl Server {
     pub async fn bind(address: SocketAddr, limits: Limits) -> io::Result<Server> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
-        Ok(Server { listener, address, limits })
+        Ok(Server { listener, address, limits, connections: Connections::default() })
+    }
+
+    /// Returns the counts of the server's connections, which go on while the server runs.
+    pub fn connections(&self) -> &Connections {
+        &self.connections
     }
 
     /// Returns the bound address, with the actual port.
@@ -125,8 +139,9 @@ impl Server {
     /// Serves `router` on `tokio` until drained.
     pub fn start(self, router: Router, tokio: &Handle) -> Serving {
         let (drain, drained) = watch::channel(false);
-        let Server { listener, address, limits } = self;
-        let acceptor = tokio.spawn(accept(listener, router, Arc::new(limits), drained));
+        let Server { listener, address, limits, connections } = self;
+        let acceptor =
+            tokio.spawn(accept(listener, router, Arc::new(limits), connections, drained));
         Serving { address, drain, acceptor }
     }
 }
@@ -146,8 +161,8 @@ impl Serving {
     }
 }
 
-/// Maximum number of connections that are being answered 503; further connections are closed at
-/// once.
+/// Maximum number of connections that are being answered 429 or 503; further connections are closed
+/// at once.
 const REFUSALS_MAX: usize = 64;
 
 /// Pause after the system failed to accept (for example without free file descriptors), so that the
@@ -158,6 +173,7 @@ async fn accept(
     listener: TcpListener,
     router: Router,
     limits: Arc<Limits>,
+    counts: Connections,
     mut drain: watch::Receiver<bool>,
 ) -> Drained {
     let mut connections = JoinSet::new();
@@ -172,19 +188,34 @@ async fn accept(
         };
         let failed_before = std::mem::replace(&mut failing, accepted.is_err());
         match accepted {
-            Ok((stream, peer)) if connections.len() < limits.connections_max => {
-                connections.spawn(connection::serve(
-                    stream,
-                    ClientAddress(peer.ip()),
-                    router.clone(),
-                    limits.clone(),
-                    drain.clone(),
-                ));
+            Ok((stream, peer)) => {
+                let client = ClientAddress(peer.ip());
+                let admitted = if connections.len() < limits.connections_max {
+                    admit(client, &limits, &counts)
+                } else {
+                    counts.count_refused();
+                    Err(too_many_connections())
+                };
+                match admitted {
+                    Ok(place) => {
+                        let serving = connection::serve(
+                            stream,
+                            client,
+                            router.clone(),
+                            limits.clone(),
+                            drain.clone(),
+                        );
+                        connections.spawn(async move {
+                            let _place = place;
+                            serving.await;
+                        });
+                    }
+                    Err(problem) if refusals.len() < REFUSALS_MAX => {
+                        refusals.spawn(connection::close_with(stream, Some(problem)));
+                    }
+                    Err(_) => {}
+                }
             }
-            Ok((stream, _)) if refusals.len() < REFUSALS_MAX => {
-                refusals.spawn(refuse(stream));
-            }
-            Ok(_) => {}
             Err(error) => {
                 if !failed_before {
                     tracing::warn!(%error, "cannot accept connections; retrying");
@@ -202,12 +233,33 @@ async fn accept(
     Drained { cut }
 }
 
-async fn refuse(stream: TcpStream) {
-    let problem = Problem::new(
+/// Takes a place among the connections of a client's network. A trusted proxy stands for many clients and needs none.
+fn admit(
+    client: ClientAddress,
+    limits: &Limits,
+    counts: &Connections,
+) -> Result<Option<ConnectionPlace>, Problem> {
+    let max = limits.connections_per_network_max;
+    if max == usize::MAX || limits.trusted_proxies.contains(client.0) {
+        return Ok(None);
+    }
+    counts.enter(client, max).map(Some).ok_or_else(too_many_connections_of_network)
+}
+
+fn too_many_connections() -> Problem {
+    Problem::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "too-many-connections",
         "the server has reached its maximum number of connections; try again in a second",
     )
-    .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"));
-    connection::close_with(stream, Some(problem)).await;
+    .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+}
+
+fn too_many_connections_of_network() -> Problem {
+    Problem::new(
+        StatusCode::TOO_MANY_REQUESTS,
+        "too-many-connections-of-network",
+        "your network has reached its maximum number of connections; close one, or try again in a second",
+    )
+    .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }

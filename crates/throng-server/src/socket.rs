@@ -42,6 +42,8 @@ pub(crate) use upgrade::take_endpoint;
 /// Limits of each socket; change the fields that differ from [`SocketLimits::default`].
 #[derive(Clone, Debug)]
 pub struct SocketLimits {
+    /// Maximum number of sockets at once; further handshakes get 503. No limit by default.
+    pub sockets_max: usize,
     /// Maximum bytes of a frame's payload from the client; a larger frame ends the socket with
     /// close code 1009.
     pub frame_bytes_max: usize,
@@ -71,6 +73,7 @@ pub struct SocketLimits {
 impl Default for SocketLimits {
     fn default() -> SocketLimits {
         SocketLimits {
+            sockets_max: usize::MAX,
             frame_bytes_max: 64 * 1024,
             message_bytes_max: 64 * 1024,
             inbox_messages_max: 16,
@@ -93,6 +96,9 @@ struct SocketsInner {
     limits: SocketLimits,
     origins: Vec<String>,
     open: AtomicUsize,
+    /// Sockets that are open, or whose handshake is being answered.
+    places: AtomicUsize,
+    refused: AtomicU64,
     frames_dropped: AtomicU64,
 }
 
@@ -107,14 +113,21 @@ impl Sockets {
         origins: impl IntoIterator<Item = O>,
     ) -> Sockets {
         let origins = origins.into_iter().map(Into::into).collect();
-        let (open, frames_dropped) = Default::default();
-        Sockets(Arc::new(SocketsInner { limits, origins, open, frames_dropped }))
+        let (open, places, refused, frames_dropped) = Default::default();
+        let inner = SocketsInner { limits, origins, open, places, refused, frames_dropped };
+        Sockets(Arc::new(inner))
     }
 
     /// Returns the number of open sockets.
     pub fn open(&self) -> usize {
         // Relaxed: the number guards no other data.
         self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of handshakes that were refused since the start, because there were
+    /// [`SocketLimits::sockets_max`] sockets.
+    pub fn refused(&self) -> u64 {
+        self.0.refused.load(Ordering::Relaxed) // Relaxed: as in `open`
     }
 
     /// Returns the number of frames that found no room in the queue of their socket, for all sockets
@@ -134,6 +147,20 @@ impl Sockets {
 
     fn count_dropped_frame(&self) {
         self.0.frames_dropped.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `frames_dropped`
+    }
+
+    /// Takes a place for a socket, unless there are as many as may be.
+    fn place(&self) -> Option<SocketPlace> {
+        let max = self.limits().sockets_max;
+        let next = |taken| if taken < max { Some(taken + 1) } else { None };
+        // Relaxed: the number guards no other data.
+        match self.0.places.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next) {
+            Ok(_) => Some(SocketPlace(self.clone())),
+            Err(_) => {
+                self.0.refused.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `refused`
+                None
+            }
+        }
     }
 
     /// Counts a socket as open until the returned value is dropped.
@@ -166,6 +193,21 @@ struct OpenSocket(Sockets);
 impl Drop for OpenSocket {
     fn drop(&mut self) {
         self.0.0.open.fetch_sub(1, Ordering::Relaxed); // Relaxed: as in `open`
+    }
+}
+
+/// Place of a socket among [`SocketLimits::sockets_max`], given back when dropped.
+struct SocketPlace(Sockets);
+
+impl Drop for SocketPlace {
+    fn drop(&mut self) {
+        self.0.0.places.fetch_sub(1, Ordering::Relaxed); // Relaxed: as in `place`
+    }
+}
+
+impl fmt::Debug for SocketPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SocketPlace")
     }
 }
 

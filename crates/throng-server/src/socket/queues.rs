@@ -29,7 +29,7 @@ use futures_core::Stream;
 use tungstenite::Utf8Bytes;
 
 use super::reader::CONTROL_BYTES_MAX;
-use super::{CloseCode, SocketEnd, SocketLimits, Sockets};
+use super::{CloseCode, SocketEnd, SocketLimits, SocketPlace, Sockets};
 
 /// Stream of the text messages of one client: `Ok` for each message, then one `Err` with the reason
 /// for the end, then `None`.
@@ -75,6 +75,7 @@ pub(crate) struct Endpoint {
     shared: Arc<Shared>,
     /// Whether the connection has become a socket.
     is_open: bool,
+    _place: SocketPlace,
 }
 
 /// Request of the application to its socket's task.
@@ -118,11 +119,11 @@ enum CloseState {
     Delivered,
 }
 
-/// Creates the queues of a socket.
-pub(crate) fn queues(sockets: &Sockets) -> (Endpoint, SocketInbox, Outbox) {
+/// Creates the queues of a socket, whose end gives `place` back.
+pub(crate) fn queues(place: SocketPlace) -> (Endpoint, SocketInbox, Outbox) {
     let state = Mutex::default();
-    let shared = Arc::new(Shared { sockets: sockets.clone(), state });
-    let endpoint = Endpoint { shared: shared.clone(), is_open: false };
+    let shared = Arc::new(Shared { sockets: place.0.clone(), state });
+    let endpoint = Endpoint { shared: shared.clone(), is_open: false, _place: place };
     (endpoint, SocketInbox(shared.clone()), Outbox(shared))
 }
 

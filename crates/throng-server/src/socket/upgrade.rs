@@ -22,14 +22,15 @@ use base64::engine::general_purpose::STANDARD;
 use tungstenite::handshake::derive_accept_key;
 
 use super::queues::{Endpoint, queues};
-use super::{Outbox, SocketInbox, Sockets};
+use super::{Outbox, SocketInbox, SocketPlace, Sockets};
 use crate::Problem;
 
 /// Extracts the handshake of a socket from a GET request; the router's state must provide
 /// [`Sockets`].
 ///
 /// Rejections: 426 for a request without a handshake or with another version than 13, 400 for a
-/// malformed handshake, 403 for a browser's page of a foreign origin. A request without an `Origin` is
+/// malformed handshake, 403 for a browser's page of a foreign origin, 503 if there are as many sockets as may
+/// be. A request without an `Origin` is
 /// accepted, because browsers always send this header with a handshake.
 ///
 /// Extensions of the protocol, such as compression, are not negotiated. A handler that selects one
@@ -52,7 +53,7 @@ use crate::Problem;
 #[derive(Debug)]
 #[must_use]
 pub struct SocketUpgrade {
-    sockets: Sockets,
+    place: SocketPlace,
     accept_key: String,
 }
 
@@ -63,7 +64,7 @@ impl SocketUpgrade {
     /// Frames that are sent earlier wait in the queue. If the socket does not open, the inbox ends
     /// with [`SocketEnd::NotOpened`](crate::SocketEnd::NotOpened).
     pub fn accept(self) -> (Response, SocketInbox, Outbox) {
-        let (endpoint, inbox, outbox) = queues(&self.sockets);
+        let (endpoint, inbox, outbox) = queues(self.place);
         let mut response = Response::new(Body::empty());
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
@@ -89,7 +90,8 @@ where
         let sockets = Sockets::from_ref(state);
         let accept_key = check_handshake(parts)?;
         check_origin(&parts.headers, sockets.origins())?;
-        Ok(SocketUpgrade { sockets, accept_key })
+        let place = sockets.place().ok_or_else(too_many_sockets)?;
+        Ok(SocketUpgrade { place, accept_key })
     }
 }
 
@@ -140,6 +142,15 @@ fn upgrade_required(name: &'static str, detail: &'static str) -> Problem {
         .with_header(header::CONNECTION, HeaderValue::from_static("upgrade"))
         .with_header(header::UPGRADE, HeaderValue::from_static("websocket"))
         .with_header(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"))
+}
+
+fn too_many_sockets() -> Problem {
+    Problem::new(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "too-many-sockets",
+        "the server has reached its maximum number of sockets; try again in a second",
+    )
+    .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 /// Refuses the handshake of a browser's page whose origin is neither the server's own nor listed.
