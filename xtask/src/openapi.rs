@@ -34,7 +34,8 @@ pub(crate) fn run(examples: Option<u64>) -> Result<(), Failure> {
             .arg(&format!("http://{address}/api/v1/openapi.json"))
             .args(&["--max-examples", &examples])
     };
-    node::with_node(Command::new(node).arg("serve"), "openapi", |address| {
+    // It draws more requests than the limits of an account admit.
+    node::with_node(Command::new(node).args(["serve", "--unlimited"]), "openapi", |address| {
         draw(address).run()?;
         let token = populate(address)?;
         draw(address)

@@ -32,7 +32,8 @@
 //! Times are milliseconds since 1970, and ids are decimal strings. `next_cursor` is null at the end
 //! of a listing; otherwise it is opaque, and valid only for the same listing. A limit is 1 to 100,
 //! by default 20. A page holds at most 256 KiB of text (or one post), so it may have fewer posts
-//! than the limit although another page follows. A user's id is the name. Errors are problem JSON.
+//! than the limit although another page follows. A user's id is the name. Errors are problem JSON. Requests beyond a
+//! rate are answered 429 (see `http/limits.rs`).
 //!
 //! A client that has lost an answer may repeat any request:
 //!
@@ -49,20 +50,20 @@
 mod followers;
 mod for_you;
 mod likes;
+pub(crate) mod limits;
 mod rooms;
 
 use std::error::Error as _;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{FromRef, FromRequestParts, Path, State};
-use axum::http::request::Parts;
+use axum::extract::{FromRef, Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::map_response;
+use axum::middleware::{from_fn_with_state, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
-use throng_server::{Bearer, ClientAddress, Cursor, Json, Problem, Query, Signer, Sockets, Token};
+use throng_server::{ClientAddress, Cursor, Json, Problem, Query, Signer, Sockets, Token};
 
 use crate::error::SocialError;
 use crate::ids::PostId;
@@ -73,9 +74,11 @@ use crate::page;
 use crate::password::Password;
 use crate::post::{Post, Text};
 use crate::revoked::Issued;
-use crate::service::{Health, Listing, Social, Status};
+use crate::service::{Health, Listing, Registration, Social, Status};
 use crate::socket;
 use crate::user::Profile;
+
+pub use limits::{RateLimits, Rates};
 
 /// Settings of the routes.
 #[derive(Clone, Debug)]
@@ -86,10 +89,13 @@ pub struct Settings {
     pub token_ttl: Duration,
     /// Limits of the sockets, and the origins of pages that may open them.
     pub sockets: Sockets,
+    /// Limits of accounts and client networks.
+    pub limits: RateLimits,
 }
 
 /// Builds the routes of the service, for a [`Server`](throng_server::Server).
 pub fn routes(social: Social, settings: Settings) -> Router {
+    let app = App { social, settings };
     let api = Router::new()
         .route("/users", post(register).get(search))
         .route("/sessions", post(log_in).delete(log_out_everywhere))
@@ -110,12 +116,13 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .merge(for_you::routes())
         .merge(likes::routes())
         .merge(rooms::routes())
-        .merge(openapi::routes());
+        .merge(openapi::routes())
+        .layer(from_fn_with_state(app.clone(), limits::admit));
     Router::new()
         .nest("/api/v1", api)
         .layer(map_response(no_store))
         .merge(page::routes())
-        .with_state(App { social, settings })
+        .with_state(app)
 }
 
 /// State of the routes.
@@ -125,22 +132,11 @@ pub(crate) struct App {
     pub(crate) settings: Settings,
 }
 
-/// Maker of a request, known by a valid token that was not revoked.
+/// Maker of a request, known by a valid token that was not revoked. `limits` makes it.
+#[derive(Clone)]
 struct Caller {
     name: Name,
     token: Issued,
-}
-
-impl FromRequestParts<App> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Problem> {
-        let Bearer(Token { subject, issued, expires }) =
-            Bearer::from_request_parts(parts, app).await?;
-        let name = parse_name(subject)?;
-        app.social.check_token(&name, issued).await?;
-        Ok(Caller { name, token: Issued { at: issued, expires } })
-    }
 }
 
 impl FromRef<App> for Sockets {
@@ -232,28 +228,35 @@ struct PageQuery {
 
 async fn register(
     State(app): State<App>,
-    ClientAddress(client): ClientAddress,
+    client: ClientAddress,
     Json(Credentials { name, password }): Json<Credentials>,
 ) -> Result<Response, Problem> {
     let name = Name::try_from(name).map_err(invalid("name-invalid"))?;
     let password = Password::new(password).map_err(invalid("password-length"))?;
-    app.social.on_behalf_of(client).register(&name, password).await?;
+    let attempt = app.settings.limits.registration(client.network())?;
+    let outcome = app.social.on_behalf_of(client.0).register(&name, password).await;
+    // A name that is taken counts, because its registration checks the password.
+    if !matches!(outcome, Ok(Registration::New) | Err(SocialError::NameTaken(_))) {
+        attempt.give_back();
+    }
+    outcome?;
     Ok(app.session(&name))
 }
 
 async fn log_in(
     State(app): State<App>,
-    ClientAddress(client): ClientAddress,
+    client: ClientAddress,
     Json(Credentials { name, password }): Json<Credentials>,
 ) -> Result<Response, Problem> {
-    let social = app.social.on_behalf_of(client);
+    let attempt = app.settings.limits.login(client.network())?;
+    let social = app.social.on_behalf_of(client.0);
     match Name::try_from(name) {
         Ok(name) => {
-            social.log_in(&name, password).await?;
+            attempt.until(social.log_in(&name, password)).await?;
             Ok(app.session(&name))
         }
         Err(_) => {
-            social.log_in_invalid_name(password).await?;
+            attempt.until(social.log_in_invalid_name(password)).await?;
             Err(SocialError::WrongCredentials.into())
         }
     }
@@ -271,12 +274,14 @@ async fn log_out_everywhere(State(app): State<App>, caller: Caller) -> Result<St
 
 async fn change_password(
     State(app): State<App>,
-    ClientAddress(client): ClientAddress,
+    client: ClientAddress,
     caller: Caller,
     Json(NewPassword { old, new }): Json<NewPassword>,
 ) -> Result<StatusCode, Problem> {
     let new = Password::new(new).map_err(invalid("password-length"))?;
-    app.social.on_behalf_of(client).change_password(&caller.name, old, new).await?;
+    let attempt = app.settings.limits.login(client.network())?;
+    let social = app.social.on_behalf_of(client.0);
+    attempt.until(social.change_password(&caller.name, old, new)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 

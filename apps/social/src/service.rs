@@ -84,6 +84,15 @@ pub struct Health {
     pub file_bytes: Option<u64>,
 }
 
+/// Outcome of a registration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Registration {
+    /// The user is new.
+    New,
+    /// An earlier request has registered the user with the same password.
+    Repeated,
+}
+
 impl Social {
     /// Creates the service on `node`, which runs on `runtime`. No other node of the service may
     /// have this `node_number` (0 to 1023).
@@ -149,7 +158,11 @@ impl Social {
     ///
     /// # Errors
     /// [`NameTaken`](SocialError::NameTaken), [`TooManyLogins`](SocialError::TooManyLogins).
-    pub async fn register(&self, name: &Name, password: Password) -> Result<(), SocialError> {
+    pub async fn register(
+        &self,
+        name: &Name,
+        password: Password,
+    ) -> Result<Registration, SocialError> {
         // This check only saves useless hashing; the turn that registers decides.
         if let Some(account) = self.user(name).account_of().await? {
             return self.registered_before(name, password, account).await;
@@ -162,7 +175,7 @@ impl Social {
                 Some(account) => self.registered_before(name, password, account).await,
                 None => Err(SocialError::NameTaken(name.clone())),
             },
-            outcome => outcome,
+            outcome => outcome.map(|()| Registration::New),
         }
     }
 
@@ -172,7 +185,7 @@ impl Social {
         name: &Name,
         password: Password,
         account: Account,
-    ) -> Result<(), SocialError> {
+    ) -> Result<Registration, SocialError> {
         let age = Now::by_the_clock().ms().abs_diff(account.created_ms);
         let is_recent = u128::from(age) < IdempotencyKey::KEPT.as_millis();
         let taken = Err(SocialError::NameTaken(name.clone()));
@@ -181,7 +194,7 @@ impl Social {
         }
         match self.check(Some(name), password.into_text(), Some(account.password_hash)).await {
             Err(SocialError::WrongCredentials) => taken,
-            outcome => outcome,
+            outcome => outcome.map(|()| Registration::Repeated),
         }
     }
 

@@ -15,11 +15,13 @@
 //! * An answer to a message of the client is never dropped. A client that asks on and reads no answers is closed.
 //! * A socket shows nothing before its token was checked, and nothing after the token has expired. Revoking the
 //!   token closes its sockets.
+//! * A message beyond the rate of the user is answered `refused`, and the socket stays open.
 
 mod protocol;
 mod rooms;
 
 use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
@@ -28,12 +30,13 @@ use futures_util::StreamExt;
 use throng::Timeout;
 use throng::prelude::*;
 use throng_server::{
-    CloseCode, Outbox, OutboxError, Problem, SocketEnd, SocketInbox, SocketUpgrade, Token,
-    Utf8Bytes,
+    ClientAddress, CloseCode, Outbox, OutboxError, Problem, SocketEnd, SocketInbox, SocketUpgrade,
+    Token, Utf8Bytes,
 };
 
 use crate::error::{SocialError, unavailable};
 use crate::http::App;
+use crate::http::limits::{AccountSocket, Class};
 use crate::live::{Change, News, Position, Watching};
 use crate::name::{Name, RoomName};
 
@@ -43,12 +46,14 @@ use rooms::Seat;
 /// Accepts a socket, and starts the process that serves it.
 pub(crate) async fn open(
     State(app): State<App>,
+    client: ClientAddress,
     upgrade: SocketUpgrade,
 ) -> Result<Response, Problem> {
     let (response, inbox, outbox) = upgrade.accept();
     let runtime = app.social.runtime().clone();
     let connection = Connection {
         app,
+        network: client.network(),
         outbox,
         inbox: Some(inbox),
         deadline: Timeout::default(),
@@ -70,6 +75,8 @@ pub(crate) async fn open(
 /// Process of a socket.
 struct Connection {
     app: App,
+    /// Network of the client.
+    network: IpAddr,
     outbox: Outbox,
     /// Messages of the client, until the hook `started` takes them.
     inbox: Option<SocketInbox>,
@@ -97,6 +104,8 @@ struct Session {
     name: Name,
     /// Time of the token's issue, in milliseconds since 1970.
     issued: u64,
+    /// Place among the sockets of the user, once the token was checked.
+    place: Option<AccountSocket>,
 }
 
 #[process(client = ConnectionClient)]
@@ -132,16 +141,24 @@ impl Connection {
         match message {
             FromClient::Hello { token, last } if self.session.is_none() => {
                 if let Err((code, reason)) = self.greet(cx, &token, last).await {
-                    self.close(cx, code, reason);
+                    self.refuse_hello(cx, code, reason);
                 }
             }
             FromClient::Hello { .. } => self.close(cx, CloseCode::POLICY, "a second hello"),
             _ if self.session.is_none() => self.close(cx, CloseCode::POLICY, "no hello"),
-            FromClient::Enter { room, last } => self.enter(cx, &room, last).await,
+            FromClient::Enter { room, last } => {
+                if self.admit(cx, Class::Read, &room, None) {
+                    self.enter(cx, &room, last).await;
+                }
+            }
             // A socket is in no room with an invalid name.
             FromClient::Exit { room } => drop(room.parse().map(|room| self.exit(cx, &room))),
-            FromClient::Say { room, text, key } => self.say(cx, &room, text, key.as_deref()).await,
-            FromClient::Typing { room } => drop(room.parse().map(|room| self.typing(&room))),
+            FromClient::Say { room, text, key } => {
+                if self.admit(cx, Class::Write, &room, key.as_deref()) {
+                    self.say(cx, &room, text, key.as_deref()).await;
+                }
+            }
+            FromClient::Typing { room } => drop(room.parse().map(|room| self.typing(cx, &room))),
         }
     }
 
@@ -210,9 +227,14 @@ impl Connection {
         })?;
         cx.monitor(timeline);
         self.timeline = Some(timeline);
-        self.session = Some(Session { name: name.clone(), issued });
+        self.session = Some(Session { name: name.clone(), issued, place: None });
         // A revocation from here on comes as news.
         self.check_session().await?;
+        // After the check, because the owner of a token that was revoked takes no place of the user's.
+        let place = self.app.settings.limits.socket(&name).ok_or(TOO_MANY_SOCKETS)?;
+        if let Some(session) = &mut self.session {
+            session.place = Some(place);
+        }
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         self.deadline.set(cx, Duration::from_millis(expires).saturating_sub(now), Expire {});
         self.send(cx, ToClient::Welcome { name: &name, position }.frame());
@@ -224,9 +246,20 @@ impl Connection {
         Ok(())
     }
 
+    /// Closes a socket that was not welcomed. A network with too many invalid tokens gets another code.
+    fn refuse_hello(&mut self, cx: &mut Context<Self>, code: CloseCode, reason: &str) {
+        if code != UNAUTHORIZED {
+            return self.close(cx, code, reason);
+        }
+        match self.app.settings.limits.bad_token(self.network) {
+            Ok(()) => self.close(cx, code, reason),
+            Err(limited) => self.close(cx, RATE_LIMITED, &limited.to_string()),
+        }
+    }
+
     /// Checks that the token of the session is not revoked.
     async fn check_session(&self) -> Result<(), (CloseCode, &'static str)> {
-        let Some(Session { name, issued }) = &self.session else { return Err(NO_TOKEN) };
+        let Some(Session { name, issued, .. }) = &self.session else { return Err(NO_TOKEN) };
         self.app.social.check_token(name, *issued).await.map_err(|error| match error {
             SocialError::TokenRevoked => NO_TOKEN,
             _ => (CloseCode::TRY_AGAIN_LATER, "the service is unavailable"),
@@ -290,6 +323,10 @@ const ANSWERS_MAX: usize = 64;
 /// Number of frames that wait for a client which is behind, above which it is not reset yet.
 const RESET_BELOW: usize = 4;
 
+/// Close of a socket beyond the maximum of its user.
+const TOO_MANY_SOCKETS: (CloseCode, &str) =
+    (CloseCode::TRY_AGAIN_LATER, "the user has the maximum number of sockets");
+
 /// Close of a socket without a valid token.
 const NO_TOKEN: (CloseCode, &str) = (UNAUTHORIZED, "no valid token");
 
@@ -300,7 +337,14 @@ const HELLO: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(200);
 
 /// Close code for a client without a valid token, which must log in before it connects again.
-const UNAUTHORIZED: CloseCode = match CloseCode::application(4401) {
-    Some(code) => code,
-    None => CloseCode::POLICY,
-};
+const UNAUTHORIZED: CloseCode = application(4401);
+
+/// Close code for a client without a valid token, from a network that has sent too many.
+const RATE_LIMITED: CloseCode = application(4429);
+
+const fn application(code: u16) -> CloseCode {
+    match CloseCode::application(code) {
+        Some(code) => code,
+        None => CloseCode::POLICY,
+    }
+}

@@ -212,7 +212,7 @@ impl Connection {
     /// Sends a request whose answer must be a success; tries again while the node is overloaded.
     ///
     /// # Errors
-    /// There was no answer, another status, or [`ATTEMPTS_MAX`] times no room.
+    /// There was no answer, another status, [`ATTEMPTS_MAX`] times no room, or a limit for longer than [`WAIT_MAX`].
     pub(crate) async fn expect(&mut self, call: Call<'_>) -> Result<Reply, ApiError> {
         let mut attempts = 1;
         loop {
@@ -220,11 +220,13 @@ impl Connection {
             if reply.status.is_success() {
                 return Ok(reply);
             }
-            if reply.status != StatusCode::TOO_MANY_REQUESTS || attempts == ATTEMPTS_MAX {
+            let wait = Duration::from_secs(reply.retry_after.unwrap_or(1));
+            let is_overloaded = reply.status == StatusCode::TOO_MANY_REQUESTS && wait <= WAIT_MAX;
+            if !is_overloaded || attempts == ATTEMPTS_MAX {
                 return Err(self.refused(&call, &reply));
             }
             attempts += 1;
-            tokio::time::sleep(Duration::from_secs(reply.retry_after.unwrap_or(1).min(10))).await;
+            tokio::time::sleep(wait).await;
         }
     }
 
@@ -362,6 +364,10 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(35);
 /// Maximum bytes of an answer: a page of posts has at most 256 KiB of text, and its JSON may be
 /// several times as long.
 const BODY_BYTES_MAX: usize = 4 << 20;
+
+/// Maximum time to wait before another attempt. A node that is overloaded asks for seconds; a rate limit may ask for
+/// more, as that of registrations does.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Attempts of a request while the node is overloaded.
 const ATTEMPTS_MAX: u32 = 20;

@@ -17,7 +17,6 @@
 //! * The number of dashboards, their requests in progress and the size of each answer have bounds, and nothing
 //!   is sampled while no dashboard is open.
 
-mod attempts;
 pub(crate) mod latency;
 mod page;
 mod sampler;
@@ -43,12 +42,11 @@ use clap::Args;
 use throng::RuntimeHandle;
 use throng_durable::Node;
 use throng_server::{
-    ClientAddress, Limits, Problem, Server, Serving, SocketLimits, Sockets, bearer_text,
-    unauthorized,
+    ClientAddress, Limited, Limits, Problem, Rate, RateTable, Server, Serving, SocketLimits,
+    Sockets, bearer_text, unauthorized,
 };
 use tokio::sync::Semaphore;
 
-use attempts::{Attempts, Exhausted};
 use latency::Latency;
 use sampler::{Sampler, Source};
 use token::{AdminToken, Digest};
@@ -233,7 +231,8 @@ struct AdminInner {
     /// Address of the listener.
     address: SocketAddr,
     token: AdminToken,
-    attempts: Attempts,
+    /// Wrong tokens of each network.
+    attempts: RateTable<IpAddr>,
     runtime: RuntimeHandle,
     sampler: Sampler,
     sockets: Sockets,
@@ -248,7 +247,7 @@ struct AdminInner {
 enum Denied {
     Wrong,
     /// Too many wrong tokens came from the client, so this one was not looked at.
-    Limited(Exhausted),
+    Limited(Limited),
 }
 
 impl Admin {
@@ -265,7 +264,7 @@ impl Admin {
         Admin(Arc::new(AdminInner {
             address,
             token,
-            attempts: Attempts::default(),
+            attempts: RateTable::new(ATTEMPTS, NETWORKS_MAX),
             runtime,
             sampler,
             sockets: Sockets::new(limits, None::<String>),
@@ -275,15 +274,17 @@ impl Admin {
     }
 
     /// Checks a token that `client` has sent, and returns its digest.
-    async fn check(&self, client: IpAddr, token: &str) -> Result<Digest, Denied> {
-        self.0.attempts.check(client).map_err(Denied::Limited)?;
+    async fn check(&self, client: ClientAddress, token: &str) -> Result<Digest, Denied> {
+        let network = client.network();
+        // Taken before the check, so that requests at the same time try no more tokens.
+        self.0.attempts.take(&network).map_err(Denied::Limited)?;
         let digest = Digest::of(token);
         // The file is read each time, so that a replaced token opens nothing from then on.
         let stored = self.0.token.read().await;
         if stored.is_some_and(|stored| stored.equals(&digest)) {
+            self.0.attempts.give_back(&network);
             return Ok(digest);
         }
-        self.0.attempts.count_failure(client);
         Err(Denied::Wrong)
     }
 }
@@ -301,7 +302,7 @@ impl FromRequestParts<Admin> for Operator {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, admin: &Admin) -> Result<Operator, Problem> {
-        let ClientAddress(client) = ClientAddress::from_request_parts(parts, admin).await?;
+        let client = ClientAddress::from_request_parts(parts, admin).await?;
         let token = bearer_text(&parts.headers)?;
         match admin.check(client, token).await {
             Ok(_) => Ok(Operator),
@@ -309,12 +310,12 @@ impl FromRequestParts<Admin> for Operator {
                 let detail = "this is not the admin token; `throng admin-token` draws another";
                 Err(unauthorized("admin-token-wrong", detail))
             }
-            Err(Denied::Limited(Exhausted { retry_after_seconds })) => Err(Problem::new(
+            Err(Denied::Limited(limited)) => Err(Problem::new(
                 StatusCode::TOO_MANY_REQUESTS,
                 "too-many-attempts",
                 "too many wrong tokens came from this address; try again later",
             )
-            .with_header(header::RETRY_AFTER, HeaderValue::from(retry_after_seconds))),
+            .with_header(header::RETRY_AFTER, HeaderValue::from(limited.retry_after_seconds()))),
         }
     }
 }
@@ -381,6 +382,16 @@ const DASHBOARDS_MAX: usize = 16;
 
 /// Maximum number of requests that visit processes at a time. Each may visit millions.
 const SURVEYS_MAX: usize = 2;
+
+/// Wrong tokens of a network; further tokens are not looked at, right or wrong. A token has 256 bits, so the bound is
+/// for the log and the processor; one second for another attempt is no obstacle for an operator who mistypes.
+const ATTEMPTS: Rate = match Rate::new(10, Duration::from_secs(10)) {
+    Some(rate) => rate,
+    None => Rate::UNLIMITED,
+};
+
+/// Maximum number of networks whose wrong tokens are counted.
+const NETWORKS_MAX: usize = 1024;
 
 /// Maximum bytes of a client's message: a request has a hundred.
 const REQUEST_BYTES_MAX: usize = 4096;

@@ -40,7 +40,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Run a node that serves the message service over HTTP, until Ctrl-C or SIGTERM
-    Serve(serve::ServeArgs),
+    Serve(Box<serve::ServeArgs>),
     /// Show the processes, messages and workers of a running node
     Top(top::TopArgs),
     /// Inspect, verify or back up a store, even while a node uses it
@@ -55,7 +55,8 @@ enum Command {
     /// from the seed, so anybody can log in as one of them: do not load a node that serves people.
     ///
     /// The exit status is 1 if a request had an error. An answer 429 (too many requests) is counted
-    /// separately.
+    /// separately. A node limits the requests of each user and client: to find out what it can serve, start it
+    /// with --unlimited.
     Load(load::LoadArgs),
     /// Replace the token of a node's dashboard and print it; the one before opens nothing any more
     AdminToken(dashboard::AdminTokenArgs),

@@ -11,7 +11,8 @@
 //! Invariants: requests are served only after the data is open, and the data is closed after the
 //! last answer is sent. No handler can keep a node from stopping after a second signal.
 
-use std::io::{self, Write};
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -21,10 +22,10 @@ use axum::http::header;
 use axum::routing::get;
 use clap::Args;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use social::{Settings, Social};
+use social::{RateLimits, Settings, Social};
 use throng::{Metrics, Runtime, RuntimeHandle, StartError};
 use throng_durable::{Node, OpenError};
-use throng_server::{KeyError, Limits, Server, Signer, SocketLimits, Sockets};
+use throng_server::{Connections, KeyError, Limits, Server, Signer, SocketLimits, Sockets};
 use throng_store::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -35,7 +36,9 @@ use crate::dashboard::{self, Dashboard, DashboardError, Subject};
 use crate::notify::Notice;
 use crate::private::DataDirectory;
 use crate::probe;
-use crate::settings::{AccessLog, Bounds, Logins, Network, Stopping, Storage};
+use crate::settings::{
+    AccessLog, Bounds, ClientLimits, Logins, Network, Proxies, Stopping, Storage,
+};
 use crate::store;
 
 /// Arguments of `throng serve`.
@@ -48,6 +51,8 @@ pub(crate) struct ServeArgs {
     #[command(flatten)]
     network: Network,
     #[command(flatten)]
+    proxies: Proxies,
+    #[command(flatten)]
     dashboard: dashboard::ListenArgs,
     #[command(flatten)]
     storage: Storage,
@@ -55,6 +60,8 @@ pub(crate) struct ServeArgs {
     logins: Logins,
     #[command(flatten)]
     bounds: Bounds,
+    #[command(flatten)]
+    client_limits: ClientLimits,
     #[command(flatten)]
     stopping: Stopping,
 }
@@ -159,6 +166,8 @@ impl ServeArgs {
         raise_file_limit(self.bounds.connections_max);
         let limits = Limits {
             connections_max: self.bounds.connections_max,
+            connections_per_network_max: self.client_limits.connections_per_network_max(),
+            trusted_proxies: self.proxies.trusted(),
             header_timeout: self.bounds.header_timeout,
             request_timeout: self.bounds.request_timeout,
             drain_timeout: self.stopping.drain_timeout,
@@ -167,12 +176,20 @@ impl ServeArgs {
         let server = Server::bind(self.network.listen, limits)
             .await
             .map_err(|source| ServeError::Listen { address: self.network.listen, source })?;
-        let sockets = Sockets::new(SocketLimits::default(), &self.network.origins);
-        let routes =
-            social::routes(social, Settings { signer, token_ttl: self.logins.token_ttl, sockets });
+        let socket_limits =
+            SocketLimits { sockets_max: self.bounds.sockets_max(), ..SocketLimits::default() };
+        let sockets = Sockets::new(socket_limits, &self.network.origins);
+        let limits = RateLimits::new(&self.client_limits.rates());
+        let refusals = Refusals {
+            connections: server.connections().clone(),
+            sockets: sockets.clone(),
+            limits: limits.clone(),
+        };
+        let token_ttl = self.logins.token_ttl;
+        let routes = social::routes(social, Settings { signer, token_ttl, sockets, limits });
         let stop = probe::Stop::default();
         let latency = Latency::default();
-        let metrics = metrics_route(runtime.clone(), node.clone(), latency.clone());
+        let metrics = metrics_route(runtime.clone(), node.clone(), latency.clone(), refusals);
         let routes = latency
             .observe(routes.merge(metrics.clone()))
             .merge(probe::routes(node.clone(), stop.clone()));
@@ -209,14 +226,57 @@ impl ServeArgs {
     }
 }
 
+/// Counts of requests, connections and sockets that a limit has refused.
+#[derive(Clone)]
+struct Refusals {
+    connections: Connections,
+    sockets: Sockets,
+    limits: RateLimits,
+}
+
+impl Refusals {
+    /// Appends the counts to a text in the Prometheus format.
+    fn write_prometheus(&self, text: &mut String) {
+        let Refusals { connections, sockets, limits } = self;
+        for (name, help, count) in [
+            (
+                "throng_connections_refused_total",
+                "Connections beyond the maximum of the server.",
+                connections.refused(),
+            ),
+            (
+                "throng_connections_refused_of_network_total",
+                "Connections beyond the maximum of their client network.",
+                connections.refused_of_network(),
+            ),
+            (
+                "throng_sockets_refused_total",
+                "Sockets beyond the maximum of the server.",
+                sockets.refused(),
+            ),
+        ] {
+            // Writing to a `String` never fails.
+            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
+        }
+        limits.write_prometheus(text);
+    }
+}
+
 /// Builds `GET /metrics`: the counts of the runtime and of the node, for Prometheus.
-fn metrics_route(runtime: RuntimeHandle, node: Node, latency: Latency) -> Router {
+fn metrics_route(
+    runtime: RuntimeHandle,
+    node: Node,
+    latency: Latency,
+    refusals: Refusals,
+) -> Router {
     let media_type = [(header::CONTENT_TYPE, Metrics::PROMETHEUS_MEDIA_TYPE)];
     let metrics = move || {
         let (runtime, node, latency) = (runtime.clone(), node.clone(), latency.clone());
+        let refusals = refusals.clone();
         async move {
             let mut text = runtime.metrics().to_prometheus();
             latency.write_prometheus(&mut text);
+            refusals.write_prometheus(&mut text);
             let tokio = runtime.tokio().clone();
             // `stat` reads the store, possibly from the disk.
             match tokio.spawn_blocking(move || node.stat()).await {

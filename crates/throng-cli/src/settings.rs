@@ -1,17 +1,21 @@
 //! Settings of a node, each defined once: name, environment variable, default, limits and help.
 //!
 //! ```text
-//! group      heading in --help   used by
-//! Log        Log                 every command, for standard error
-//! Network    Network             the listener
-//! Storage    Storage             the store, the key, the admin socket
-//! Logins     Logins              the service
-//! Bounds     Limits              the server
-//! Stopping   Stopping            the drain
+//! group         heading in --help   used by
+//! Log           Log                 every command, for standard error
+//! Network       Network             the listener
+//! Proxies       Network             the server
+//! Storage       Storage             the store, the key, the admin socket
+//! Logins        Logins              the service
+//! Bounds        Limits              the server
+//! ClientLimits  Limits of clients   the server and the service
+//! Stopping      Stopping            the drain
 //! ```
 //!
 //! A setting is a field with a long flag and an environment variable of the same name; `config`
 //! reads its value from a file under the name of the flag, and needs no change for another setting.
+
+mod rates;
 
 use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
@@ -25,6 +29,8 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::duration;
+
+pub(crate) use rates::{ClientLimits, Proxies};
 
 /// Settings of the log on standard error.
 #[derive(Debug, Args)]
@@ -135,6 +141,18 @@ pub(crate) struct Bounds {
     #[arg(long, value_name = "DURATION", env = "THRONG_REQUEST_TIMEOUT", default_value = "30s")]
     #[arg(value_parser = duration::parse)]
     pub(crate) request_timeout: Duration,
+
+    /// Maximum number of sockets at once; by default nine tenths of --connections-max, so that sockets leave room for
+    /// requests
+    #[arg(long, value_name = "NUMBER", env = "THRONG_SOCKETS_MAX")]
+    sockets_max: Option<usize>,
+}
+
+impl Bounds {
+    /// Returns the maximum number of sockets at once.
+    pub(crate) fn sockets_max(&self) -> usize {
+        self.sockets_max.unwrap_or(self.connections_max - self.connections_max / 10)
+    }
 }
 
 /// Settings of a node's stop.

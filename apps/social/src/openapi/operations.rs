@@ -18,7 +18,10 @@ wanted. POST of a post or a message stores it once, if each repetition has the s
 **Sizes.** By default, a body has at most 64 KiB and a head 32 KiB.
 
 **Rates.** A request that is answered 429 or 503 has had no effect, unless the problem is `uncertain` or \
-`request-timeout`. `Retry-After` has the seconds to wait.
+`request-timeout`. `Retry-After` has the seconds to wait. After `rate-limited`, the next request is admitted then, if \
+the account or the network makes no other meanwhile. Requests with a valid token count for the account, and all \
+others for the network of the client; registrations, wrong passwords and invalid tokens are counted for the network as \
+well.
 
 Times are milliseconds since 1970. Clients must ignore fields of answers that they do not know.";
 
@@ -266,6 +269,7 @@ fn node() -> Vec<Operation> {
             .problems(&[
                 "malformed-websocket-handshake",
                 "origin-refused",
+                "too-many-sockets",
                 "upgrade-required",
                 "websocket-version",
             ]),

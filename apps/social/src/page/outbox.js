@@ -9,11 +9,12 @@ import { current, requestKey, sentence } from "./api.js";
 import { connected, on, tell } from "./socket.js";
 
 /** Errors after which the same message may be stored later. */
-const TEMPORARY = new Set(["unavailable", "uncertain"]);
+const TEMPORARY = new Set(["rate-limited", "unavailable", "uncertain"]);
 const RETRY = 2000;
 
 let messages = [];
 let timer = 0;
+let pausedUntil = 0; // by the clock of `performance.now`
 const listeners = new Set();
 const storageKey = () => `throng.outbox.${current()?.name}`;
 
@@ -42,6 +43,7 @@ export function restore() {
 /** Forgets the messages in memory, for the next user. */
 export function clear() {
   messages = [];
+  pausedUntil = 0;
   clearTimeout(timer);
 }
 
@@ -72,6 +74,11 @@ export function retry(key) {
 
 function sendNext() {
   clearTimeout(timer);
+  const pause = pausedUntil - performance.now();
+  if (pause > 0) {
+    timer = setTimeout(sendNext, pause);
+    return;
+  }
   if (!connected() || messages.some((message) => message.state === "sending")) return;
   const message = messages.find((each) => each.state === "waiting");
   if (!message || !tell({ type: "say", room: message.room, text: message.text, key: message.key })) return;
@@ -88,12 +95,13 @@ on("stored", ({ key }) => {
   discard(key);
   sendNext();
 });
-on("refused", ({ key, error, detail }) => {
+on("refused", ({ key, error, detail, retry_after: seconds }) => {
   const message = key && messages.find((each) => each.key === key);
   if (!message) return;
   if (TEMPORARY.has(error)) {
     message.state = "waiting";
-    timer = setTimeout(sendNext, RETRY);
+    pausedUntil = performance.now() + (seconds ? seconds * 1000 : RETRY);
+    sendNext();
   } else {
     message.state = "failed";
     message.why = sentence(detail);

@@ -56,7 +56,7 @@ class RoomLog {
       on("presence", ours(({ present }) => { this.present = present; this.onChange(); })),
       on("typing", ours(({ name }) => this.onTyping(name))),
       on("exited", ours(() => this.onExit())),
-      on("refused", ours(({ key, error, detail }) => { if (!key) this.refused(error, detail); })),
+      on("refused", ours((message) => { if (!message.key) this.refused(message); })),
     ];
     if (this.last === null) await this.readNewest();
     if (this.isOpen) this.enter();
@@ -80,10 +80,12 @@ class RoomLog {
     this.onChange();
   }
 
-  refused(error, detail) {
+  refused({ error, detail, retry_after: seconds }) {
     if (error === "not-a-member") return this.onExit();
+    // In a room, typing was refused, which nobody misses.
+    if (error === "rate-limited" && this.isEntered) return;
     this.onError(detail);
-    setTimeout(() => { if (!this.isEntered) this.enter(); }, RETRY);
+    setTimeout(() => { if (!this.isEntered) this.enter(); }, seconds ? seconds * 1000 : RETRY);
   }
 
   /** Takes a message of the socket. */

@@ -13,7 +13,7 @@
 //! | server | `exited` | `room`: the client has left the room, also because its user is no member any more |
 //! | client | `say` | `room`, `text`, and `key`: an idempotency key, or null |
 //! | server | `stored` | `room`, `key`, `sequence`: the message is on disk |
-//! | server | `refused` | `room`, `key`, `error`: the last part of the problem's URN, `detail`; answers `say` and `enter` |
+//! | server | `refused` | `room`, `key`, `error`: the last part of the problem's URN, `detail`; answers `say` and `enter`. With `rate-limited`, also `typing`, and `retry_after`: seconds to wait |
 //! | server | `said` | `room`, `message`: `{sequence, author, text, time}` |
 //! | client | `typing` | `room` |
 //! | server | `typing` | `room`, `name` |
@@ -96,6 +96,8 @@ pub(super) enum ToClient<'a> {
         key: Option<&'a str>,
         error: &'a str,
         detail: Cow<'a, str>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        retry_after: Option<u64>,
     },
     Said {
         room: &'a RoomName,

@@ -18,8 +18,10 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use throng::prelude::*;
+use throng_server::Limited;
 
 use crate::error::SocialError;
+use crate::http::limits::Class;
 use crate::http::slug;
 use crate::keys::IdempotencyKey;
 use crate::name::{Name, RoomName};
@@ -45,9 +47,10 @@ pub(super) struct Seat {
     typed: Option<Instant>,
 }
 
-/// Refusal of a client's message: an error of the service, or an invalid field.
+/// Refusal of a client's message: an error of the service, a rate, or an invalid field.
 enum Refusal {
     Error(SocialError),
+    Limited(Limited),
     Invalid { error: &'static str, detail: String },
 }
 
@@ -194,13 +197,33 @@ impl Connection {
         Ok((room, stored.message.sequence))
     }
 
-    /// Shows others that the client is typing, at most once in a while.
-    pub(super) fn typing(&mut self, room: &RoomName) {
+    /// Shows others that the client is typing, at most once in a while. Other typing is free.
+    pub(super) fn typing(&mut self, cx: &mut Context<Self>, room: &RoomName) {
         let Some(seat) = self.rooms.get_mut(room) else { return };
         if seat.typed.is_none_or(|typed| typed.elapsed() >= TYPING) {
             seat.typed = Some(Instant::now());
-            if let Some(user) = self.user() {
+            if self.admit(cx, Class::Write, room.as_str(), None)
+                && let Some(user) = self.user()
+            {
                 self.app.social.type_in_room(room, user);
+            }
+        }
+    }
+
+    /// Returns whether the user may make a request of a class. If not, refuses the message.
+    pub(super) fn admit(
+        &mut self,
+        cx: &mut Context<Self>,
+        class: Class,
+        room: &str,
+        key: Option<&str>,
+    ) -> bool {
+        let Some(user) = self.user() else { return false };
+        match self.app.settings.limits.admit(class, user) {
+            Ok(()) => true,
+            Err(limited) => {
+                self.refuse(cx, room, key, Refusal::Limited(limited));
+                false
             }
         }
     }
@@ -293,11 +316,16 @@ impl Connection {
     }
 
     fn refuse(&mut self, cx: &mut Context<Self>, room: &str, key: Option<&str>, refusal: Refusal) {
+        let mut retry_after = None;
         let (error, detail) = match &refusal {
             Refusal::Error(error) => (slug(error), Cow::Owned(error.to_string())),
+            Refusal::Limited(limited) => {
+                retry_after = Some(limited.retry_after_seconds());
+                ("rate-limited", Cow::Owned(limited.to_string()))
+            }
             Refusal::Invalid { error, detail } => (*error, Cow::Borrowed(detail.as_str())),
         };
-        self.answer(cx, ToClient::Refused { room, key, error, detail }.frame());
+        self.answer(cx, ToClient::Refused { room, key, error, detail, retry_after }.frame());
     }
 
     fn user(&self) -> Option<&Name> {

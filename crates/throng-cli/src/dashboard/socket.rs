@@ -21,7 +21,6 @@
 //! Invariants: nothing is sent before the token was checked. A dashboard has one request in progress, and the
 //! server reads no further while others wait. The size of an answer has a bound, whatever the names of processes.
 
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -44,7 +43,7 @@ use crate::admin::wire::{Answer, Request};
 /// Accepts a socket, and serves it in a task of its own.
 pub(super) async fn open(
     State(admin): State<Admin>,
-    ClientAddress(client): ClientAddress,
+    client: ClientAddress,
     upgrade: SocketUpgrade,
 ) -> Response {
     let (response, inbox, outbox) = upgrade.accept();
@@ -110,7 +109,7 @@ const fn close<T>(code: CloseCode, reason: &'static str) -> Result<T, Close> {
 /// Serves a socket until it ends. An `Ok` means that it has ended already.
 async fn serve(
     admin: &Admin,
-    client: IpAddr,
+    client: ClientAddress,
     inbox: &mut SocketInbox,
     outbox: &Outbox,
 ) -> Result<(), Close> {

@@ -375,11 +375,11 @@ async fn talker(target: &Target, user: &User, seed: u64) -> Result<mpsc::Sender<
 }
 
 fn refused(error: &str) -> Outcome {
-    if error == KEYS_FULL { Outcome::Limited } else { Outcome::Failed(error.to_owned()) }
+    if LIMITED.contains(&error) { Outcome::Limited } else { Outcome::Failed(error.to_owned()) }
 }
 
-/// Problem of a user with 10,000 messages within a day, which is answered 429 over HTTP.
-const KEYS_FULL: &str = "idempotency-keys-full";
+/// Problems of a message that are answered 429 over HTTP: the rate of the user, and 10,000 messages within a day.
+const LIMITED: [&str; 2] = ["rate-limited", "idempotency-keys-full"];
 
 /// Arrivals that may wait for a connection. More of them would only wait longer than any client
 /// would: at 1,000 requests a second, the last of these waits for ten seconds.
@@ -433,5 +433,7 @@ mod tests {
         assert_eq!(judge(Kind::Post, 204, ""), failed("204"));
         assert_eq!(judge(Kind::Profile, 429, ""), Outcome::Limited);
         assert_eq!(judge(Kind::Follow, 503, ""), failed("503"));
+        assert_eq!(refused("rate-limited"), Outcome::Limited);
+        assert_eq!(refused("not-a-member"), failed("not-a-member"));
     }
 }

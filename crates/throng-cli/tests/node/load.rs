@@ -240,3 +240,27 @@ fn errors_give_the_exit_status_and_answers_429_do_not() {
         }
     }
 }
+
+#[test]
+fn a_load_of_a_limited_node_counts_what_is_limited_and_waits_for_no_long_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("load.json");
+    // Each user creates or joins the room of the load with two writes, and has one more.
+    let flags = ["--rate-writes", "3/d", "--rate-reads", "12/d"];
+    let node = Node::start(&directory.path().join("data"), &flags);
+    let flags = ["--rate", "300", "--duration", "1s", "--mix", "reads=1,posts=1,rooms=1"];
+    let flags = [&flags[..], &["--json", file.to_str().unwrap()]].concat();
+    assert_status(&load(&node.address, &flags).output().unwrap(), 0);
+    let report = report(&file);
+    assert_eq!(report["errors"], 0, "{report}");
+    for kind in ["timeline", "post", "say"] {
+        assert!(report["kinds"][kind]["limited"].as_u64().unwrap() > 0, "{kind}: {report}");
+    }
+
+    let flags = ["--rate-registrations", "2/d"];
+    let node = Node::start(&directory.path().join("other"), &flags);
+    let output = load(&node.address, &[]).output().unwrap();
+    assert_status(&output, 1);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("429") && errors.contains("try again in "), "{errors}");
+}

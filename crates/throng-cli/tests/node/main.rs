@@ -13,6 +13,7 @@ mod flood;
 mod for_you;
 mod harness;
 mod lifecycle;
+mod limits;
 mod load;
 mod log;
 mod openapi;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use reqwest::{Body, Method, RequestBuilder};
 use serde_json::{Value, json};
-use social::{Settings, Social};
+use social::{RateLimits, Settings, Social};
 use throng::Runtime;
 use throng_server::{Limits, Server, Signer, Sockets};
 
@@ -37,6 +37,7 @@ const ELSEWHERE: &[&str] = &[
     "request-timeout",
     "room-full",
     "too-many-connections",
+    "too-many-connections-of-network",
     "too-many-logins",
     "transfer-encoding-unknown",
     "unavailable",
@@ -61,8 +62,8 @@ fn the_document_has_the_paths_and_methods_of_the_router() {
         let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
         let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
         let (signer, token_ttl) = (Signer::from_key([7; 32]), Duration::from_secs(60));
-        let router =
-            social::routes(social, Settings { signer, token_ttl, sockets: Sockets::default() });
+        let (sockets, limits) = (Sockets::default(), RateLimits::default());
+        let router = social::routes(social, Settings { signer, token_ttl, sockets, limits });
         // A router lists its paths only as text for debugging.
         let text = format!("{router:?}");
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), Limits::default()).await.unwrap();
@@ -442,6 +443,23 @@ async fn walk(node: &Node, document: Document) -> Walk {
     tokio::time::sleep(Duration::from_millis(2)).await;
     walk.ask(walk.request(Method::GET, "/timeline").bearer_auth(expired), "401 token-expired")
         .await;
+
+    // Limits. The first request of a client without a token is its last.
+    let data = tempfile::tempdir().unwrap();
+    let limited = Node::start(data.path(), &["--rate-reads", "1/d"]);
+    walk.client = limited.client();
+    walk.ask_all(vec![
+        (walk.request(Method::GET, "/rooms"), "200"),
+        (walk.request(Method::GET, "/rooms"), "429 rate-limited"),
+        (walk.request(Method::POST, "/users"), "429 rate-limited"),
+    ])
+    .await;
+    let data = tempfile::tempdir().unwrap();
+    let full = Node::start(data.path(), &["--sockets-max", "0"]);
+    walk.client = full.client();
+    let request = walk.request(Method::GET, "/socket").header("connection", "upgrade");
+    let request = request.header("upgrade", "websocket").header("sec-websocket-version", "13");
+    walk.ask(request.header("sec-websocket-key", key), "503 too-many-sockets").await;
     walk.client = client;
     walk
 }

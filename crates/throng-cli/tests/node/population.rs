@@ -25,14 +25,14 @@ fn users() -> usize {
 #[tokio::test]
 async fn timelines_are_whole_and_survive_a_kill() {
     let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::start(data.path(), &["--unlimited"]);
     let world = World::settle(&node).await;
     world.assert_timelines(&node).await;
     node.client().assert_healthy().await;
 
     let acts = live_until_killed(&node, &world.tokens).await;
     assert_eq!(node.wait().status.code(), None, "killed, not ended");
-    let node = Node::start(data.path(), &[]);
+    let node = Node::start(data.path(), &["--unlimited"]);
     let world = World::look(&node, world.tokens).await;
     assert_survived(&node, &world, acts).await;
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
-use social::{Settings, Social};
+use social::{RateLimits, Settings, Social};
 use throng::{Runtime, SortBy};
 use throng_server::{Limits, Server, Signer, Sockets};
 
@@ -407,6 +407,7 @@ fn a_socket_whose_relay_ends_misses_nothing() {
             signer: Signer::from_key([7; 32]),
             token_ttl: Duration::from_secs(3600),
             sockets: Sockets::default(),
+            limits: RateLimits::default(),
         };
         let server = Server::bind("127.0.0.1:0".parse().unwrap(), Limits::default()).await.unwrap();
         let serving = server.start(social::routes(social, settings), runtime.tokio());

@@ -277,3 +277,34 @@ async fn refusals_are_sentences(browser: &Browser) {
     browser.run("window.fetch = window.asked").await;
     assert_unharmed(browser).await;
 }
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver"]
+async fn messages_beyond_the_rate_of_a_user_wait_and_are_stored_once_and_in_order() {
+    let data = tempfile::tempdir().unwrap();
+    let profile = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &["--rate-writes", "4/4s"]);
+    let driver = Driver::start();
+    let alice = driver.open(profile.path().to_str().unwrap()).await;
+    sign_up(&alice, &node, "alice").await;
+    go(&alice, "#/rooms").await;
+    alice.fill("#room-name", "lounge").await;
+    alice.click("#create-room .primary").await;
+    alice.wait_for_text("#room-facts", "1 here now").await;
+    let say = "const field = document.querySelector('#message');\
+               for (let number = 0; number < 8; number++) {\
+                 field.value = `number ${number}`;\
+                 field.form.requestSubmit();\
+               }";
+    alice.run(say).await;
+    alice.wait_for_text("#messages", "number 7").await;
+    alice.wait_until("return document.querySelectorAll('#waiting li').length === 0").await;
+    let expected: Vec<String> = (0..8).map(|number| format!("number {number}")).collect();
+    assert_eq!(texts(&alice, "#messages .text").await, expected);
+    let metrics = node.client().request(Method::GET, "/metrics").send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let limited = metrics.lines().find(|line| line.contains("class=\"writes\"")).unwrap();
+    assert!(!limited.ends_with(" 0"), "the rate was never reached: {limited}");
+    assert_eq!(alice.console().await, Vec::<String>::new());
+    alice.close().await;
+}
