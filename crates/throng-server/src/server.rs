@@ -96,7 +96,7 @@ pub struct Server {
     connections: Connections,
 }
 
-/// A running server. Dropping it without [`drain`](Serving::drain) leaves the server running.
+/// A running server. Dropping it begins the [`drain`](Serving::drain) without waiting for its end.
 #[derive(Debug)]
 pub struct Serving {
     address: SocketAddr,
