@@ -38,6 +38,8 @@ const CHECKS: &[Step] = &[
 fn fmt() -> Result<Tests, Failure> {
     Tool::new("cargo fmt --all --check").run()?;
     Tool::new("cargo fmt --all --check --manifest-path bench/Cargo.toml").run()?;
+    // Without `--all`, which would format the crates that the targets depend on once more.
+    Tool::new("cargo fmt --check --manifest-path fuzz/Cargo.toml").run()?;
     Ok(Tests::default())
 }
 

@@ -5,7 +5,7 @@
 //! ci ──┬─ fmt, clippy, tidy, doc     ci.rs, tidy.rs
 //!      └─ test ─ unit … browser      test.rs
 //! miri, tsan                         nightly.rs  (a nightly compiler, so not part of `ci`)
-//! stress                             stress.rs, openapi.rs
+//! stress                             stress.rs, openapi.rs, fuzz.rs
 //! conformance                        conformance.rs (the part without Erlang is a test, too)
 //! every command line they run        steps.rs
 //! ```
@@ -15,6 +15,7 @@
 
 mod ci;
 mod conformance;
+mod fuzz;
 mod nightly;
 mod node;
 mod openapi;

@@ -94,7 +94,7 @@ fn ensure_nightly() -> Result<(), Failure> {
 
 /// A command of the nightly tool chain, without the variables that `cargo` sets for its own tool
 /// chain.
-fn nightly(line: &str) -> Tool {
+pub(crate) fn nightly(line: &str) -> Tool {
     ["CARGO", "RUSTC", "RUSTUP_TOOLCHAIN"]
         .into_iter()
         .fold(Tool::new(&format!("rustup run nightly {line}")), Tool::env_remove)

@@ -1,9 +1,9 @@
 //! `cargo xtask stress`: properties under a load that takes too long for the tests. The runs
 //! themselves are an example program of the runtime, `crates/throng/examples/stress`, tests of store
-//! and service, and requests that are drawn from the OpenAPI document.
+//! and service, requests that are drawn from the OpenAPI document, and the fuzz targets.
 
-use crate::openapi;
 use crate::steps::{Failure, OPTIMISED, Tests, Tool};
+use crate::{fuzz, openapi};
 
 /// Every run of the example program, at a size that takes about a second, for the ordinary tests.
 pub(crate) const SMALL: &[(&str, u64)] = &[
@@ -33,7 +33,16 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("service-model", "social --test model", "THRONG_SOCIAL_SEEDS", 1_000),
     ("room-model", "social --test rooms rooms_have", "THRONG_SOCIAL_SEEDS", 1_000),
     ("store-sim", "throng-store --test store a_simulated_power_cut", "THRONG_STORE_SIM", 100),
+    (
+        "connections",
+        "throng-cli --test node thousands_of_connections",
+        "THRONG_CONNECTIONS",
+        20_000,
+    ),
 ];
+
+/// A run that is neither a test nor a part of the example program; its argument is the size.
+type Other = fn(Option<u64>) -> Result<(), Failure>;
 
 /// Runs the named stress run, or all of them, optimised.
 ///
@@ -49,10 +58,13 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
             }
         }
     }
-    if name.as_deref().is_none_or(|name| name == "openapi") {
-        openapi::run(size)?;
-        if name.is_some() {
-            return Ok(());
+    let others: &[(&str, Other)] = &[("openapi", openapi::run), ("fuzz", fuzz::run)];
+    for &(other, run) in others {
+        if name.as_deref().is_none_or(|name| name == other) {
+            run(size)?;
+            if name.is_some() {
+                return Ok(());
+            }
         }
     }
     let mut line = String::from("cargo run --release --locked -p throng --example stress --");

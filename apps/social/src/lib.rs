@@ -53,6 +53,9 @@ mod error;
 mod fair_queue;
 mod followers;
 mod for_you;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod ids;
 pub mod in_memory;

@@ -72,6 +72,18 @@ pub(crate) async fn open(
     }
 }
 
+/// Decodes a text as a message of a client, for the fuzz target; and puts it into an answer, which must stay JSON with
+/// the same text.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check_text(text: &str) {
+    let _ = serde_json::from_str::<FromClient>(text);
+    let refused =
+        ToClient::Refused { room: text, key: Some(text), error: "x", detail: text.into() };
+    let answer: serde_json::Value =
+        serde_json::from_str(refused.frame().as_str()).unwrap_or_default();
+    assert_eq!([&answer["room"], &answer["key"], &answer["detail"]], [text; 3]);
+}
+
 /// Process of a socket.
 struct Connection {
     app: App,

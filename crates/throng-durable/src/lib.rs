@@ -116,6 +116,9 @@ mod directory;
 mod durable;
 mod entity;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 #[doc = include_str!("guide.md")]
 #[doc(alias = "saga")]

@@ -32,6 +32,9 @@ mod connection;
 mod exchange;
 mod extract;
 mod forwarded;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod head;
 mod page;
 mod problem;

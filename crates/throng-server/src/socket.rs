@@ -35,6 +35,8 @@ use tungstenite::Utf8Bytes;
 
 pub(crate) use queues::Endpoint;
 pub use queues::{Outbox, OutboxError, SocketInbox};
+#[cfg(feature = "fuzzing")]
+pub(crate) use reader::{ClientMessage, MessageReader, Violation};
 pub(crate) use session::run;
 pub use upgrade::SocketUpgrade;
 pub(crate) use upgrade::take_endpoint;

@@ -82,6 +82,9 @@ mod codec;
 mod database;
 mod disk;
 mod error;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 mod heap;
 mod import;
 mod log;

@@ -23,6 +23,8 @@
 //! - A durable log has flushed a segment before another follows it.
 
 pub(crate) mod files;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod mark;
 mod replay;
 mod segment;

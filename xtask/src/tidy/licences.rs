@@ -20,7 +20,8 @@ pub(super) struct Licence {
 
 /// Reads the licences of the dependencies of the workspace, for all platforms.
 ///
-/// The benchmarks, a workspace of their own, are left out: their rivals are not distributed.
+/// The benchmarks and the programs of cargo-fuzz, which are workspaces of their own, are left out: the rivals and the
+/// fuzzer are not distributed.
 ///
 /// # Errors
 /// If cargo does not list them: offline, when they have never been downloaded, or with a lock file

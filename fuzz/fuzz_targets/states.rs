@@ -1,0 +1,4 @@
+//! Records of durable processes.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| social::fuzzing::states(data));
