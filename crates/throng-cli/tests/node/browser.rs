@@ -37,6 +37,7 @@ async fn the_page_needs_nothing_from_elsewhere() {
         let answer = client.request(Method::GET, &link).send().await.unwrap();
         assert_eq!(answer.status(), 200, "{link}");
         assert_eq!(answer.headers()["x-content-type-options"], "nosniff");
+        assert_eq!(answer.headers()["content-security-policy"], *policy, "{link}");
         let text = answer.text().await.unwrap();
         for import in after_each(&text, &["from \"", "import \"", "url(", "@import"]) {
             let name = import.strip_prefix("./").unwrap_or_else(|| panic!("{link}: {import}"));

@@ -1,6 +1,7 @@
 //! End-to-end tests of the real binary: started, used over HTTP, stopped, killed, started again.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
+mod abuse;
 mod admin;
 mod bad_input;
 mod browser;
@@ -20,6 +21,7 @@ mod openapi;
 mod population;
 mod privacy;
 mod rooms;
+mod secrets;
 mod sockets;
 mod store;
 mod transcript;
