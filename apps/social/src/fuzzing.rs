@@ -10,7 +10,7 @@
 //! [`http`] and [`socket`] send the bytes to a real server in this process, by TCP. `@TOKEN@` in them becomes a
 //! valid token of a user, and `@CURSOR@` a valid cursor of that user's timeline.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -107,17 +107,35 @@ impl Service {
 
     /// Sends bytes, ends the stream, and returns all bytes of the server.
     fn exchange(&self, bytes: &[u8]) -> Vec<u8> {
+        self.exchange_until(bytes, true, |_| false)
+    }
+
+    /// Sends bytes, ends the stream if it `is_ended`, and returns the bytes of the server up to their end, or as soon
+    /// as they are enough.
+    fn exchange_until(
+        &self,
+        bytes: &[u8],
+        is_ended: bool,
+        is_enough: impl Fn(&[u8]) -> bool,
+    ) -> Vec<u8> {
         let exchanged = || {
             let mut stream = TcpStream::connect(self.address)?;
             stream.set_read_timeout(Some(PATIENCE))?;
             // A server that refuses early may close the connection before it has read all bytes.
-            let _ = stream.write_all(bytes).and_then(|()| stream.shutdown(Shutdown::Write));
-            let mut answer = Vec::new();
-            match stream.read_to_end(&mut answer) {
-                // The system discards unread bytes of a large input by a reset.
-                Err(error) if error.kind() != std::io::ErrorKind::ConnectionReset => Err(error),
-                _ => Ok(answer),
+            let _ = stream.write_all(bytes);
+            if is_ended {
+                let _ = stream.shutdown(Shutdown::Write);
             }
+            let (mut answer, mut buffer) = (Vec::new(), [0; 4096]);
+            while !is_enough(&answer) {
+                match stream.read(&mut buffer) {
+                    // The system discards unread bytes of a large input by a reset.
+                    Err(error) if error.kind() != ErrorKind::ConnectionReset => return Err(error),
+                    Ok(0) | Err(_) => break,
+                    Ok(count) => answer.extend_from_slice(&buffer[..count]),
+                }
+            }
+            Ok(answer)
         };
         exchanged().unwrap_or_else(|error| panic!("the server does not answer: {error}"))
     }
@@ -196,8 +214,9 @@ fn check_answer(bytes: &[u8]) -> Option<&[u8]> {
     Some(&rest[length..])
 }
 
-/// Sends the bytes as frames, with a close frame after them. If the first byte is even, each line of the rest is
-/// the text of a message, after a valid hello; otherwise the rest are the bytes of frames.
+/// Sends the bytes as frames. If the first byte is even, each line of the rest is the text of a message, after a valid
+/// hello and before a text that is none, which the service must answer by a close. Otherwise the rest are the bytes of
+/// frames, with a close frame after them.
 ///
 /// # Panics
 /// If the server fails, does not end the connection, or sends a malformed frame.
@@ -208,20 +227,27 @@ pub fn socket(data: &[u8]) {
         b"GET /api/v1/socket HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n\
         sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
             .to_vec();
-    if kind % 2 == 0 {
+    let has_texts = kind.is_multiple_of(2);
+    if has_texts {
         let hello = br#"{"type":"hello","token":"@TOKEN@","last":null}"#;
-        for line in [&hello[..]].into_iter().chain(data.split(|byte| *byte == b'\n')) {
+        let lines = [&hello[..]].into_iter().chain(data.split(|byte| *byte == b'\n'));
+        for line in lines.chain([&b"end"[..]]) {
             frame(&mut bytes, 0x81, &service.filled(line));
         }
     } else {
         bytes.extend_from_slice(data);
+        frame(&mut bytes, 0x88, b"\x03\xe8");
     }
-    frame(&mut bytes, 0x88, b"\x03\xe8");
-    let answer = service.exchange(&bytes);
+    let is_over = |answer: &[u8]| {
+        let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
+        has_texts && end.is_some_and(|end| check_frames(&answer[end + 4..]))
+    };
+    let answer = service.exchange_until(&bytes, !has_texts, is_over);
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n");
     let end = end.unwrap_or_else(|| panic!("no answer to the handshake"));
     assert!(answer.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&answer));
-    check_frames(&answer[end + 4..]);
+    let is_closed = check_frames(&answer[end + 4..]);
+    assert!(is_closed || !has_texts, "the service does not close the socket");
 }
 
 /// Encodes a frame of a client, with a mask that changes no byte.
@@ -238,17 +264,19 @@ fn frame(bytes: &mut Vec<u8>, first: u8, payload: &[u8]) {
     bytes.extend_from_slice(payload);
 }
 
-/// Checks the frames of the server: whole texts in JSON, controls, and at most one close as the last.
-fn check_frames(mut bytes: &[u8]) {
+/// Checks the frames of the server: whole texts in JSON, controls, and at most one close as the last. The last frame
+/// may still be on its way. Returns whether there is a close.
+fn check_frames(mut bytes: &[u8]) -> bool {
     while let [first, length, rest @ ..] = bytes {
         assert!(*first & 0x70 == 0 && *first & 0x80 != 0, "the flags {first:x}");
         let (length, rest) = match (*length, rest) {
             (126, [high, low, rest @ ..]) => (usize::from(*high) << 8 | usize::from(*low), rest),
             (length @ 0..126, rest) => (usize::from(length), rest),
-            (length, _) => panic!("the length {length}: masked, cut, or longer than any message"),
+            (126, _) => return false,
+            (length, _) => panic!("the length {length}: masked, or longer than any message"),
         };
-        let payload = rest.get(..length).unwrap_or_else(|| panic!("a frame is cut"));
-        bytes = &rest[length..];
+        let Some((payload, after)) = rest.split_at_checked(length) else { return false };
+        bytes = after;
         match first & 0x0f {
             1 => {
                 let message: Value = serde_json::from_slice(payload).unwrap_or_default();
@@ -258,12 +286,13 @@ fn check_frames(mut bytes: &[u8]) {
                 let code = payload.first_chunk().map(|code| u16::from_be_bytes(*code));
                 assert!(code != Some(1011), "the server failed");
                 assert!(bytes.is_empty(), "frames after the close");
+                return true;
             }
             9 | 10 => assert!(length <= 125),
             opcode => panic!("the opcode {opcode}"),
         }
     }
-    assert!(bytes.is_empty(), "a frame is cut");
+    false
 }
 
 /// Decodes the bytes as each text that a client may choose.
