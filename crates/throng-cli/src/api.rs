@@ -9,6 +9,7 @@
 //! client cannot know whether a node that closed the connection has served it.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -100,6 +101,18 @@ impl FromStr for Target {
             }
             _ => Err(TargetError),
         }
+    }
+}
+
+impl From<SocketAddr> for Target {
+    /// Returns the target that listens on `address`; if that is every address, the target on this machine.
+    fn from(address: SocketAddr) -> Target {
+        let host = match address.ip() {
+            IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+            ip => ip,
+        };
+        Target { host: host.to_string(), port: address.port() }
     }
 }
 

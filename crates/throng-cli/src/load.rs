@@ -10,7 +10,7 @@
 mod drive;
 mod plot;
 mod report;
-mod schedule;
+pub(crate) mod schedule;
 mod tally;
 
 use std::io::{self, Write};
@@ -205,7 +205,7 @@ async fn register(target: &Target, seed: u64, users: u32) -> Result<Vec<User>, A
 }
 
 /// Returns the password of a user, which follows from the seed, so that a later run can log in.
-fn password(seed: u64, number: u32) -> String {
+pub(crate) fn password(seed: u64, number: u32) -> String {
     let mut rng = fastrand::Rng::with_seed(seed ^ (u64::from(number) << 32));
     std::iter::repeat_with(|| rng.alphanumeric()).take(16).collect()
 }
@@ -217,9 +217,9 @@ fn write(path: PathBuf, text: String) -> Result<(), LoadError> {
 /// The text is not a rate.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a rate is a number from 0.01 to 1000000")]
-struct RateError;
+pub(crate) struct RateError;
 
-fn parse_rate(text: &str) -> Result<f64, RateError> {
+pub(crate) fn parse_rate(text: &str) -> Result<f64, RateError> {
     let rate = text.parse().map_err(|_| RateError)?;
     if (0.01..=1e6).contains(&rate) { Ok(rate) } else { Err(RateError) }
 }
@@ -227,9 +227,9 @@ fn parse_rate(text: &str) -> Result<f64, RateError> {
 /// The text is not the duration of a run.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a run takes from 1ms to 30d, such as 30s or 15m")]
-struct RunDurationError;
+pub(crate) struct RunDurationError;
 
-fn parse_duration(text: &str) -> Result<Duration, RunDurationError> {
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, RunDurationError> {
     let limits = Duration::from_millis(1)..=Duration::from_secs(30 * 24 * 60 * 60);
     duration::parse(text).ok().filter(|time| limits.contains(time)).ok_or(RunDurationError)
 }

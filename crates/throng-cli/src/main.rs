@@ -10,6 +10,7 @@ mod admin;
 mod api;
 mod config;
 mod dashboard;
+mod demo;
 mod duration;
 mod load;
 mod notify;
@@ -41,6 +42,14 @@ struct Cli {
 enum Command {
     /// Run a node that serves the message service over HTTP, until Ctrl-C or SIGTERM
     Serve(Box<serve::ServeArgs>),
+    /// Run a node with a busy population of clients, to see it at work
+    ///
+    /// The clients register, follow, post, like, and talk in rooms, over HTTP and WebSockets. The
+    /// addresses of the page and the dashboard are printed, and a login of a user who follows some of the
+    /// population. Ctrl-C ends the demo and deletes its data.
+    ///
+    /// The passwords of the population and of the login follow from the seed: keep the demo away from the network.
+    Demo(demo::DemoArgs),
     /// Show the processes, messages and workers of a running node
     Top(top::TopArgs),
     /// Inspect, verify or back up a store, even while a node uses it
@@ -80,6 +89,7 @@ fn main() -> ExitCode {
     log.start(matches!(&command, Command::Serve(serve) if serve.access.access_log));
     let outcome: Result<ExitCode, Box<dyn Error>> = match command {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Command::Demo(demo) => demo.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Top(top) => top.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Store(store) => store.run().map_err(Into::into),
         Command::Load(load) => load.run().map_err(Into::into),

@@ -11,6 +11,7 @@
 //! Invariants: requests are served only after the data is open, and the data is closed after the
 //! last answer is sent. No handler can keep a node from stopping after a second signal.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -20,7 +21,8 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
-use clap::Args;
+use clap::builder::Resettable;
+use clap::{Args, Command, FromArgMatches};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use social::{RateLimits, Settings, Social};
 use throng::{Metrics, Runtime, RuntimeHandle, StartError};
@@ -98,17 +100,52 @@ pub(crate) enum ServeError {
     Interrupted,
 }
 
+/// Node that serves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Started<'n> {
+    pub(crate) address: SocketAddr,
+    data: &'n Path,
+    dashboard: Option<&'n Dashboard>,
+}
+
 impl ServeArgs {
+    /// Parses settings from flags alone; the environment is not read.
+    ///
+    /// # Errors
+    /// The flags are wrong.
+    pub(crate) fn from_flags(
+        flags: impl IntoIterator<Item = OsString>,
+    ) -> Result<ServeArgs, clap::Error> {
+        let command = ServeArgs::augment_args(Command::new("serve").no_binary_name(true));
+        let command = command.mut_args(|arg| arg.env(Resettable::Reset));
+        ServeArgs::from_arg_matches(&command.try_get_matches_from(flags)?)
+    }
+
     /// Serves until a signal stops the node.
     ///
     /// # Errors
     /// The node could not start and served nothing, or it did not stop in order. See
     /// [`ServeError`].
     pub(crate) fn run(self) -> Result<(), ServeError> {
+        self.run_beside(async |node| {
+            node.announce("");
+            std::future::pending().await
+        })
+    }
+
+    /// Serves until a signal stops the node or `companion` ends, which runs beside the node and announces it. A
+    /// signal drops the companion before the node drains.
+    ///
+    /// # Errors
+    /// The errors of [`run`](ServeArgs::run).
+    pub(crate) fn run_beside(
+        self,
+        companion: impl AsyncFnOnce(Started<'_>),
+    ) -> Result<(), ServeError> {
         // The dashboard shows them; they cost a run some 35 instructions, little beside those of a request.
         let with_kinds = Runtime::builder().kind_metrics(self.dashboard.is_on());
         let runtime = with_kinds.start().map_err(ServeError::Runtime)?;
-        let outcome = runtime.block_on(async |runtime| self.serve(runtime).await);
+        let outcome = runtime.block_on(async |runtime| self.serve(runtime, companion).await);
         let stopped = runtime.shutdown(SHUTDOWN);
         if stopped.abandoned > 0 {
             tracing::warn!(outcome = %stopped, "processes did not stop in time");
@@ -116,7 +153,11 @@ impl ServeArgs {
         outcome
     }
 
-    async fn serve(&self, runtime: &RuntimeHandle) -> Result<(), ServeError> {
+    async fn serve(
+        &self,
+        runtime: &RuntimeHandle,
+        companion: impl AsyncFnOnce(Started<'_>),
+    ) -> Result<(), ServeError> {
         // The signal handlers come first, so that a signal during the start also stops the node in
         // order.
         let mut signals = Signals::listen().map_err(ServeError::Signals)?;
@@ -142,7 +183,7 @@ impl ServeArgs {
             error => ServeError::Open(error),
         })?;
         data.make_private_after_open();
-        let outcome = self.serve_node(&node, data.path(), runtime, &mut signals).await;
+        let outcome = self.serve_node(&node, data.path(), runtime, &mut signals, companion).await;
         let stopped = shut_down_node(&node, signals.next()).await;
         outcome.and(stopped)
     }
@@ -153,6 +194,7 @@ impl ServeArgs {
         data: &Path,
         runtime: &RuntimeHandle,
         signals: &mut Signals,
+        companion: impl AsyncFnOnce(Started<'_>),
     ) -> Result<(), ServeError> {
         let signer = Signer::load_or_create(&data.join(KEY_FILE)).map_err(ServeError::Key)?;
         let social =
@@ -200,10 +242,12 @@ impl ServeArgs {
             .await
             .map_err(ServeError::Dashboard)?;
         let serving = server.start(routes, runtime.tokio());
-        announce(serving.address(), data, dashboard.as_ref());
         Notice::Ready.send();
-
-        signals.next().await;
+        let started = Started { address: serving.address(), data, dashboard: dashboard.as_ref() };
+        tokio::select! {
+            () = signals.next() => {}
+            () = companion(started) => {}
+        }
         stop.announce();
         Notice::Stopping.send();
         tracing::info!("stopping; waiting for requests in flight to finish");
@@ -259,6 +303,22 @@ impl Refusals {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
         }
         limits.write_prometheus(text);
+    }
+}
+
+impl Started<'_> {
+    /// Prints the addresses of the node, and further lines. Errors on standard output are ignored.
+    pub(crate) fn announce(&self, further: &str) {
+        let Started { address, data, dashboard } = self;
+        let mut out = io::stdout().lock();
+        let _ = writeln!(out, "serving http://{address}/").and_then(|()| {
+            writeln!(out, "data in {}", data.display())?;
+            if let Some(dashboard) = dashboard {
+                writeln!(out, "{}", dashboard.announcement())?;
+            }
+            writeln!(out, "{further}stop with Ctrl-C")?;
+            out.flush()
+        });
     }
 }
 
@@ -348,19 +408,6 @@ fn raise_file_limit(connections_max: usize) {
             "the limit of open files is too low for --connections-max; further connections will wait"
         );
     }
-}
-
-/// Prints the addresses of the node. Errors on standard output are ignored.
-fn announce(address: SocketAddr, data: &Path, dashboard: Option<&Dashboard>) {
-    let mut out = io::stdout().lock();
-    let _ = writeln!(out, "serving http://{address}/").and_then(|()| {
-        writeln!(out, "data in {}", data.display())?;
-        if let Some(dashboard) = dashboard {
-            writeln!(out, "{}", dashboard.announcement())?;
-        }
-        writeln!(out, "stop with Ctrl-C")?;
-        out.flush()
-    });
 }
 
 /// File of the key for logins and cursors. It is beside the data, because it needs the same

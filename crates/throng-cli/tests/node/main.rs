@@ -8,6 +8,7 @@ mod browser;
 mod config;
 mod dashboard;
 mod dashboard_browser;
+mod demo;
 mod deploy;
 mod draining;
 mod flood;

@@ -49,6 +49,22 @@ fn the_readme_shows_how_to_load_a_node() {
     assert_prints(&steps);
 }
 
+/// A demo runs until it is stopped, so its command is no step of a session.
+#[tokio::test]
+async fn the_readme_shows_a_demo() {
+    let steps = steps_after("<!-- test:the_readme_shows_a_demo -->");
+    let [Step { command, expected }] = &steps[..] else { panic!("{steps:?}") };
+    let flags = command.strip_prefix(BINARY).unwrap().split_whitespace();
+    let mut demo = Command::new(env!("CARGO_BIN_EXE_throng"));
+    demo.args(flags);
+    let node = Node::spawn(demo);
+    // The ports of the README are not always free.
+    let expected = expected.replace(":7070/", ":…/").replace(":7071/", ":…/");
+    assert!(matches(&expected, node.greeting.trim()), "{expected}\n{}", node.greeting);
+    node.signal("INT").await;
+    assert_eq!(node.wait().status.code(), Some(0));
+}
+
 fn steps_after(mark: &str) -> Vec<Step> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = fs::read_to_string(readme).unwrap();
