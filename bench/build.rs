@@ -11,18 +11,30 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-const PACKAGES: [&str; 11] = [
-    "throng", "tokio", "axum", "smol", "actix", "kameo", "ractor", "tellus", "heed", "redb",
+const PACKAGES: [&str; 12] = [
+    "throng",
+    "tokio",
+    "axum",
+    "smol",
+    "actix",
+    "kameo",
+    "ractor",
+    "tellus",
+    "heed",
+    "redb",
     "fjall",
+    "tokio-tungstenite",
 ];
 
 /// The files of the program besides the lock file.
-const SOURCES: [&str; 6] = [
+const SOURCES: [&str; 8] = [
     "build.rs",
     "src",
+    "../apps/social/src",
     "../crates/throng/src",
     "../crates/throng-durable/src",
     "../crates/throng-macros/src",
+    "../crates/throng-server/src",
     "../crates/throng-store/src",
 ];
 
@@ -58,7 +70,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             )
             .into());
         };
-        println!("cargo::rustc-env=VERSION_{}={version}", measured.to_uppercase());
+        println!(
+            "cargo::rustc-env=VERSION_{}={version}",
+            measured.to_uppercase().replace('-', "_")
+        );
     }
     println!("cargo::rustc-env=VERSION_RUST={}", compiler()?);
     Ok(())

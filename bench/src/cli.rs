@@ -4,6 +4,8 @@
 //! runtime could run; for `setup`, a runtime that was named is not ready. 2: a usage error.
 
 use std::fs;
+use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -15,6 +17,7 @@ use crate::compare::{self, Comparison};
 use crate::harness::{self, RUNS, Request};
 use crate::origin::Origin;
 use crate::originals;
+use crate::outcome::Line;
 use crate::peer::{self, BUILD, Peer, Program};
 use crate::report;
 use crate::results::{self, Results, ResultsError};
@@ -24,6 +27,7 @@ use crate::settings::{ALLOCATOR, Allocator, Key, Kind, Settings};
 use crate::setup;
 use crate::suite::{Measurement, SUITE};
 use crate::table;
+use crate::workloads::served::Server;
 use crate::workloads::{self, Workload};
 
 /// The name that stands for all measurements of the suite.
@@ -82,6 +86,28 @@ enum Command {
         #[command(flatten)]
         work: Work,
     },
+    /// Run the client of a workload in this process, and print the line of JSON
+    #[command(hide = true)]
+    Client {
+        #[command(flatten)]
+        server: ServerArgs,
+        #[command(flatten)]
+        work: Work,
+    },
+}
+
+/// The server that a client measures.
+#[derive(Args)]
+struct ServerArgs {
+    /// Name of the server's row
+    #[arg(long)]
+    server: String,
+    /// Process of the server
+    #[arg(long)]
+    process: u32,
+    /// Address of the server
+    #[arg(long)]
+    address: SocketAddr,
 }
 
 #[derive(Args)]
@@ -179,6 +205,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
             Ok(ExitCode::FAILURE)
         }
         Command::Peer { runtime, work, .. } => work.run_here(&runtime, allocator),
+        Command::Client { server, work } => work.run_client(server),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -305,19 +332,37 @@ impl Work {
             return Ok(ExitCode::FAILURE);
         }
         let peer = find_peer(workload, runtime)?;
-        match peer.run_here(&settings) {
-            Some(Ok(line)) => {
-                println!("{}", serde_json::json!(line));
-                Ok(ExitCode::SUCCESS)
-            }
-            Some(Err(error)) => {
-                eprintln!("{runtime}: {error}");
-                Ok(ExitCode::FAILURE)
-            }
-            None => {
-                eprintln!("{runtime}: not part of this program");
-                Ok(ExitCode::FAILURE)
-            }
+        let line = peer
+            .run_here(&settings)
+            .unwrap_or_else(|| Err(io::Error::other("not part of this program")));
+        Ok(print_line(runtime, line))
+    }
+
+    /// Runs the client of a workload whose server is another process.
+    fn run_client(&self, server: ServerArgs) -> Result<ExitCode, UsageError> {
+        let (workload, settings) = self.settings()?;
+        let ServerArgs { server: row, process, address } = server;
+        let server = Server { row, process, address };
+        let outcome = match workloads::client(workload.name) {
+            Some(client) => client(&settings, &server),
+            None => Err(io::Error::other("the workload has no client")),
+        };
+        // The server's own process states its version.
+        let line = outcome.map(|outcome| outcome.into_line("", settings.workers));
+        Ok(print_line(&server.row, line))
+    }
+}
+
+/// Prints the line of a run, or the error that prevented it.
+fn print_line(name: &str, line: io::Result<Line>) -> ExitCode {
+    match line {
+        Ok(line) => {
+            println!("{}", serde_json::json!(line));
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::FAILURE
         }
     }
 }

@@ -54,6 +54,12 @@ impl Outcome {
         }
     }
 
+    /// Takes over the result of another process of the run.
+    pub(crate) fn of_line(line: Line) -> Outcome {
+        let Line { metrics, failures, quantiles, .. } = line;
+        Outcome { metrics, failures, quantiles }
+    }
+
     /// Converts the outcome into the line of a runtime of this version that used `workers` threads.
     pub(crate) fn into_line(self, version: &str, workers: usize) -> Line {
         Line {

@@ -12,9 +12,9 @@ use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
     Workload, activate, burst, call, calls, children, churn, durable_live, durable_rest,
-    durable_turns, fairness, fan, http, monitors, outside, pairs, processes, ring, savina, send,
-    send_cost, skynet, sleep, spawn, store_get, store_mega, store_put, store_recover, store_scan,
-    store_update, tasks, timers,
+    durable_turns, fairness, fan, http, http_social, monitors, outside, pairs, processes, ring,
+    savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega, store_put, store_recover,
+    store_scan, store_update, tasks, timers,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -34,6 +34,8 @@ pub(crate) enum Group {
     Savina,
     /// Processes whose state outlives the program.
     Durable,
+    /// The message service, over HTTP and WebSockets.
+    Service,
 }
 
 impl fmt::Display for Group {
@@ -46,6 +48,7 @@ impl fmt::Display for Group {
             Group::Shapes => "shapes",
             Group::Savina => "savina",
             Group::Durable => "durable",
+            Group::Service => "service",
         })
     }
 }
@@ -214,7 +217,7 @@ const ASIDE: &[&str] = &[
     "threads",
 ];
 
-use Group::{Durable, Messages, Processes, Savina, Shapes, Store, Tasks};
+use Group::{Durable, Messages, Processes, Savina, Service, Shapes, Store, Tasks};
 
 /// Spawning over the number of processes.
 const SPAWNING: Series = Series { name: "processes-by-count", over: "count" };
@@ -456,6 +459,8 @@ pub(crate) const SUITE: &[Measurement] = &[
     of("durable-rest", Durable, &durable_rest::WORKLOAD, 10_000)
         .quick_with(&[("seconds", "1"), ("killed", "2000")])
         .few_runs(),
+    of("http-social", Service, &http_social::WORKLOAD, 5_000)
+        .quick_with(&[("users", "200"), ("follows", "10")]),
 ];
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! the time that the hypervisor took away meanwhile.
 
 use std::fs;
+use std::io;
 use std::time::Instant;
 
 use wait4::ResourceUsage;
@@ -47,6 +48,28 @@ pub(crate) struct Usage {
 pub(crate) fn own_cpu_ns() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Processor time so far of all threads that another process has, in nanoseconds, to within a tick of the
+/// kernel's clock for each thread that runs. The time of threads that have ended is not included.
+///
+/// # Errors
+/// If the process has ended, or there is no `/proc` with a `schedstat` for each thread, as outside Linux.
+pub(crate) fn cpu_ns_of(process: u32) -> io::Result<u64> {
+    let mut sum = 0;
+    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+        let thread = thread?.path();
+        let times = match fs::read_to_string(thread.join("schedstat")) {
+            Ok(times) => times,
+            // A thread that has ended since the directory was read.
+            Err(_) if !thread.exists() => continue,
+            Err(error) => return Err(error),
+        };
+        let running =
+            times.split_whitespace().next().and_then(|running| running.parse::<u64>().ok());
+        sum += running.ok_or_else(|| io::Error::other(format!("{times:?} has no time")))?;
+    }
+    Ok(sum)
 }
 
 /// A run under way.

@@ -8,6 +8,7 @@
 
 pub(crate) mod activate;
 mod actor;
+mod answer;
 pub(crate) mod burst;
 pub(crate) mod call;
 pub(crate) mod calls;
@@ -22,6 +23,7 @@ pub(crate) mod durable_turns;
 pub(crate) mod fairness;
 pub(crate) mod fan;
 pub(crate) mod http;
+pub(crate) mod http_social;
 pub(crate) mod latency;
 pub(crate) mod monitors;
 pub(crate) mod outside;
@@ -34,6 +36,7 @@ pub(crate) mod ring;
 pub(crate) mod savina;
 pub(crate) mod send;
 pub(crate) mod send_cost;
+pub(crate) mod served;
 mod service;
 mod shape;
 pub(crate) mod skynet;
@@ -109,6 +112,7 @@ pub(crate) const ALL: &[&Workload] = &[
     &calls::WORKLOAD,
     &outside::WORKLOAD,
     &http::WORKLOAD,
+    &http_social::WORKLOAD,
     &fan::WORKLOAD,
     &burst::WORKLOAD,
     &fairness::WORKLOAD,
@@ -138,6 +142,14 @@ pub(crate) const ALL: &[&Workload] = &[
     &activate::WORKLOAD,
     &durable_rest::WORKLOAD,
 ];
+
+/// The client of a workload whose server is another process.
+pub(crate) fn client(name: &str) -> Option<served::Client> {
+    match name {
+        "http-social" => Some(http_social::client),
+        _ => None,
+    }
+}
 
 /// Finds a workload by its name.
 pub(crate) fn find(name: &str) -> Option<&'static Workload> {

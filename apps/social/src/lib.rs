@@ -84,7 +84,7 @@ pub use http::{RateLimits, Rates, Settings, routes};
 pub use ids::PostId;
 pub use keys::IdempotencyKey;
 pub use name::{Name, NameError, RoomName};
-pub use password::{HashError, Password, PasswordError};
+pub use password::{HashError, HashedPassword, Password, PasswordError};
 pub use post::{LikedPost, Post, Posted, Text, TextError};
 pub use revoked::Issued;
 pub use room::live::{Entered, Presence, RoomNews, Typing};

@@ -67,6 +67,28 @@ impl fmt::Debug for Password {
     }
 }
 
+/// Hash of a password, with its salt and parameters, as an account keeps it. A program that registers many users of
+/// its own hashes one password for all of them.
+#[derive(Clone)]
+pub struct HashedPassword(String);
+
+impl HashedPassword {
+    pub(crate) fn new(hash: String) -> HashedPassword {
+        HashedPassword(hash)
+    }
+
+    /// Returns the hash as it is stored.
+    pub(crate) fn into_text(self) -> String {
+        self.0
+    }
+}
+
+impl fmt::Debug for HashedPassword {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HashedPassword(…)")
+    }
+}
+
 /// Error in hashing a password, independent of the password itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -22,7 +22,7 @@ use crate::keys::{IdempotencyKey, Now};
 use crate::live::{Live, News, Position, Watching};
 use crate::merge::Merge;
 use crate::name::Name;
-use crate::password::{Client, Password, Passwords};
+use crate::password::{Client, HashedPassword, Password, Passwords};
 use crate::post::{PageBudget, Post, Posted, Text};
 use crate::revoked::Issued;
 use crate::room::live::LiveRooms;
@@ -177,6 +177,29 @@ impl Social {
             },
             outcome => outcome.map(|()| Registration::New),
         }
+    }
+
+    /// Hashes a password for [`register_hashed`](Social::register_hashed).
+    ///
+    /// # Errors
+    /// [`TooManyLogins`](SocialError::TooManyLogins).
+    pub async fn hash(&self, password: Password) -> Result<HashedPassword, SocialError> {
+        Ok(HashedPassword::new(self.passwords.hash(self.client(None), password).await?))
+    }
+
+    /// Registers the user `name` with a password that was hashed before: for a program that registers many users of
+    /// its own, such as a demonstration, because a hash takes tens of milliseconds.
+    ///
+    /// # Errors
+    /// [`NameTaken`](SocialError::NameTaken).
+    pub async fn register_hashed(
+        &self,
+        name: &Name,
+        password: HashedPassword,
+    ) -> Result<(), SocialError> {
+        let password_hash = password.into_text();
+        let account = Account { password_hash, created_ms: Now::by_the_clock().ms() };
+        self.user(name).register(account).await?
     }
 
     /// Accepts a registration that repeats the recent registration of an account.
@@ -520,6 +543,27 @@ impl Listing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_that_share_a_hash_log_in_with_its_password() {
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+            let hashed = social.hash(Password::new("correct horse").unwrap()).await.unwrap();
+            let (alice, bob) = ("alice".parse().unwrap(), "bob".parse().unwrap());
+            for name in [&alice, &bob] {
+                social.register_hashed(name, hashed.clone()).await.unwrap();
+                social.log_in(name, "correct horse".to_owned()).await.unwrap();
+                let wrong = social.log_in(name, "battery staple".to_owned()).await;
+                assert!(matches!(wrong, Err(SocialError::WrongCredentials)), "{wrong:?}");
+            }
+            let again = social.register_hashed(&alice, hashed).await;
+            assert!(matches!(again, Err(SocialError::NameTaken(_))), "{again:?}");
+            node.shutdown().await;
+        });
+    }
 
     #[test]
     fn a_registration_is_repeated_within_a_day_only() {

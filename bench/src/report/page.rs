@@ -53,6 +53,12 @@ const GROUPS: &[(Group, &str, &str)] = &[
         "The state of each process is on the disk before the reply to a call that changed it. `tellus-memory` keeps \
          its journal in memory: it is not durable, and shows what the rest of its persistence costs.",
     ),
+    (
+        Group::Service,
+        "The message service",
+        "throng's demonstration service, with its store, as its clients see it. The servers beside it do less: see \
+         the file of biases.",
+    ),
 ];
 
 /// Sources whose workloads this version of bench does not have.

@@ -37,7 +37,7 @@ use self::client::{Client, Timing};
 use self::processor::Usage;
 use super::clients::SAMPLES;
 use super::tally::TIMEOUT;
-use super::{Workload, latency};
+use super::{Workload, latency, served};
 use crate::outcome::Outcome;
 use crate::runtimes;
 use crate::settings::{Key, Kind, Settings};
@@ -92,7 +92,7 @@ async fn visit<U: Users>(
 async fn measure<U: Users>(users: U, settings: Settings) -> io::Result<Outcome> {
     let samples = settings.get(SAMPLES.name);
     let connection_count = settings.get("connections");
-    client::allow_open_files()?;
+    served::allow_open_files()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let routes = Router::new().route("/users/{user}", get(visit::<U>)).with_state(users.clone());

@@ -1,6 +1,7 @@
 //! Runs the built program with small counts, as users run it.
 
 mod durable;
+mod served;
 mod stores;
 
 use std::path::Path;

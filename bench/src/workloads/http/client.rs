@@ -10,12 +10,12 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::time::Instant;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 
+use super::super::answer::{self, malformed, number};
 use super::super::records::Random;
 use super::super::tally::share;
 
@@ -24,16 +24,6 @@ pub(super) const THREAD_NAME: &str = "http-client";
 
 /// Length of the longest answer; an answer of this server has some 140 bytes.
 const ANSWER_BYTES: usize = 512;
-
-/// Allows this process as many open files as its hard limit: each connection takes two, and the usual
-/// limit of 1,024 is too low for 512 connections.
-///
-/// # Errors
-/// If the system refuses, which it does not for a limit up to the hard limit.
-pub(super) fn allow_open_files() -> io::Result<()> {
-    let limit = getrlimit(Resource::Nofile);
-    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
-}
 
 /// Whether the requests are timed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -232,65 +222,17 @@ struct Answer {
 /// Parses an answer; returns `None` if it is not complete.
 ///
 /// # Errors
-/// If the status is not 200, a line of the head has no colon, there is not exactly one length, bytes
-/// follow the body, or the body is not two numbers.
+/// If it is not exact, its status is not 200, or its body is not two numbers.
 fn parse(bytes: &[u8]) -> io::Result<Option<Answer>> {
-    let mut rest = bytes;
-    let mut length = None;
-    let Some(status) = next_line(&mut rest) else { return Ok(None) };
-    if status != b"HTTP/1.1 200 OK" {
+    let Some(answer) = answer::parse(bytes)? else { return Ok(None) };
+    if answer.status != 200 {
         return Err(malformed("has another status", bytes));
     }
-    loop {
-        let Some(line) = next_line(&mut rest) else { return Ok(None) };
-        if line.is_empty() {
-            break;
-        }
-        let Some(colon) = line.iter().position(|&byte| byte == b':') else {
-            return Err(malformed("has a line without a colon", bytes));
-        };
-        let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
-        if name.eq_ignore_ascii_case(b"content-length") {
-            let value = number(value).ok_or_else(|| malformed("has no valid length", bytes))?;
-            if length.replace(value).is_some() {
-                return Err(malformed("has two lengths", bytes));
-            }
-        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
-            return Err(malformed("is encoded", bytes));
-        }
-    }
-    let length = length.ok_or_else(|| malformed("has no length", bytes))?;
-    match (rest.len() as u64).cmp(&length) {
-        std::cmp::Ordering::Less => return Ok(None),
-        std::cmp::Ordering::Greater => return Err(malformed("is too long", bytes)),
-        std::cmp::Ordering::Equal => {}
-    }
-    let mut numbers = rest.splitn(2, |&byte| byte == b' ').map(number);
+    let mut numbers = answer.body.splitn(2, |&byte| byte == b' ').map(number);
     match (numbers.next().flatten(), numbers.next().flatten()) {
         (Some(user), Some(visits)) => Ok(Some(Answer { user, visits })),
         _ => Err(malformed("is not two numbers", bytes)),
     }
-}
-
-/// Takes a line off the front, without its end; returns `None` if the line is not complete.
-fn next_line<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let end = rest.iter().position(|&byte| byte == b'\n')?;
-    let line = &rest[..end];
-    *rest = &rest[end + 1..];
-    Some(line.strip_suffix(b"\r").unwrap_or(line))
-}
-
-/// Parses digits, and nothing but digits.
-fn number(digits: &[u8]) -> Option<u64> {
-    if !digits.iter().all(u8::is_ascii_digit) {
-        return None;
-    }
-    std::str::from_utf8(digits).ok()?.parse().ok()
-}
-
-fn malformed(fault: &str, bytes: &[u8]) -> io::Error {
-    let text = String::from_utf8_lossy(bytes);
-    io::Error::new(io::ErrorKind::InvalidData, format!("the answer {fault}: {text:?}"))
 }
 
 #[cfg(test)]

@@ -1,0 +1,74 @@
+//! `http-social`: the message service on a durable store, under reads of timelines and profiles and under posts; and
+//! a web server that answers every request with "hello", under the same requests of the same client.
+//!
+//! ```text
+//! server  users, follows, posts │ serve ─────────────────────────────────────────────────────────────┐
+//! client                        │ read all │ N × (80 % timeline, 15 % profile, 5 % post) │ N × reads   │ read all
+//!                                          ├─ requests_per_s, p50_ns …, post_p50_ns … ───┤
+//!                                                                                       ├─ reads_per_s, …_cpu_ns ┤
+//! ```
+//!
+//! - A timeline is the newest 20 posts of all users that the caller follows, a profile the newest 20 posts of a
+//!   user. A post is on the disk before it is answered.
+//! - A connection has one request in flight, and its users are its own, picked at random. So the client knows the
+//!   newest post of each of its users.
+//! - Every answer is checked: its status, its shape, the number of its posts, their order, newest first, and their
+//!   authors. A timeline that does not have a post of a followed user that was acknowledged before the request is
+//!   wrong, as is a profile whose first post is not the user's newest.
+//! - At the end the client reads all posts of all users, and each timeline must be the newest of those that its
+//!   reader follows.
+
+mod axum;
+mod client;
+mod connection;
+mod crowd;
+mod throng;
+
+pub(crate) use client::run as client;
+
+use super::Workload;
+use crate::peer::{Class, Peer, Threads};
+use crate::runtimes;
+use crate::settings::{Key, Kind};
+use crate::stores::Directory;
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "http-social",
+    about: "N requests to the message service, and N reads, each answer checked; beside a bare web server",
+    counts: "requests",
+    count: 100_000,
+    keys: &[
+        Key {
+            name: "connections",
+            kind: Kind::Number(64),
+            about: "number of connections, each with one request in flight",
+        },
+        Key { name: "users", kind: Kind::Number(1_000), about: "number of users" },
+        Key {
+            name: "follows",
+            kind: Kind::Number(25),
+            about: "number of users that a user follows",
+        },
+        Key {
+            name: "posts",
+            kind: Kind::Number(10),
+            about: "number of posts of a user at the start",
+        },
+        Directory::KEY,
+    ],
+    metrics: "requests_per_s p50_ns p99_ns post_p50_ns post_p99_ns reads_per_s server_cpu_ns client_cpu_ns",
+    processes: |settings| settings.get("users").saturating_mul(4),
+    peers: &[
+        runtimes::throng::peer(throng::run),
+        Peer::here(
+            AXUM_HELLO,
+            env!("VERSION_AXUM"),
+            Class::StacklessTask,
+            Threads::Workers,
+            axum::run,
+        ),
+    ],
+};
+
+/// Name of the row whose server does nothing.
+const AXUM_HELLO: &str = "axum-hello";

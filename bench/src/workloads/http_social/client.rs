@@ -1,0 +1,150 @@
+//! The client of `http-social`: it drives the run, and the server does nothing but serve.
+//!
+//! The client has half as many threads as the server has workers, as in `http`.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Builder;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::AXUM_HELLO;
+use super::connection::{Connection, Requests, Round, Target};
+use super::crowd::Crowd;
+use crate::outcome::Outcome;
+use crate::settings::Settings;
+use crate::usage;
+use crate::workloads::latency;
+use crate::workloads::records::rate;
+use crate::workloads::served::{Server, allow_open_files};
+use crate::workloads::tally::{TIMEOUT, share};
+
+/// Runs the client.
+///
+/// # Errors
+/// If the server cannot be reached, closes a connection, or answers with something other than HTTP.
+pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
+    allow_open_files()?;
+    let threads = settings.workers.div_ceil(2);
+    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    let work = drive(settings, server);
+    runtime.block_on(async { timeout(TIMEOUT, work).await.map_err(io::Error::other)? })
+}
+
+async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
+    let crowd = Crowd::of(settings);
+    let connection_count = settings.get("connections");
+    if crowd.users < connection_count {
+        return Err(io::Error::other("each connection needs a user: set fewer connections"));
+    }
+    let target = Target {
+        address: server.address,
+        is_hello: server.row == AXUM_HELLO,
+        crowd,
+        newest: (0..crowd.users).map(|_| AtomicU64::new(0)).collect(),
+    };
+    let mut connections = Vec::new();
+    for index in 0..connection_count {
+        let users = share(crowd.users, index, connection_count);
+        connections.push(Connection::open(target.clone(), users, index).await?);
+    }
+
+    let warm_up = Rounds::make(connections, |_| Requests::Each).await?;
+    let of = |index| share(settings.count, index, connection_count);
+    let count = |index| of(index).end - of(index).start;
+    let mix = Rounds::make(warm_up.connections, |index| Requests::Mix(count(index))).await?;
+    let usage = usage::cpu_ns_of(server.process)?;
+    let own = usage::own_cpu_ns();
+    let reads = Rounds::make(mix.connections, |index| Requests::Reads(count(index))).await?;
+    let own = usage::own_cpu_ns() - own;
+    let usage = usage::cpu_ns_of(server.process)?.saturating_sub(usage);
+
+    let mut outcome = Outcome::default();
+    outcome.metric("requests_per_s", rate(settings.count, mix.time));
+    report(&mut outcome, "", &mix.round.reads)?;
+    report(&mut outcome, "post_", &mix.round.posts)?;
+    outcome.metric("reads_per_s", rate(settings.count, reads.time));
+    outcome.metric("server_cpu_ns", usage as f64 / settings.count as f64);
+    outcome.metric("client_cpu_ns", own as f64 / settings.count as f64);
+    outcome.check("wrong answers before the clock", warm_up.round.wrong, 0);
+    outcome.check("wrong answers of the mix", mix.round.wrong, 0);
+    outcome.check("wrong answers of the reads", reads.round.wrong, 0);
+    let answered = mix.round.reads.len() + mix.round.posts.len() + reads.round.reads.len();
+    outcome.check("answers", answered as u64, 2 * settings.count);
+    if !target.is_hello {
+        check_all(&mut outcome, reads.connections, crowd).await?;
+    }
+    Ok(outcome)
+}
+
+fn report(outcome: &mut Outcome, prefix: &str, times: &[u64]) -> io::Result<()> {
+    let mut latencies = latency::histogram()?;
+    for nanoseconds in times {
+        latencies.saturating_record(*nanoseconds);
+    }
+    latency::report(outcome, prefix, "p50 p99", &latencies);
+    Ok(())
+}
+
+/// Compares all timelines with all posts.
+async fn check_all(
+    outcome: &mut Outcome,
+    connections: Vec<Connection>,
+    crowd: Crowd,
+) -> io::Result<()> {
+    let mut tasks = JoinSet::new();
+    for connection in connections {
+        tasks.spawn(connection.read_all());
+    }
+    let (mut connections, mut without) = (Vec::new(), 0);
+    let mut posts = vec![Vec::new(); crowd.users as usize];
+    while let Some(done) = tasks.join_next().await {
+        let (connection, found, wrong) = done.map_err(io::Error::other)??;
+        connections.push(connection);
+        found.into_iter().for_each(|(user, ids)| posts[user as usize] = ids);
+        without += wrong;
+    }
+    outcome.check("users without all of their posts", without, 0);
+    let (posts, mut tasks, mut wrong): (Arc<[Vec<u64>]>, _, _) = (posts.into(), JoinSet::new(), 0);
+    for connection in connections {
+        tasks.spawn(connection.check_timelines(posts.clone()));
+    }
+    while let Some(done) = tasks.join_next().await {
+        wrong += done.map_err(io::Error::other)??;
+    }
+    outcome.check("timelines that are not the newest posts", wrong, 0);
+    Ok(())
+}
+
+/// The rounds of all connections.
+struct Rounds {
+    connections: Vec<Connection>,
+    round: Round,
+    time: Duration,
+}
+
+impl Rounds {
+    /// Makes requests on all connections at once.
+    async fn make(
+        connections: Vec<Connection>,
+        requests: impl Fn(u64) -> Requests,
+    ) -> io::Result<Rounds> {
+        let clock = Instant::now();
+        let mut tasks = JoinSet::new();
+        for (index, connection) in (0..).zip(connections) {
+            tasks.spawn(connection.make(requests(index)));
+        }
+        let (mut connections, mut round) = (Vec::new(), Round::default());
+        while let Some(done) = tasks.join_next().await {
+            let (connection, mut own) = done.map_err(io::Error::other)??;
+            connections.push(connection);
+            round.reads.append(&mut own.reads);
+            round.posts.append(&mut own.posts);
+            round.wrong += own.wrong;
+        }
+        Ok(Rounds { connections, round, time: clock.elapsed() })
+    }
+}

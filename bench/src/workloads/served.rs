@@ -1,0 +1,68 @@
+//! A server and its client in processes of their own, so that the processor time and the memory of the server can
+//! be told apart from the client's.
+//!
+//! ```text
+//! harness ── bench peer R W ─→ server ── bench client W --address … ─→ client
+//!                                │ ◀──────── line of JSON ───────────────┤ /proc/SERVER
+//!                                └──→ line of JSON
+//! ```
+//!
+//! - The client drives the run: its order of work, its clocks and its checks are the same for every server.
+
+use std::env;
+use std::io;
+use std::net::SocketAddr;
+use std::process::{self, Command, Stdio};
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::Workload;
+use crate::outcome::{Line, Outcome};
+use crate::settings::Settings;
+
+/// The function that runs a workload's client in this process.
+pub(crate) type Client = fn(&Settings, &Server) -> io::Result<Outcome>;
+
+/// The server that a client measures.
+pub(crate) struct Server {
+    /// Name of the server's row.
+    pub(crate) row: String,
+    pub(crate) process: u32,
+    pub(crate) address: SocketAddr,
+}
+
+/// Runs the client of a server of this process in a process of its own, and returns its result.
+///
+/// # Errors
+/// If the client cannot be started, fails, or prints no result.
+pub(crate) fn run_client(
+    workload: &Workload,
+    row: &str,
+    address: SocketAddr,
+    settings: &Settings,
+) -> io::Result<Outcome> {
+    let mut client = Command::new(env::current_exe()?);
+    client.args(["client", "--server", row, "--address", &address.to_string()]);
+    client.args(["--process", &process::id().to_string(), workload.name]);
+    client.args(["--count", &settings.count.to_string()]);
+    client.args(["--workers", &settings.workers.to_string()]);
+    for (key, value) in settings.keys() {
+        client.arg("--set").arg(format!("{key}={value}"));
+    }
+    let output = client.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("the client failed ({})", output.status)));
+    }
+    let line: Line = serde_json::from_slice(&output.stdout).map_err(io::Error::other)?;
+    Ok(Outcome::of_line(line))
+}
+
+/// Allows this process as many open files as its hard limit: the usual limit of 1,024 is too low for many
+/// connections.
+///
+/// # Errors
+/// If the system refuses, which it does not for a limit up to the hard limit.
+pub(crate) fn allow_open_files() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)
+}
