@@ -94,6 +94,15 @@ enum Command {
         #[command(flatten)]
         work: Work,
     },
+    /// Prepare the data of a workload's server
+    #[command(hide = true)]
+    Seed {
+        /// Directory for the data
+        #[arg(long)]
+        directory: PathBuf,
+        #[command(flatten)]
+        work: Work,
+    },
 }
 
 /// The server that a client measures.
@@ -108,6 +117,12 @@ struct ServerArgs {
     /// Address of the server
     #[arg(long)]
     address: SocketAddr,
+    /// Version of the server's runtime, if the client prints the line of the run
+    #[arg(long, default_value = "")]
+    runtime_version: String,
+    /// Number of threads of the server, if it is not that of the settings
+    #[arg(long)]
+    threads: Option<usize>,
 }
 
 #[derive(Args)]
@@ -206,6 +221,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
         }
         Command::Peer { runtime, work, .. } => work.run_here(&runtime, allocator),
         Command::Client { server, work } => work.run_client(server),
+        Command::Seed { directory, work } => work.seed(&directory),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -341,15 +357,30 @@ impl Work {
     /// Runs the client of a workload whose server is another process.
     fn run_client(&self, server: ServerArgs) -> Result<ExitCode, UsageError> {
         let (workload, settings) = self.settings()?;
-        let ServerArgs { server: row, process, address } = server;
+        let ServerArgs { server: row, process, address, runtime_version, threads } = server;
         let server = Server { row, process, address };
         let outcome = match workloads::client(workload.name) {
             Some(client) => client(&settings, &server),
             None => Err(io::Error::other("the workload has no client")),
         };
-        // The server's own process states its version.
-        let line = outcome.map(|outcome| outcome.into_line("", settings.workers));
+        let threads = threads.unwrap_or(settings.workers);
+        let line = outcome.map(|outcome| outcome.into_line(&runtime_version, threads));
         Ok(print_line(&server.row, line))
+    }
+}
+
+impl Work {
+    /// Prepares the data of a workload's server.
+    fn seed(&self, directory: &Path) -> Result<ExitCode, UsageError> {
+        let (workload, settings) = self.settings()?;
+        let seeded = match workloads::seed(workload.name) {
+            Some(seed) => seed(&settings, directory),
+            None => Err(io::Error::other("the workload has no data")),
+        };
+        Ok(match seeded {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => failed(&error),
+        })
     }
 }
 

@@ -21,7 +21,7 @@ use std::process::Command;
 
 use crate::limits::Limit;
 use crate::peer::{Class, Peer, Program};
-use crate::workloads::Workload;
+use crate::workloads::{Workload, served};
 
 /// The environment variable that names another place for `bench/peers/target`.
 const TARGET_VARIABLE: &str = "BENCH_PEERS_TARGET";
@@ -149,6 +149,9 @@ impl ForeignRuntime {
         let mut parts = variant.command.iter().map(|part| self.expanded(part));
         let mut command = Command::new(parts.next().unwrap_or_default());
         (variant.options)(&mut command, load);
+        if let Ok(bench) = env::current_exe() {
+            command.env(served::CLIENT_VARIABLE, bench);
+        }
         command.args(parts);
         Ok(command)
     }

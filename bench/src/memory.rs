@@ -37,6 +37,14 @@ pub(crate) fn resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/smaps_rollup", "Rss:")
 }
 
+/// Current resident memory of another process of this user, in bytes.
+///
+/// # Errors
+/// If the process has ended, or the same as [`resident_bytes`].
+pub(crate) fn resident_bytes_of(process: u32) -> io::Result<u64> {
+    kibibytes(&format!("/proc/{process}/smaps_rollup"), "Rss:")
+}
+
 /// Resident memory after the number of seconds that [`SETTLE`] is set to, in bytes; called in a tokio
 /// runtime with timers.
 ///

@@ -13,6 +13,7 @@ pub(crate) mod pekko;
 pub(crate) mod python;
 pub(crate) mod ractor;
 pub(crate) mod smol;
+pub(crate) mod sockets;
 pub(crate) mod tellus;
 pub(crate) mod threads;
 pub(crate) mod throng;
@@ -57,6 +58,9 @@ const SAVINA: &[&str] = &[
     "queens",
 ];
 
+/// The workload of WebSockets.
+const CHAT: &[&str] = &["chat"];
+
 /// All runtimes in other languages, in the order of their rows.
 pub(crate) const FOREIGN: &[&ForeignRuntime] = &[
     &erlang::ERLANG,
@@ -68,6 +72,8 @@ pub(crate) const FOREIGN: &[&ForeignRuntime] = &[
     &node::NODE,
     &node::BUN,
     &python::PYTHON,
+    &sockets::NODE_WS,
+    &sockets::GO_WS,
 ];
 
 /// The outcome of a workload, or the error that prevented it.

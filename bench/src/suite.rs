@@ -11,7 +11,7 @@ use std::fmt;
 use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
-    Workload, activate, burst, call, calls, children, churn, durable_live, durable_rest,
+    Workload, activate, burst, call, calls, chat, children, churn, durable_live, durable_rest,
     durable_turns, fairness, fan, http, http_social, monitors, outside, pairs, processes, ring,
     savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega, store_put, store_recover,
     store_scan, store_update, tasks, timers,
@@ -233,6 +233,9 @@ const WORKING: Series = Series { name: "tasks-by-count", over: "count" };
 const SENDING_FOR: Series = Series { name: "send-cost-by-count", over: "count" };
 const SENDING_BYTES: Series = Series { name: "send-cost-by-payload", over: "payload" };
 const SENDING_BEHIND: Series = Series { name: "send-cost-by-depth", over: "depth" };
+
+/// Chat over the size of its rooms.
+const ROOMS: Series = Series { name: "chat-by-room", over: "room" };
 
 /// All measurements, in the order in which they are made and shown.
 pub(crate) const SUITE: &[Measurement] = &[
@@ -461,6 +464,23 @@ pub(crate) const SUITE: &[Measurement] = &[
         .few_runs(),
     of("http-social", Service, &http_social::WORKLOAD, 5_000)
         .quick_with(&[("users", "200"), ("follows", "10")]),
+    of("chat-10", Service, &chat::WORKLOAD, 2_000)
+        .within(&ROOMS)
+        .quick_with(&[("sockets", "100"), ("settle", "1")]),
+    of("chat-1000", Service, &chat::WORKLOAD, 0)
+        .with(&[("room", "1000")])
+        .within(&ROOMS)
+        .unhurried(),
+    of("chat-10000", Service, &chat::WORKLOAD, 20_000)
+        .with(&[("room", "10000"), ("sockets", "10000")])
+        .within(&ROOMS)
+        .quick_with(&[("room", "200"), ("sockets", "200"), ("settle", "1")])
+        .few_runs(),
+    of("chat-idle", Service, &chat::WORKLOAD, 0)
+        .counting(150_000)
+        .with(&[("sockets", "15000")])
+        .few_runs()
+        .unhurried(),
 ];
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ mod answer;
 pub(crate) mod burst;
 pub(crate) mod call;
 pub(crate) mod calls;
+pub(crate) mod chat;
 pub(crate) mod children;
 pub(crate) mod churn;
 mod clients;
@@ -113,6 +114,7 @@ pub(crate) const ALL: &[&Workload] = &[
     &outside::WORKLOAD,
     &http::WORKLOAD,
     &http_social::WORKLOAD,
+    &chat::WORKLOAD,
     &fan::WORKLOAD,
     &burst::WORKLOAD,
     &fairness::WORKLOAD,
@@ -147,6 +149,15 @@ pub(crate) const ALL: &[&Workload] = &[
 pub(crate) fn client(name: &str) -> Option<served::Client> {
     match name {
         "http-social" => Some(http_social::client),
+        "chat" => Some(chat::client),
+        _ => None,
+    }
+}
+
+/// The function that prepares the data of a workload's server in a process of its own.
+pub(crate) fn seed(name: &str) -> Option<served::Seed> {
+    match name {
+        "chat" => Some(chat::seed),
         _ => None,
     }
 }

@@ -8,10 +8,14 @@
 //! ```
 //!
 //! - The client drives the run: its order of work, its clocks and its checks are the same for every server.
+//! - A server in another language is a program that starts the client itself, with its own arguments behind those
+//!   that tell the client about the server, and that leaves its standard output to the client. The environment variable
+//!   [`CLIENT_VARIABLE`] names the program of the client.
 
 use std::env;
 use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{self, Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -20,8 +24,14 @@ use super::Workload;
 use crate::outcome::{Line, Outcome};
 use crate::settings::Settings;
 
+/// Name of the variable that tells a server in another language where the program of the client is.
+pub(crate) const CLIENT_VARIABLE: &str = "BENCH_CLIENT";
+
 /// The function that runs a workload's client in this process.
 pub(crate) type Client = fn(&Settings, &Server) -> io::Result<Outcome>;
+
+/// The function that prepares the data of a workload's server in a directory.
+pub(crate) type Seed = fn(&Settings, &Path) -> io::Result<()>;
 
 /// The server that a client measures.
 pub(crate) struct Server {

@@ -33,3 +33,45 @@ fn http_social_refuses_more_connections_than_users() {
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("fewer connections"), "{}", stderr(&output));
 }
+
+#[test]
+fn chat_is_verified() {
+    let metrics = [
+        ("deliveries_per_s", "1/s"),
+        ("p50_ns", "ns"),
+        ("p99_ns", "ns"),
+        ("p999_ns", "ns"),
+        ("bytes_per_idle_connection", "bytes"),
+        ("server_cpu_ns", "ns"),
+        ("client_cpu_ns", "ns"),
+    ];
+    let check = |workers, settings: &str| {
+        let settings: Vec<&str> = settings.split(' ').chain(["--set", "settle=0"]).collect();
+        check_on(&["throng", "tokio"], workers, "chat", &settings, &metrics);
+    };
+    check("2", "--count 3000 --set sockets=60 --set room=6 --set senders=3");
+    check("1", "--count 2000 --set sockets=40 --set room=40 --set rate=2000");
+    // Fewer deliveries than sockets.
+    check("2", "--count 1 --set sockets=3 --set room=1");
+}
+
+#[test]
+fn chat_refuses_rooms_that_are_not_full() {
+    let settings = ["--set", "sockets=30", "--set", "room=7", "--runs", "1"];
+    let run = ["run", "chat", "--runtime", "throng,tokio"];
+    let output = output(bench(&[&run[..], &settings].concat()));
+    assert_eq!(status(&output), 1);
+    assert!(stderr(&output).contains("do not fill rooms of 7"), "{}", stderr(&output));
+}
+
+#[test]
+fn chat_names_the_limit_of_open_files() {
+    let program = env!("CARGO_BIN_EXE_bench");
+    let run = "run chat --runtime tokio --runs 1 --set sockets=400 --set room=10";
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", &format!("ulimit -n 500; exec {program} {run}")]);
+    let output = output(limited);
+    assert_eq!(status(&output), 1);
+    let reason = "400 sockets need 600 open files in each process, and the system allows 500";
+    assert!(stderr(&output).contains(reason), "{}", stderr(&output));
+}
