@@ -21,7 +21,7 @@ use throng::Runtime;
 use throng_durable::{Node, fuzzing};
 use throng_server::{Cursor, Limits, Server, Serving, Signer, Sockets};
 
-use crate::http::{Settings, routes};
+use crate::http::{RateLimits, Settings, routes};
 use crate::ids::PostId;
 use crate::keys::{IdempotencyKey, Keys};
 use crate::name::{Name, RoomName};
@@ -86,6 +86,7 @@ impl Service {
                 signer: signer.clone(),
                 token_ttl: Duration::from_secs(3600),
                 sockets: Sockets::default(),
+                limits: RateLimits::default(),
             };
             let any = SocketAddr::from(([127, 0, 0, 1], 0));
             let server = Server::bind(any, Limits::default()).await?;

@@ -77,8 +77,8 @@ pub(crate) async fn open(
 #[cfg(feature = "fuzzing")]
 pub(crate) fn check_text(text: &str) {
     let _ = serde_json::from_str::<FromClient>(text);
-    let refused =
-        ToClient::Refused { room: text, key: Some(text), error: "x", detail: text.into() };
+    let (room, key, detail) = (text, Some(text), text.into());
+    let refused = ToClient::Refused { room, key, error: "x", detail, retry_after: None };
     let answer: serde_json::Value =
         serde_json::from_str(refused.frame().as_str()).unwrap_or_default();
     assert_eq!([&answer["room"], &answer["key"], &answer["detail"]], [text; 3]);

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use social::{Name, Password, RoomName, Settings as ServiceSettings, Social};
+use social::{Name, Password, RateLimits, RoomName, Settings as ServiceSettings, Social};
 use throng::{Runtime, RuntimeHandle};
 use throng_durable::Node;
 use throng_server::{Limits, Server, Signer, Sockets};
@@ -80,8 +80,12 @@ async fn serve(runtime: &RuntimeHandle, node: &Node, settings: Settings) -> io::
     let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
     let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await?;
     let address = server.address();
-    let service =
-        ServiceSettings { signer: signer(), token_ttl: TOKEN_TTL, sockets: Sockets::default() };
+    let service = ServiceSettings {
+        signer: signer(),
+        token_ttl: TOKEN_TTL,
+        sockets: Sockets::default(),
+        limits: RateLimits::default(),
+    };
     let serving = server.start(social::routes(social, service), runtime.tokio());
     let client =
         spawn_blocking(move || served::run_client(&WORKLOAD, "throng", address, &settings));

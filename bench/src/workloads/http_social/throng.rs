@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
-use social::{Name, Password, Settings as ServiceSettings, Social, Text};
+use social::{Name, Password, RateLimits, Settings as ServiceSettings, Social, Text};
 use throng::{Runtime, RuntimeHandle};
 use throng_durable::Node;
 use throng_server::{Limits, Server, Sockets};
@@ -51,6 +51,7 @@ async fn serve(runtime: &RuntimeHandle, node: &Node, settings: Settings) -> io::
         signer: crowd::signer(),
         token_ttl: crowd::TOKEN_TTL,
         sockets: Sockets::default(),
+        limits: RateLimits::default(),
     };
     let serving = server.start(social::routes(social, service), runtime.tokio());
     let client =
