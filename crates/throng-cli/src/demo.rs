@@ -104,6 +104,8 @@ impl DemoArgs {
         let listen = self.listen.unwrap_or_else(default_address);
         let mut flags: Vec<OsString> = vec!["--data".into(), data.into()];
         flags.extend(["--listen".into(), listen.to_string().into()]);
+        // The whole population has one address.
+        flags.push("--unlimited".into());
         if let Some(address) = self.admin_listen {
             flags.extend(["--admin-listen".into(), address.to_string().into()]);
         }
