@@ -74,7 +74,7 @@ use crate::page;
 use crate::password::Password;
 use crate::post::{Post, Text};
 use crate::revoked::Issued;
-use crate::service::{Health, Listing, Registration, Social, Status};
+use crate::service::{Health, PostPage, Registration, Social, Status};
 use crate::socket;
 use crate::user::Profile;
 
@@ -179,12 +179,6 @@ pub(crate) struct PostView<'a> {
     author: &'a Name,
     text: &'a Text,
     time: u64,
-}
-
-#[derive(Serialize)]
-struct ListingView<'a> {
-    posts: Vec<PostView<'a>>,
-    next_cursor: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -309,8 +303,8 @@ async fn posts(
     let name = parse_name(name)?;
     let cursors = format!("posts {name}");
     let (before, limit) = app.page(&cursors, &query)?;
-    let listing = app.social.posts(&name, before.map(PostId::new), limit).await?;
-    Ok(app.listing(&cursors, &listing))
+    let page = app.social.page_of(&name, before.map(PostId::new), limit).await?;
+    Ok(app.listing(&cursors, &page))
 }
 
 async fn timeline(
@@ -321,8 +315,9 @@ async fn timeline(
     let reader = caller.name;
     let cursors = format!("timeline {reader}");
     let (before, limit) = app.page(&cursors, &query)?;
-    let listing = app.social.timeline(&reader, before.map(PostId::new), limit).await?;
-    Ok(app.listing(&cursors, &listing))
+    let before = before.map(PostId::new);
+    let page = app.social.timeline_page(&reader, before, limit).await?;
+    Ok(app.listing(&cursors, &page))
 }
 
 async fn following(State(app): State<App>, caller: Caller) -> Result<Json<FollowingView>, Problem> {
@@ -444,13 +439,30 @@ impl App {
         Ok((Some(cursor), limit))
     }
 
-    fn listing(&self, cursors: &str, listing: &Listing) -> Response {
-        let next_cursor = listing.next.map(|id| {
+    /// Builds the response with a page, from the encoded posts.
+    fn listing(&self, cursors: &str, page: &PostPage) -> Response {
+        let next_cursor = page.next.map(|id| {
             let cursor = Cursor { time: id.time_ms(), id: id.get() };
             self.settings.signer.seal_cursor(cursors, cursor)
         });
-        let posts = listing.posts.iter().map(PostView::of).collect();
-        Json(ListingView { posts, next_cursor }).into_response()
+        let length: usize = page.posts.iter().map(|post| post.json().len() + 1).sum();
+        let mut body = String::with_capacity(length + LISTING_BYTES);
+        body.push_str(r#"{"posts":["#);
+        for (number, post) in page.posts.iter().enumerate() {
+            if number > 0 {
+                body.push(',');
+            }
+            body.push_str(post.json());
+        }
+        body.push_str(r#"],"next_cursor":"#);
+        match next_cursor {
+            // The characters of a cursor need no escapes.
+            Some(cursor) => body.extend(["\"", &cursor, "\""]),
+            None => body.push_str("null"),
+        }
+        body.push('}');
+        let json = HeaderValue::from_static("application/json");
+        ([(header::CONTENT_TYPE, json)], body).into_response()
     }
 }
 
@@ -586,6 +598,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
         }
     }
 }
+
+/// Room for the braces, names and cursor of a listing.
+const LISTING_BYTES: usize = 128;
 
 pub(crate) const LIMIT_DEFAULT: usize = 20;
 pub(crate) const LIMIT_MAX: usize = 100;

@@ -2,7 +2,7 @@
 //! follow. They meet in rooms, and a socket shows them posts and messages as they come.
 //!
 //! The service demonstrates that throng's public API suffices for an application: one durable
-//! process per user and per room, no database, no cache, no lock.
+//! process per user and per room, and no database.
 //!
 //! ```text
 //!  http ──► Social ──call──► User "alice"   account, counts
@@ -69,6 +69,7 @@ mod openapi;
 mod page;
 mod password;
 mod post;
+mod revocations;
 mod revoked;
 mod room;
 mod service;

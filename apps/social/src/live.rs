@@ -81,7 +81,7 @@ impl Change {
 #[derive(Debug)]
 pub(crate) struct Published {
     pub(crate) post: Post,
-    /// Frame of the post, encoded when the first socket needs it.
+    /// Frame of the post, encoded when the first socket or page needs it.
     pub(crate) frame: OnceLock<Utf8Bytes>,
 }
 
@@ -275,7 +275,7 @@ impl Live {
         reader: &Name,
         before: Option<PostId>,
         wanted: usize,
-    ) -> Result<Option<Vec<Post>>, SocialError> {
+    ) -> Result<Option<Vec<Arc<Published>>>, SocialError> {
         let page = || Page { merge: merge.clone(), before, wanted };
         Ok(self.ask(reader, page).await?.transpose()?.flatten())
     }
@@ -585,14 +585,14 @@ impl Timeline {
         merge: Merge,
         before: Option<PostId>,
         wanted: usize,
-    ) -> Result<Option<Vec<Post>>, SocialError> {
+    ) -> Result<Option<Vec<Arc<Published>>>, SocialError> {
         self.idle.set(cx, IDLE, Leave {});
         if !self.ensure_built(cx, &merge).await? {
             return Ok(None);
         }
         let end = before.unwrap_or(PostId::new(u64::MAX));
         let posts = self.posts.range(..end).rev().take(wanted);
-        let posts: Vec<Post> = posts.map(|(_, published)| published.post.clone()).collect();
+        let posts: Vec<Arc<Published>> = posts.map(|(_, published)| published.clone()).collect();
         let is_whole = posts.len() == wanted || self.floor.is_none();
         Ok(is_whole.then_some(posts))
     }

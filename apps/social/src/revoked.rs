@@ -21,7 +21,7 @@ pub struct Issued {
 }
 
 /// Revoked tokens of a user.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Revoked {
     /// Tokens that were issued at this time or earlier are revoked.
     until: u64,

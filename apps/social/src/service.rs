@@ -19,11 +19,12 @@ use crate::for_you::score::Scoring;
 use crate::for_you::visits::Visits;
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Now};
-use crate::live::{Live, News, Position, Watching};
+use crate::live::{Live, News, Position, Published, Watching};
 use crate::merge::Merge;
 use crate::name::Name;
 use crate::password::{Client, HashedPassword, Password, Passwords};
 use crate::post::{PageBudget, Post, Posted, Text};
+use crate::revocations::Revocations;
 use crate::revoked::Issued;
 use crate::room::live::LiveRooms;
 use crate::room::{self, Room};
@@ -39,6 +40,7 @@ pub struct Social {
     client: IpAddr,
     live: Live,
     pub(crate) collectors: Collectors,
+    revocations: Revocations,
     pub(crate) visits: Visits,
     /// Order of the posts of For you.
     pub(crate) scoring: Scoring,
@@ -53,6 +55,14 @@ pub struct Listing {
     pub posts: Vec<Post>,
     /// Id to pass as `before` for the next page, or `None` on the last page.
     pub next: Option<PostId>,
+}
+
+/// Page of posts as timelines share them, newest first.
+#[derive(Debug)]
+pub(crate) struct PostPage {
+    pub(crate) posts: Vec<Arc<Published>>,
+    /// Id to pass as `before` for the next page, or `None` on the last page.
+    pub(crate) next: Option<PostId>,
 }
 
 /// Health status of the service.
@@ -114,11 +124,13 @@ impl Social {
         let live = Live::start(&runtime)?;
         let rooms = LiveRooms::start(&runtime)?;
         let collectors = Collectors::start(&runtime, &node)?;
+        let revocations = Revocations::default();
         let (ids, announcers) = (Arc::new(IdGenerator::new(node_number)), Announcers::default());
         node.register::<User>(Deps {
             ids: ids.clone(),
             live: live.clone(),
             collectors: collectors.clone(),
+            revocations: revocations.clone(),
             announcers,
         });
         node.register::<Room>(room::Deps { ids, live: rooms.clone() });
@@ -132,6 +144,7 @@ impl Social {
             client,
             live,
             collectors,
+            revocations,
             visits,
             scoring,
             rooms,
@@ -343,7 +356,21 @@ impl Social {
     /// # Errors
     /// [`SocialError::TokenRevoked`], also if there is no such user.
     pub async fn check_token(&self, name: &Name, issued: u64) -> Result<(), SocialError> {
-        if self.user(name).accepts(issued).await? { Ok(()) } else { Err(SocialError::TokenRevoked) }
+        let accepts = match self.revocations.accepts(name, issued) {
+            Some(accepts) => accepts,
+            None => {
+                let generation = self.revocations.generation(name);
+                match self.user(name).revoked_tokens().await? {
+                    Some(revoked) => {
+                        let accepts = revoked.accepts(issued);
+                        self.revocations.keep(name, revoked, generation);
+                        accepts
+                    }
+                    None => false,
+                }
+            }
+        };
+        if accepts { Ok(()) } else { Err(SocialError::TokenRevoked) }
     }
 
     /// Revokes a token of `name`, which logs a single session out. Without a token, revokes all tokens that were
@@ -410,8 +437,18 @@ impl Social {
         before: Option<PostId>,
         limit: usize,
     ) -> Result<Listing, SocialError> {
+        Ok(self.page_of(author, before, limit).await?.into())
+    }
+
+    /// Returns the page of [`posts`](Social::posts), for which its posts are not copied.
+    pub(crate) async fn page_of(
+        &self,
+        author: &Name,
+        before: Option<PostId>,
+        limit: usize,
+    ) -> Result<PostPage, SocialError> {
         let page = self.user(author).posts(None, before, None, wanted(limit)).await??;
-        Ok(Listing::of(page.posts, limit, page.reach.is_some()))
+        Ok(PostPage::of(shared(page.posts), limit, page.reach.is_some()))
     }
 
     /// Returns the newest `limit` posts (at least one) with ids below `before` of all users that
@@ -435,13 +472,23 @@ impl Social {
         before: Option<PostId>,
         limit: usize,
     ) -> Result<Listing, SocialError> {
+        Ok(self.timeline_page(reader, before, limit).await?.into())
+    }
+
+    /// Returns the page of [`timeline`](Social::timeline), for which its posts are not copied.
+    pub(crate) async fn timeline_page(
+        &self,
+        reader: &Name,
+        before: Option<PostId>,
+        limit: usize,
+    ) -> Result<PostPage, SocialError> {
         let wanted = wanted(limit);
         if let Some(posts) = self.live.page(&self.merge, reader, before, wanted).await? {
-            return Ok(Listing::of(posts, limit, false));
+            return Ok(PostPage::of(posts, limit, false));
         }
         let authors = self.merge.following(reader).await?;
         let merged = self.merge.newest(reader, authors, before, wanted).await?;
-        Ok(Listing::of(merged.posts, limit, merged.is_cut))
+        Ok(PostPage::of(shared(merged.posts), limit, merged.is_cut))
     }
 
     /// Makes a process watch the timeline of `reader`, from its last position on.
@@ -525,18 +572,33 @@ fn wanted(limit: usize) -> usize {
     limit.max(1).saturating_add(1)
 }
 
-impl Listing {
+/// Returns posts that were read for one page, in the form of posts that timelines share.
+fn shared(posts: Vec<Post>) -> Vec<Arc<Published>> {
+    posts.into_iter().map(|post| Arc::new(Published::new(post))).collect()
+}
+
+impl From<PostPage> for Listing {
+    fn from(PostPage { posts, next }: PostPage) -> Listing {
+        let posts = posts.into_iter().map(|shared| match Arc::try_unwrap(shared) {
+            Ok(published) => published.post,
+            Err(shared) => shared.post.clone(),
+        });
+        Listing { posts: posts.collect(), next }
+    }
+}
+
+impl PostPage {
     /// Builds a page of `limit` from `posts`, of which [`wanted`] were requested; `cut` says that
     /// there are older posts in any case.
-    fn of(mut posts: Vec<Post>, limit: usize, cut: bool) -> Listing {
+    fn of(mut posts: Vec<Arc<Published>>, limit: usize, cut: bool) -> PostPage {
         let found = posts.len();
         posts.truncate(limit.max(1));
         let mut room = PageBudget::default();
-        let fitting = posts.iter().take_while(|post| room.take(&post.text)).count();
+        let fitting = posts.iter().take_while(|shared| room.take(&shared.post.text)).count();
         posts.truncate(fitting);
         let more = cut || posts.len() < found;
-        let next = if more { posts.last().map(|post| post.id) } else { None };
-        Listing { posts, next }
+        let next = if more { posts.last().map(|shared| shared.post.id) } else { None };
+        PostPage { posts, next }
     }
 }
 

@@ -35,6 +35,7 @@ use crate::keys::{IdempotencyKey, Keys, Now};
 use crate::live::{Change, Live, Published};
 use crate::name::Name;
 use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Posted, Text};
+use crate::revocations::Revocations;
 use crate::revoked::{Issued, Revoked};
 use crate::tags::Tag;
 
@@ -74,6 +75,7 @@ pub(crate) struct Deps {
     pub(crate) ids: Arc<IdGenerator>,
     pub(crate) live: Live,
     pub(crate) collectors: Collectors,
+    pub(crate) revocations: Revocations,
     pub(crate) announcers: Announcers,
 }
 
@@ -134,14 +136,14 @@ impl User {
         }
         account.password_hash = new;
         self.revoked.revoke_all(Now::by_the_clock());
-        close_sockets(cx);
+        recheck_tokens(cx);
         Ok(())
     }
 
-    /// Returns whether a token that was issued at this time, in milliseconds since 1970, is still valid.
+    /// Returns the revoked tokens, or `None` if there is no user with the name.
     #[message]
-    pub(crate) fn accepts(&self, issued: u64) -> bool {
-        self.account.is_some() && self.revoked.accepts(issued)
+    pub(crate) fn revoked_tokens(&self) -> Option<Revoked> {
+        self.account.as_ref().map(|_| self.revoked.clone())
     }
 
     /// Revokes a token, or all tokens that were issued until now.
@@ -157,7 +159,7 @@ impl User {
             Some(token) => self.revoked.revoke(token, now),
             None => self.revoked.revoke_all(now),
         }
-        close_sockets(cx);
+        recheck_tokens(cx);
         Ok(())
     }
 
@@ -468,9 +470,12 @@ fn refresh(cx: &mut Context<User>, reader: Name) {
     cx.after_commit(move || live.refresh(&reader));
 }
 
-/// Requests that the user's sockets close whose tokens are revoked, once the revocation is on disk.
-fn close_sockets(cx: &mut Context<User>) {
-    let (reader, live) = (name(cx), cx.deps().live.clone());
+/// Forgets the copy of the revoked tokens outside of the process, and requests that the user's sockets check their
+/// tokens again once the revocation is on disk.
+fn recheck_tokens(cx: &mut Context<User>) {
+    let reader = name(cx);
+    cx.deps().revocations.forget(&reader);
+    let live = cx.deps().live.clone();
     cx.after_commit(move || live.revoke(&reader));
 }
 
@@ -555,7 +560,7 @@ mod tests {
 
     pub(super) fn deps_with(live: Live, collectors: Collectors) -> Deps {
         let (ids, announcers) = (Arc::new(IdGenerator::new(0)), Announcers::default());
-        Deps { ids, live, collectors, announcers }
+        Deps { ids, live, collectors, revocations: Revocations::default(), announcers }
     }
 
     /// Runs `test` with a registered user on a new node.

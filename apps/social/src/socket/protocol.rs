@@ -128,12 +128,24 @@ impl ToClient<'_> {
 }
 
 impl Published {
-    /// Returns the post's frame, which is encoded once for all sockets.
+    /// Returns the post's frame, which is encoded once for all sockets and pages.
     pub(super) fn frame(&self) -> Utf8Bytes {
-        let encode = || ToClient::Post { post: PostView::of(&self.post) }.frame();
-        self.frame.get_or_init(encode).clone()
+        self.encoded().clone()
+    }
+
+    /// Returns the post in JSON, as it is in a page: the part of the frame after the type.
+    pub(crate) fn json(&self) -> &str {
+        let frame = self.encoded().as_str();
+        frame.strip_prefix(POST_OPEN).and_then(|rest| rest.strip_suffix('}')).unwrap_or_default()
+    }
+
+    fn encoded(&self) -> &Utf8Bytes {
+        self.frame.get_or_init(|| ToClient::Post { post: PostView::of(&self.post) }.frame())
     }
 }
+
+/// Beginning of the frame of a post, before the post.
+const POST_OPEN: &str = r#"{"type":"post","post":"#;
 
 impl Said {
     /// Returns the message's frame, which is encoded once for all sockets.
@@ -157,5 +169,22 @@ impl Typing {
     pub(super) fn frame(&self) -> Utf8Bytes {
         let encode = || ToClient::Typing { room: &self.room, name: &self.name }.frame();
         self.frame.get_or_init(encode).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::post::{Post, Text};
+
+    #[test]
+    fn a_page_and_a_frame_have_the_same_post() {
+        for text in ["plain", "\"}{\\ \n\u{0} 語😀", "}}}"] {
+            let (id, author) = (PostId::new(7 << 22), "bob".parse().unwrap());
+            let published = Published::new(Post { id, author, text: Text::new(text).unwrap() });
+            let json = serde_json::to_string(&PostView::of(&published.post)).unwrap();
+            assert_eq!(published.json(), json);
+            assert_eq!(published.frame().as_str(), format!("{POST_OPEN}{json}}}"));
+        }
     }
 }

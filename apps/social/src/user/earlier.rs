@@ -294,9 +294,8 @@ mod tests {
             let profile = user("alice").describe().await.unwrap().unwrap();
             assert_eq!((profile.created, profile.following), (7, OTHERS + 1));
             assert!(user("alice").blocks("carol".parse().unwrap()).await.unwrap().unwrap());
-            assert!(
-                !user("alice").accepts(5).await.unwrap() && user("alice").accepts(6).await.unwrap()
-            );
+            let revoked = user("alice").revoked_tokens().await.unwrap().unwrap();
+            assert!(!revoked.accepts(5) && revoked.accepts(6));
             // An unfollow beside the announcements has the last word.
             user("alice").unfollow("user_99".parse().unwrap()).await.unwrap().unwrap();
             for name in

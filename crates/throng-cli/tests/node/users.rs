@@ -27,12 +27,18 @@ async fn sessions_end_by_logout_everywhere_and_by_a_new_password_also_after_a_ki
     let states = async |client: &Client| {
         let mut states = Vec::new();
         for token in [&first, &second, &third] {
-            let answer = client.get("/api/v1/following", token).await;
-            if answer.status != 200 {
-                answer.is_problem(401, "token-revoked");
-                assert_eq!(answer.headers["www-authenticate"], "Bearer");
+            let mut answers = Vec::new();
+            // The user's process checks the token of the first request, the live timeline that of the second.
+            for path in ["/api/v1/following", "/api/v1/timeline"] {
+                let answer = client.get(path, token).await;
+                if answer.status != 200 {
+                    answer.is_problem(401, "token-revoked");
+                    assert_eq!(answer.headers["www-authenticate"], "Bearer");
+                }
+                answers.push(answer.status == 200);
             }
-            states.push(answer.status == 200);
+            assert_eq!(answers[0], answers[1]);
+            states.push(answers[0]);
         }
         states
     };
@@ -48,6 +54,7 @@ async fn sessions_end_by_logout_everywhere_and_by_a_new_password_also_after_a_ki
     assert_eq!(states(&client).await, [false; 3]);
 
     let fourth = token(&log_in(&client, PASSWORD).await);
+    assert_eq!(client.get("/api/v1/timeline", &fourth).await.status, 200);
     let change = async |old: &str, new: &str| {
         let request = client.request(Method::PUT, "/api/v1/password").bearer_auth(&fourth);
         send(request.json(&json!({ "old": old, "new": new }))).await.unwrap()
@@ -55,7 +62,9 @@ async fn sessions_end_by_logout_everywhere_and_by_a_new_password_also_after_a_ki
     change("wrong password", "battery staple").await.is_problem(401, "wrong-credentials");
     change(PASSWORD, "short").await.is_problem(422, "password-length");
     assert_eq!(change(PASSWORD, "battery staple").await.status, 204);
-    client.get("/api/v1/following", &fourth).await.is_problem(401, "token-revoked");
+    for path in ["/api/v1/following", "/api/v1/timeline"] {
+        client.get(path, &fourth).await.is_problem(401, "token-revoked");
+    }
     log_in(&client, PASSWORD).await.is_problem(401, "wrong-credentials");
     token(&log_in(&client, "battery staple").await);
 }
