@@ -157,7 +157,8 @@ impl Social {
     /// client uses. A whole IPv6 network of 64 bits counts as one client. The default client is
     /// this machine.
     ///
-    /// `address` should be the client's own. Behind a reverse proxy, every connection has the
+    /// `address` should be the client's own. Behind a reverse proxy that is not in
+    /// [`Limits::trusted_proxies`](throng_server::Limits::trusted_proxies), every request has the
     /// proxy's address: all clients count as one, only names take turns, and a flood with as many
     /// different names as there are places blocks other logins.
     #[must_use]

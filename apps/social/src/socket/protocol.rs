@@ -33,6 +33,13 @@
 //!
 //! A client that gets no answer to a `say`, because the connection is lost, says it again with the same key: the
 //! message is stored once. The author of a message gets it as `said`, too.
+//!
+//! **Rates.** `say` and typing that is passed on count as writes of the user, and `enter` as a read, together with the
+//! user's requests over HTTP. A message beyond the rate is `refused` as `rate-limited`, and the socket stays open.
+//!
+//! **Close codes.** 4401: the token is invalid, has expired or was revoked; log in again. 4429: the token is invalid, and
+//! the client's network has sent too many of them. 1013: the user has the maximum number of sockets, the client reads too
+//! slowly, or the service is unavailable; try again later. 1012: the server restarts; connect again.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
