@@ -42,17 +42,20 @@
 //!   back-filled or pushed, and its messages to a shard arrive in order.
 //! * Timelines and profiles are sorted by time, then author, then the author's count of posts.
 //!
-//! Timelines and profiles have no bound. A follower's copy of a post is a pointer of 8 bytes.
+//! Timelines and profiles have no bound. A follower's copy of a post is its time and a pointer, 16 bytes.
 
-use std::cmp::Ordering;
+mod posts;
+
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{self, AtomicU64};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indexmap::IndexMap;
 use throng::prelude::*;
 use throng::{CallError, SpawnError};
 
+use self::posts::Timeline;
+pub use self::posts::{Post, Posts};
 use crate::name::Name;
 use crate::post::Text;
 
@@ -87,71 +90,6 @@ impl<T> From<CallError<T>> for RequestError {
             // The turn may have run before the process ended or the time was up.
             _ => RequestError::Uncertain,
         }
-    }
-}
-
-/// A message of a user.
-#[derive(Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Post {
-    /// Author of the post.
-    pub author: Arc<Name>,
-    /// Text of the post.
-    pub text: Text,
-    /// Time that the author's client gave.
-    pub time: u64,
-    /// Number of posts that the author had sent before.
-    pub number: u64,
-}
-
-impl Post {
-    /// Compares two posts by the order of timelines, oldest first.
-    fn order(&self, other: &Post) -> Ordering {
-        let by_author = || (&self.author, self.number).cmp(&(&other.author, other.number));
-        self.time.cmp(&other.time).then_with(by_author)
-    }
-}
-
-/// A snapshot of a timeline or of a profile.
-///
-/// A clone shares the posts. A snapshot that is held while its timeline changes makes the shard copy the timeline's
-/// pointers, once per snapshot.
-#[derive(Debug, Clone, Default)]
-pub struct Posts(Arc<Vec<Arc<Post>>>);
-
-impl Posts {
-    /// Returns the posts, newest first.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Post>> {
-        self.0.iter().rev()
-    }
-
-    /// Returns the number of posts.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Returns whether there are no posts.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Inserts a post at its place. Cost: constant for the newest post, else linear in the newer posts.
-    fn insert(&mut self, post: Arc<Post>) {
-        let posts = Arc::make_mut(&mut self.0);
-        if posts.last().is_none_or(|last| last.order(&post).is_le()) {
-            posts.push(post);
-        } else {
-            let place = posts.partition_point(|other| other.order(&post).is_le());
-            posts.insert(place, post);
-        }
-    }
-
-    /// Merges other posts into these. Cost: linear in both.
-    fn merge(&mut self, others: &Posts) {
-        let posts = Arc::make_mut(&mut self.0);
-        posts.extend_from_slice(&others.0);
-        // The stable sort merges two sorted runs in linear time.
-        posts.sort_by(|one, other| one.order(other));
     }
 }
 
@@ -223,8 +161,8 @@ impl User {
     ///
     /// The time decides the order in timelines; its unit is the caller's choice.
     pub async fn send_message(&self, text: Text, time: u64) -> Result<(), RequestError> {
-        let author = Arc::clone(&self.name);
-        Ok(self.shard.send_message(self.slot, author, text, time, None).await?)
+        let draft = Draft { author: Arc::clone(&self.name), text, time };
+        Ok(self.shard.send_message(self.slot, draft).await?)
     }
 
     /// Sends a message, and returns when the last follower has received it. Returns the number of timelines that
@@ -232,12 +170,8 @@ impl User {
     ///
     /// The number is less than the number of followers only if a follower's process had no room or has ended.
     pub async fn send_message_to_all(&self, text: Text, time: u64) -> Result<u64, RequestError> {
-        let author = Arc::clone(&self.name);
-        let question = |reply| {
-            let receipt = Receipt { received: AtomicU64::new(0), reply: Some(reply) };
-            SendMessage { slot: self.slot, author, text, time, receipt: Some(Arc::new(receipt)) }
-        };
-        Ok(self.shard.ask(question).await?)
+        let draft = Draft { author: Arc::clone(&self.name), text, time };
+        Ok(self.shard.send_message_to_all(self.slot, draft).await?)
     }
 
     /// Returns the posts of all users that this user follows, newest first.
@@ -287,13 +221,85 @@ impl Directory {
     }
 }
 
+/// A message before its author's shard has numbered it.
+#[derive(Debug)]
+struct Draft {
+    author: Arc<Name>,
+    text: Text,
+    time: u64,
+}
+
 /// Data of a user.
 #[derive(Debug, Default)]
 struct Account {
-    timeline: Posts,
-    profile: Posts,
-    /// The followers' slots by their shards, sorted. A post shares the list with its messages.
-    followers: IndexMap<Address<Shard>, Arc<Vec<u32>>>,
+    timeline: Timeline,
+    profile: Timeline,
+    followers: IndexMap<Address<Shard>, Slots>,
+}
+
+/// The slots of followers in a shard, sorted. A post copies a few slots into its message, and shares many.
+#[derive(Debug, Clone)]
+enum Slots {
+    Few { len: u8, slots: [u32; Slots::FEW] },
+    Many(Arc<Vec<u32>>),
+}
+
+// A message has the slots beside a pointer, in a block of 64 bytes.
+const _: () = assert!(size_of::<Slots>() <= 24, "the slots of a few followers are in the message");
+
+impl Default for Slots {
+    fn default() -> Slots {
+        Slots::Few { len: 0, slots: [0; Slots::FEW] }
+    }
+}
+
+impl Slots {
+    /// Number of slots in a message without an allocation.
+    const FEW: usize = 5;
+
+    fn as_slice(&self) -> &[u32] {
+        match self {
+            Slots::Few { len, slots } => &slots[..usize::from(*len)],
+            Slots::Many(slots) => slots,
+        }
+    }
+
+    /// Inserts a slot at a place. Cost: linear in the slots behind; in all if a message on its way shares them.
+    fn insert(&mut self, place: usize, slot: u32) {
+        match self {
+            Slots::Few { len, slots } if usize::from(*len) < Slots::FEW => {
+                slots.copy_within(place..usize::from(*len), place + 1);
+                slots[place] = slot;
+                *len += 1;
+            }
+            Slots::Few { slots, .. } => {
+                let mut many = slots.to_vec();
+                many.insert(place, slot);
+                *self = Slots::Many(Arc::new(many));
+            }
+            Slots::Many(slots) => Arc::make_mut(slots).insert(place, slot),
+        }
+    }
+}
+
+/// A post on its way to the shards of its author's followers, which share it. The last of them that drops it replies,
+/// so a message that is lost with its process is not waited for.
+#[derive(Debug)]
+struct Delivery {
+    post: Arc<Post>,
+    /// Number of timelines that have received the post.
+    received: AtomicU64,
+    /// `None` if the author does not wait.
+    reply: Option<ReplyTo<u64>>,
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        if let Some(reply) = self.reply.take() {
+            // An error means that the sender has given up.
+            let _ = reply.send(*self.received.get_mut());
+        }
+    }
 }
 
 /// The process that holds the data of some users.
@@ -311,21 +317,17 @@ impl Shard {
         }
         &mut self.accounts[slot]
     }
-}
 
-/// Number of timelines that have received a post. The last process that drops the receipt replies, so a message that
-/// is lost with its process is not waited for.
-#[derive(Debug)]
-struct Receipt {
-    received: AtomicU64,
-    reply: Option<ReplyTo<u64>>,
-}
-
-impl Drop for Receipt {
-    fn drop(&mut self) {
-        if let Some(reply) = self.reply.take() {
-            // An error means that the sender has given up.
-            let _ = reply.send(*self.received.get_mut());
+    /// Adds a post to the author's profile, and sends it to the shards of all followers.
+    fn post(&mut self, slot: u32, draft: Draft, reply: Option<ReplyTo<u64>>) {
+        let account = self.account(slot);
+        let Draft { author, text, time } = draft;
+        let post = Arc::new(Post { author, text, time, number: account.profile.len() as u64 });
+        account.profile.insert(Arc::clone(&post));
+        let delivery = Arc::new(Delivery { post, received: AtomicU64::new(0), reply });
+        for (shard, slots) in &account.followers {
+            // A shard that has ended has no timelines; the delivery counts the timelines that are reached.
+            let _ = shard.receive(slots.clone(), Arc::clone(&delivery));
         }
     }
 }
@@ -336,16 +338,16 @@ impl Shard {
     #[message]
     fn follow(&mut self, slot: u32, shard: Address<Shard>, follower: u32, reply: ReplyTo<()>) {
         let account = self.account(slot);
-        let slots = Arc::make_mut(account.followers.entry(shard).or_default());
-        match slots.binary_search(&follower) {
+        let slots = account.followers.entry(shard).or_default();
+        match slots.as_slice().binary_search(&follower) {
             Ok(_) => drop(reply.send(())),
             Err(place) => {
-                let posts = account.profile.clone();
+                let posts = account.profile.snapshot();
                 // Without a back-fill there is no follower: the shard has ended or is overloaded, and the dropped
                 // `ReplyTo` says so to the caller.
                 if shard.back_fill(follower, posts, reply).is_ok() {
                     slots.insert(place, follower);
-                } else if slots.is_empty() {
+                } else if slots.as_slice().is_empty() {
                     account.followers.swap_remove(&shard);
                 }
             }
@@ -360,43 +362,36 @@ impl Shard {
     }
 
     #[message]
-    fn send_message(
-        &mut self,
-        slot: u32,
-        author: Arc<Name>,
-        text: Text,
-        time: u64,
-        receipt: Option<Arc<Receipt>>,
-    ) {
-        let account = self.account(slot);
-        let number = account.profile.len() as u64;
-        let post = Arc::new(Post { author, text, time, number });
-        account.profile.insert(Arc::clone(&post));
-        for (shard, slots) in &account.followers {
-            // A shard that has ended has no timelines; the receipt counts the timelines that are reached.
-            let _ = shard.receive(Arc::clone(slots), Arc::clone(&post), receipt.clone());
-        }
+    fn send_message(&mut self, slot: u32, draft: Draft) {
+        self.post(slot, draft, None);
+    }
+
+    /// The last shard of followers replies.
+    #[message]
+    fn send_message_to_all(&mut self, slot: u32, draft: Draft, reply: ReplyTo<u64>) {
+        self.post(slot, draft, Some(reply));
     }
 
     /// Adds a post to the timelines of these users.
     #[message(send)]
-    fn receive(&mut self, slots: Arc<Vec<u32>>, post: Arc<Post>, receipt: Option<Arc<Receipt>>) {
-        for &slot in &*slots {
-            self.account(slot).timeline.insert(Arc::clone(&post));
+    fn receive(&mut self, slots: Slots, delivery: Arc<Delivery>) {
+        let slots = slots.as_slice();
+        for &slot in slots {
+            self.account(slot).timeline.insert(Arc::clone(&delivery.post));
         }
-        if let Some(receipt) = receipt {
+        if delivery.reply.is_some() {
             // Relaxed: the release and acquire of the `Arc`'s count order the additions before the drop.
-            receipt.received.fetch_add(slots.len() as u64, atomic::Ordering::Relaxed);
+            delivery.received.fetch_add(slots.len() as u64, Ordering::Relaxed);
         }
     }
 
     #[message]
-    fn get_timeline(&self, slot: u32) -> Posts {
-        self.accounts.get(slot as usize).map(|account| account.timeline.clone()).unwrap_or_default()
+    fn get_timeline(&mut self, slot: u32) -> Posts {
+        self.account(slot).timeline.snapshot()
     }
 
     #[message]
-    fn get_profile(&self, slot: u32) -> Posts {
-        self.accounts.get(slot as usize).map(|account| account.profile.clone()).unwrap_or_default()
+    fn get_profile(&mut self, slot: u32) -> Posts {
+        self.account(slot).profile.snapshot()
     }
 }

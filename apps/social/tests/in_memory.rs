@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use fastrand::Rng;
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use social::in_memory::{Network, Posts, RequestError, User};
 use social::{Name, Text};
@@ -219,4 +220,193 @@ fn each_timeline_is_the_merge_of_the_posts_of_the_followed_users() {
             }
         });
     }
+}
+
+/// Registers a user in a process of its own, and returns the process as well.
+async fn register_alone(runtime: &RuntimeHandle, network: &Network, text: &str) -> (User, Pid) {
+    let before: BTreeSet<String> = runtime.list().map(|pid| pid.to_string()).collect();
+    let user = network.register_user(name(text)).await.unwrap();
+    let process = runtime.list().find(|pid| !before.contains(&pid.to_string()));
+    (user, process.unwrap())
+}
+
+fn with_runtime(test: impl AsyncFn(RuntimeHandle)) {
+    for workers in [1, 2] {
+        let runtime = Runtime::builder().workers(workers).start().unwrap();
+        runtime.block_on(async |runtime| test(runtime.clone()).await);
+    }
+}
+
+#[test]
+fn a_post_reaches_every_follower_however_many_share_a_process() {
+    // One more follower in a process than fit into a message, as many, and far more.
+    for followers in [0, 1, 5, 6, 300] {
+        with_networks(async |network| {
+            let star = network.register_user(name("star")).await.unwrap();
+            let mut fans = Vec::new();
+            for fan in 0..followers {
+                let fan = network.register_user(name(&format!("fan_{fan}"))).await.unwrap();
+                // The last comes first, so that slots are inserted before others.
+                fans.insert(0, fan);
+            }
+            for (fan, number) in fans.iter().zip(0..) {
+                fan.follow(&star).await.unwrap();
+                // Posts between the follows share the lists of followers with their messages.
+                let reached = star.send_message_to_all(text("early"), number).await;
+                assert_eq!(reached, Ok(number + 1));
+            }
+            assert_eq!(star.send_message_to_all(text("late"), u64::MAX).await, Ok(followers));
+            for fan in &fans {
+                let timeline = fan.get_timeline().await.unwrap();
+                assert_eq!(timeline.len() as u64, followers + 1);
+                assert_eq!(timeline.iter().next().unwrap().text.as_str(), "late");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_follower_whose_process_was_killed_is_not_counted_and_not_waited_for() {
+    with_runtime(async |runtime| {
+        let network = Network::start(&runtime, 1).unwrap();
+        let (bob, _) = register_alone(&runtime, &network, "bob").await;
+        let (ada, process) = register_alone(&runtime, &network, "ada").await;
+        let (cem, _) = register_alone(&runtime, &network, "cem").await;
+        ada.follow(&bob).await.unwrap();
+        cem.follow(&bob).await.unwrap();
+        assert_eq!(bob.send_message_to_all(text("both"), 1).await, Ok(2));
+        process.kill();
+        process.exited().await;
+        assert_eq!(bob.send_message_to_all(text("one"), 2).await, Ok(1));
+        assert_eq!(texts(&cem.get_timeline().await.unwrap()), ["one", "both"]);
+        assert_eq!(ada.get_timeline().await.unwrap_err(), RequestError::Ended);
+        // The target of a follow lives, and the follower does not.
+        assert_eq!(ada.follow(&cem).await, Err(RequestError::Uncertain));
+        assert_eq!(cem.send_message_to_all(text("nobody"), 3).await, Ok(0));
+    });
+}
+
+#[test]
+fn posts_to_a_process_that_is_killed_meanwhile_all_have_an_answer() {
+    with_runtime(async |runtime| {
+        let network = Network::start(&runtime, 1).unwrap();
+        let (bob, _) = register_alone(&runtime, &network, "bob").await;
+        let (ada, process) = register_alone(&runtime, &network, "ada").await;
+        ada.follow(&bob).await.unwrap();
+        let posts = (0..200).map(|time| {
+            let bob = bob.clone();
+            tokio::spawn(async move { bob.send_message_to_all(text("post"), time).await })
+        });
+        let posts: Vec<_> = posts.collect();
+        process.kill();
+        for post in posts {
+            let reached = post.await.unwrap().unwrap();
+            assert!(reached <= 1);
+        }
+        assert_eq!(bob.get_profile().await.unwrap().len(), 200);
+    });
+}
+
+#[test]
+fn a_post_whose_sender_gives_up_is_delivered() {
+    with_runtime(async |runtime| {
+        let network = Network::start(&runtime, 1).unwrap();
+        let (bob, _) = register_alone(&runtime, &network, "bob").await;
+        let (ada, _) = register_alone(&runtime, &network, "ada").await;
+        ada.follow(&bob).await.unwrap();
+        // The message is sent when the future is first polled, and the future is dropped then.
+        let _ = bob.send_message_to_all(text("given up"), 1).now_or_never();
+        assert_eq!(bob.send_message_to_all(text("last"), 2).await, Ok(1));
+        assert_eq!(texts(&ada.get_timeline().await.unwrap()), ["last", "given up"]);
+    });
+}
+
+#[test]
+fn a_network_that_is_full_keeps_its_users() {
+    // The directory and two users.
+    let runtime = Runtime::builder().workers(1).process_limit(3).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let network = Network::start(runtime, 1).unwrap();
+        let ada = network.register_user(name("ada")).await.unwrap();
+        let bob = network.register_user(name("bob")).await.unwrap();
+        let full = network.register_user(name("cem")).await;
+        assert_eq!(full.unwrap_err(), RequestError::Overloaded);
+        assert_eq!(network.log_in(name("cem")).await.unwrap_err(), RequestError::NoSuchUser);
+        ada.follow(&bob).await.unwrap();
+        assert_eq!(bob.send_message_to_all(text("post"), 1).await, Ok(1));
+    });
+}
+
+#[test]
+fn times_are_ordered_from_zero_to_the_greatest() {
+    with_networks(async |network| {
+        let ada = network.register_user(name("ada")).await.unwrap();
+        ada.follow(&ada).await.unwrap();
+        for time in [1, u64::MAX, 0, u64::MAX, 0] {
+            assert_eq!(ada.send_message_to_all(text("post"), time).await, Ok(1));
+        }
+        let keys = |posts: &Posts| -> Vec<(u64, u64)> {
+            posts.iter().map(|post| (post.time, post.number)).collect()
+        };
+        let expected = [(u64::MAX, 3), (u64::MAX, 1), (1, 0), (0, 4), (0, 2)];
+        assert_eq!(keys(&ada.get_timeline().await.unwrap()), expected);
+        assert_eq!(keys(&ada.get_profile().await.unwrap()), expected);
+    });
+}
+
+#[test]
+fn requests_are_made_from_processes_tasks_and_threads() {
+    struct Guest(User);
+
+    #[process]
+    impl Guest {
+        #[message]
+        async fn post(&mut self, time: u64) -> Result<u64, RequestError> {
+            self.0.send_message_to_all(text("from a process"), time).await
+        }
+    }
+
+    with_runtime(async |runtime| {
+        let network = Network::start(&runtime, 10).unwrap();
+        let bob = network.register_user(name("bob")).await.unwrap();
+        let ada = network.register_user(name("ada")).await.unwrap();
+        ada.follow(&bob).await.unwrap();
+        let guest = runtime.spawn(Guest(bob.clone())).unwrap();
+        assert_eq!(guest.post(1).await.unwrap(), Ok(1));
+        let sender = bob.clone();
+        let task = async move { sender.send_message_to_all(text("from a task"), 2).await };
+        assert_eq!(tokio::spawn(task).await.unwrap(), Ok(1));
+        let thread = std::thread::spawn(move || {
+            let waiting =
+                tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            waiting.block_on(bob.send_message_to_all(text("from a thread"), 3))
+        });
+        let joined = tokio::task::spawn_blocking(|| thread.join().unwrap()).await.unwrap();
+        assert_eq!(joined, Ok(1));
+        let timeline = ada.get_timeline().await.unwrap();
+        assert_eq!(texts(&timeline), ["from a thread", "from a task", "from a process"]);
+    });
+}
+
+#[test]
+fn posts_are_freed_with_their_network_but_for_those_that_a_reader_holds() {
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    let (held, freed) = runtime.block_on(async |runtime| {
+        let network = Network::start(runtime, 1).unwrap();
+        let bob = network.register_user(name("bob")).await.unwrap();
+        for fan in 0..50 {
+            let fan = network.register_user(name(&format!("fan_{fan}"))).await.unwrap();
+            fan.follow(&bob).await.unwrap();
+        }
+        bob.send_message_to_all(text("held"), 1).await.unwrap();
+        let held = bob.get_profile().await.unwrap();
+        bob.send_message_to_all(text("freed"), 2).await.unwrap();
+        let freed =
+            std::sync::Arc::downgrade(bob.get_profile().await.unwrap().iter().next().unwrap());
+        (held, freed)
+    });
+    runtime.shutdown(std::time::Duration::from_secs(10));
+    assert_eq!(texts(&held), ["held"]);
+    assert_eq!(std::sync::Arc::strong_count(held.iter().next().unwrap()), 1);
+    assert!(freed.upgrade().is_none(), "no process holds the post");
 }
