@@ -67,6 +67,8 @@ pub(crate) struct Variant {
     pub(crate) class: Class,
     /// The workloads of the runtime that this row has.
     pub(crate) part: Part,
+    /// The values of word keys that the row supports besides each key's default.
+    pub(crate) words: &'static [&'static str],
     pub(crate) limits: &'static [Limit],
     /// The program and its arguments, before those that every peer takes.
     pub(crate) command: &'static [&'static str],
@@ -131,7 +133,7 @@ pub(crate) fn peers(workload: &Workload) -> impl Iterator<Item = Peer> + use<> {
             runtime: variant.row,
             class: variant.class,
             program: Program::Foreign { runtime, variant, processes },
-            words: &[],
+            words: variant.words,
             limits: variant.limits,
         })
     })

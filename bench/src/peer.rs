@@ -274,16 +274,19 @@ fn program_with(allocator: &str) -> io::Result<PathBuf> {
     })
 }
 
-/// Parses a peer's output, which must have each of the workload's metrics and no other.
+/// Parses a peer's output, which must have each of the workload's metrics that no setting leaves out, and none that
+/// is not the workload's.
 fn parse(output: &str, workload: &Workload) -> Result<Line, RunError> {
     let garbled = |reason: String| RunError::Garbled { output: output.to_owned(), reason };
     let line: Line = serde_json::from_str(output).map_err(|error| garbled(error.to_string()))?;
     for metric in workload.metrics() {
-        if !line.metrics.get(metric.name).is_some_and(serde_json::Value::is_f64) {
+        let value = line.metrics.get(metric.name);
+        if !value.map_or(metric.is_optional, serde_json::Value::is_f64) {
             return Err(garbled(format!("the metric {} is missing or not a float", metric.name)));
         }
     }
-    if line.metrics.len() != workload.metrics().count() {
+    let is_known = |name: &String| workload.metrics().any(|metric| metric.name == name);
+    if !line.metrics.keys().all(is_known) {
         return Err(garbled("there are metrics that the workload does not define".to_owned()));
     }
     if let Some((name, _)) =
@@ -315,6 +318,23 @@ mod tests {
             r#""send_ns":1.0,"delivered_ns":2.5,"extra":3.0"#,
         ] {
             assert!(matches!(parse_send(metrics), Err(RunError::Garbled { .. })), "{metrics}");
+        }
+    }
+
+    #[test]
+    fn a_line_may_lack_metrics_that_settings_leave_out() {
+        let workload = workloads::find("social").expect("the workload exists");
+        let parse = |metrics: &str| {
+            let metrics = format!(r#""round_p50_ns":1.0,"p50_ns":1.0,{metrics}"#);
+            let output =
+                format!(r#"{{"version":"1","workers":1,"metrics":{{{metrics}}},"failures":[]}}"#);
+            super::parse(&output, workload)
+        };
+        assert!(parse(r#""p99_ns":1.0,"profiles_per_s":1.0"#).is_ok());
+        assert!(matches!(parse(r#""profiles_per_s":1.0"#), Err(RunError::Garbled { .. })));
+        for wrong in [r#""profiles_per_s":"fast""#, r#""extra":1.0"#] {
+            let metrics = format!(r#""p99_ns":1.0,{wrong}"#);
+            assert!(matches!(parse(&metrics), Err(RunError::Garbled { .. })), "{wrong}");
         }
     }
 

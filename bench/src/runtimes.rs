@@ -41,6 +41,9 @@ const MONITORS: &[&str] = &["monitors"];
 /// The workload of timers that are started and cancelled.
 const TIMERS: &[&str] = &["timers"];
 
+/// The workload of a microblog, whose source is in Erlang.
+const SOCIAL: &[&str] = &["social"];
+
 /// Workloads as their sources have them.
 const SOURCES: &[&str] = &["processes", "tasks"];
 

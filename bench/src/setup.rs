@@ -264,6 +264,7 @@ mod tests {
             row: "unheard-of",
             class: Class::OsThread,
             part: foreign::Part::All,
+            words: &[],
             limits: &[],
             command: &["{target}/copy"],
             options: |_, _| {},

@@ -13,8 +13,8 @@ use crate::settings::Settings;
 use crate::workloads::{
     Workload, activate, burst, call, calls, chat, children, churn, durable_live, durable_rest,
     durable_turns, fairness, fan, http, http_social, monitors, outside, pairs, processes, ring,
-    savina, send, send_cost, skynet, sleep, spawn, store_get, store_mega, store_put, store_recover,
-    store_scan, store_update, tasks, timers,
+    savina, send, send_cost, skynet, sleep, social, spawn, store_get, store_mega, store_put,
+    store_recover, store_scan, store_update, tasks, timers,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -36,6 +36,8 @@ pub(crate) enum Group {
     Durable,
     /// The message service, over HTTP and WebSockets.
     Service,
+    /// A microblog of actors, from a report on Erlang.
+    Social,
 }
 
 impl fmt::Display for Group {
@@ -49,6 +51,7 @@ impl fmt::Display for Group {
             Group::Savina => "savina",
             Group::Durable => "durable",
             Group::Service => "service",
+            Group::Social => "social",
         })
     }
 }
@@ -217,7 +220,7 @@ const ASIDE: &[&str] = &[
     "threads",
 ];
 
-use Group::{Durable, Messages, Processes, Savina, Service, Shapes, Store, Tasks};
+use Group::{Durable, Messages, Processes, Savina, Service, Shapes, Social, Store, Tasks};
 
 /// Spawning over the number of processes.
 const SPAWNING: Series = Series { name: "processes-by-count", over: "count" };
@@ -236,6 +239,62 @@ const SENDING_BEHIND: Series = Series { name: "send-cost-by-depth", over: "depth
 
 /// Chat over the size of its rooms.
 const ROOMS: Series = Series { name: "chat-by-room", over: "room" };
+
+/// The source's experiments with a microblog: over the users of a process, the follows of a user, the threads, and
+/// the followers of a post's author. Then the same service with many clients, over its users.
+const TIMELINES_BY_SHARD: Series =
+    Series { name: "social-timelines-by-shard", over: "users_per_process" };
+const PROFILES_BY_SHARD: Series =
+    Series { name: "social-profiles-by-shard", over: "users_per_process" };
+const POSTS_BY_SHARD: Series = Series { name: "social-posts-by-shard", over: "users_per_process" };
+const TIMELINES_BY_FOLLOWS: Series =
+    Series { name: "social-timelines-by-follows", over: "follows" };
+const POSTS_BY_FOLLOWS: Series = Series { name: "social-posts-by-follows", over: "follows" };
+const TIMELINES_BY_WORKERS: Series =
+    Series { name: "social-timelines-by-workers", over: "workers" };
+const PROFILES_BY_WORKERS: Series = Series { name: "social-profiles-by-workers", over: "workers" };
+const POSTS_BY_WORKERS: Series = Series { name: "social-posts-by-workers", over: "workers" };
+const FOLLOWERS: Series = Series { name: "social-one-post-by-followers", over: "follows" };
+const FOLLOWERS_ALONE: Series = Series { name: "social-one-post-by-followers-1", over: "follows" };
+const USERS: Series = Series { name: "social-mix-by-users", over: "count" };
+
+/// The settings of an experiment of the source: one client, whose rounds of 10,000 requests are repeated.
+macro_rules! experiment {
+    ($part:literal $(, $name:literal = $value:literal)*) => {
+        &[
+            ("part", $part),
+            ("clients", "1"),
+            ("requests", "10000"),
+            ("rounds", "30"),
+            ("dropped", "5")
+            $(, ($name, $value))*
+        ]
+    };
+}
+
+/// The settings of the experiment that posts to a number of followers, and waits for the last of them.
+macro_rules! one_post {
+    ($follows:literal) => {
+        experiment!(
+            "deliveries",
+            "graph" = "ring",
+            "follows" = $follows,
+            "posts" = "0",
+            "requests" = "100"
+        )
+    };
+}
+
+/// A measurement of the microblog with a number of users.
+const fn social(
+    name: &'static str,
+    users: u64,
+    set: &'static [(&'static str, &'static str)],
+) -> Measurement {
+    let small = &[("requests", "200"), ("rounds", "2"), ("dropped", "1"), ("posts", "1")];
+    let measurement = of(name, Social, &social::WORKLOAD, users / 50);
+    measurement.counting(users).with(set).quick_with(small).few_runs()
+}
 
 /// All measurements, in the order in which they are made and shown.
 pub(crate) const SUITE: &[Measurement] = &[
@@ -481,6 +540,161 @@ pub(crate) const SUITE: &[Measurement] = &[
         .with(&[("sockets", "15000")])
         .few_runs()
         .unhurried(),
+    social("social-timelines-shard-1", 1_000, experiment!("timelines", "users_per_process" = "1"))
+        .within(&TIMELINES_BY_SHARD),
+    social(
+        "social-timelines-shard-10",
+        1_000,
+        experiment!("timelines", "users_per_process" = "10"),
+    )
+    .within(&TIMELINES_BY_SHARD)
+    .unhurried(),
+    social(
+        "social-timelines-shard-100",
+        1_000,
+        experiment!("timelines", "users_per_process" = "100"),
+    )
+    .within(&TIMELINES_BY_SHARD)
+    .unhurried(),
+    social(
+        "social-timelines-shard-500",
+        1_000,
+        experiment!("timelines", "users_per_process" = "500"),
+    )
+    .within(&TIMELINES_BY_SHARD)
+    .unhurried(),
+    social(
+        "social-timelines-shard-1000",
+        1_000,
+        experiment!("timelines", "users_per_process" = "1000"),
+    )
+    .within(&TIMELINES_BY_SHARD),
+    social("social-profiles-shard-1", 1_000, experiment!("profiles", "users_per_process" = "1"))
+        .within(&PROFILES_BY_SHARD),
+    social("social-profiles-shard-10", 1_000, experiment!("profiles", "users_per_process" = "10"))
+        .within(&PROFILES_BY_SHARD)
+        .unhurried(),
+    social(
+        "social-profiles-shard-100",
+        1_000,
+        experiment!("profiles", "users_per_process" = "100"),
+    )
+    .within(&PROFILES_BY_SHARD)
+    .unhurried(),
+    social(
+        "social-profiles-shard-500",
+        1_000,
+        experiment!("profiles", "users_per_process" = "500"),
+    )
+    .within(&PROFILES_BY_SHARD)
+    .unhurried(),
+    social(
+        "social-profiles-shard-1000",
+        1_000,
+        experiment!("profiles", "users_per_process" = "1000"),
+    )
+    .within(&PROFILES_BY_SHARD),
+    social("social-posts-shard-1", 1_000, experiment!("deliveries", "users_per_process" = "1"))
+        .within(&POSTS_BY_SHARD),
+    social("social-posts-shard-10", 1_000, experiment!("deliveries", "users_per_process" = "10"))
+        .within(&POSTS_BY_SHARD)
+        .unhurried(),
+    social("social-posts-shard-100", 1_000, experiment!("deliveries", "users_per_process" = "100"))
+        .within(&POSTS_BY_SHARD)
+        .unhurried(),
+    social("social-posts-shard-500", 1_000, experiment!("deliveries", "users_per_process" = "500"))
+        .within(&POSTS_BY_SHARD)
+        .unhurried(),
+    social(
+        "social-posts-shard-1000",
+        1_000,
+        experiment!("deliveries", "users_per_process" = "1000"),
+    )
+    .within(&POSTS_BY_SHARD),
+    social("social-timelines-follows-1", 1_000, experiment!("timelines", "follows" = "1"))
+        .within(&TIMELINES_BY_FOLLOWS),
+    social("social-timelines-follows-5", 1_000, experiment!("timelines", "follows" = "5"))
+        .within(&TIMELINES_BY_FOLLOWS)
+        .unhurried(),
+    social("social-timelines-follows-10", 1_000, experiment!("timelines", "follows" = "10"))
+        .within(&TIMELINES_BY_FOLLOWS)
+        .unhurried(),
+    social("social-timelines-follows-25", 1_000, experiment!("timelines", "follows" = "25"))
+        .within(&TIMELINES_BY_FOLLOWS)
+        .unhurried(),
+    social("social-timelines-follows-30", 1_000, experiment!("timelines", "follows" = "30"))
+        .within(&TIMELINES_BY_FOLLOWS),
+    social("social-posts-follows-1", 1_000, experiment!("deliveries", "follows" = "1"))
+        .within(&POSTS_BY_FOLLOWS),
+    social("social-posts-follows-5", 1_000, experiment!("deliveries", "follows" = "5"))
+        .within(&POSTS_BY_FOLLOWS)
+        .unhurried(),
+    social("social-posts-follows-10", 1_000, experiment!("deliveries", "follows" = "10"))
+        .within(&POSTS_BY_FOLLOWS)
+        .unhurried(),
+    social("social-posts-follows-25", 1_000, experiment!("deliveries", "follows" = "25"))
+        .within(&POSTS_BY_FOLLOWS)
+        .unhurried(),
+    social("social-posts-follows-30", 1_000, experiment!("deliveries", "follows" = "30"))
+        .within(&POSTS_BY_FOLLOWS),
+    social("social-timelines-1", 5_000, experiment!("timelines"))
+        .within(&TIMELINES_BY_WORKERS)
+        .alone(),
+    social("social-timelines", 5_000, experiment!("timelines")).within(&TIMELINES_BY_WORKERS),
+    social("social-profiles-1", 5_000, experiment!("profiles"))
+        .within(&PROFILES_BY_WORKERS)
+        .alone(),
+    social("social-profiles", 5_000, experiment!("profiles")).within(&PROFILES_BY_WORKERS),
+    social("social-posts-1", 5_000, experiment!("deliveries")).within(&POSTS_BY_WORKERS).alone(),
+    social("social-posts", 5_000, experiment!("deliveries")).within(&POSTS_BY_WORKERS),
+    social("social-followers-0-1", 1_000, one_post!("0")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-1-1", 1_000, one_post!("1")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-10-1", 1_000, one_post!("10")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-20-1", 1_000, one_post!("20")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-50-1", 1_000, one_post!("50")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-100-1", 1_000, one_post!("100")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-500-1", 1_000, one_post!("500")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-0", 1_000, one_post!("0")).within(&FOLLOWERS),
+    social("social-followers-1", 1_000, one_post!("1")).within(&FOLLOWERS).unhurried(),
+    social("social-followers-10", 1_000, one_post!("10")).within(&FOLLOWERS),
+    social("social-followers-20", 1_000, one_post!("20")).within(&FOLLOWERS).unhurried(),
+    social("social-followers-50", 1_000, one_post!("50")).within(&FOLLOWERS).unhurried(),
+    social("social-followers-100", 1_000, one_post!("100")).within(&FOLLOWERS).unhurried(),
+    social("social-followers-500", 1_000, one_post!("500")).within(&FOLLOWERS).unhurried(),
+    social("social-mix-1k", 1_000, &[("follows", "10"), ("posts", "1")]).within(&USERS),
+    social("social-mix-10k", 10_000, &[("follows", "10"), ("posts", "1")]).within(&USERS),
+    social("social-mix-100k", 100_000, &[("follows", "10"), ("posts", "1")])
+        .within(&USERS)
+        .unhurried(),
+    social("social-mix-1m", 1_000_000, &[("follows", "10"), ("posts", "1")])
+        .within(&USERS)
+        .unhurried(),
+    social("social-mix-zipf", 10_000, &[("graph", "zipf")]),
+    social("social-mix-1", 10_000, &[]).alone(),
+    social("social-clients-deliveries", 10_000, &[("part", "deliveries")]),
+    social("social-clients-deliveries-1", 10_000, &[("part", "deliveries")]).alone(),
+    social("social-clients-timelines", 10_000, &[("part", "timelines")]),
+    social("social-clients-timelines-1", 10_000, &[("part", "timelines")]).alone(),
+    social("social-clients-profiles", 10_000, &[("part", "profiles")]),
+    social("social-clients-profiles-1", 10_000, &[("part", "profiles")]).alone(),
+    social(
+        "social-one-follower",
+        10_000,
+        &[("part", "deliveries"), ("graph", "ring"), ("follows", "1")],
+    )
+    .variant(),
+    social(
+        "social-one-user-per-process",
+        10_000,
+        &[("part", "deliveries"), ("users_per_process", "1")],
+    )
+    .variant(),
+    social(
+        "social-celebrity",
+        120_000,
+        &[("part", "deliveries"), ("graph", "zipf"), ("follows", "25"), ("posts", "0")],
+    )
+    .variant(),
 ];
 
 #[cfg(test)]
@@ -517,13 +731,15 @@ mod tests {
             let parts = SUITE.iter().filter(|other| other.series.contains(&Some(series)));
             let number = |part: &Measurement, quick| {
                 let settings = part.settings(quick, 2)?;
-                Some(if series.over == "count" {
-                    settings.count
-                } else {
-                    settings.get(series.over)
+                Some(match series.over {
+                    "count" => settings.count,
+                    "workers" => settings.workers as u64,
+                    key => settings.get(key),
                 })
             };
-            for quick in [false, true] {
+            // A quick run has no measurement with one worker.
+            let has_quick = parts.clone().filter(|part| part.quick.is_some()).count() > 1;
+            for quick in [false, true].into_iter().filter(|quick| !quick || has_quick) {
                 let numbers: Vec<_> =
                     parts.clone().filter_map(|part| number(part, quick)).collect();
                 assert!(numbers.len() > 1 && numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");

@@ -42,6 +42,7 @@ mod service;
 mod shape;
 pub(crate) mod skynet;
 pub(crate) mod sleep;
+pub(crate) mod social;
 pub(crate) mod spawn;
 pub(crate) mod store_get;
 pub(crate) mod store_mega;
@@ -70,7 +71,8 @@ pub(crate) struct Workload {
     pub(crate) count: u64,
     /// The workload's own settings.
     pub(crate) keys: &'static [Key],
-    /// Names of the metrics, in the order of the table, separated by white space.
+    /// Names of the metrics, in the order of the table, separated by white space. A name that ends with `?` is of
+    /// a metric that some settings leave out.
     pub(crate) metrics: &'static str,
     /// Number of processes that the workload starts, at most; some runtimes must know it before.
     pub(crate) processes: fn(&Settings) -> u64,
@@ -82,6 +84,8 @@ pub(crate) struct Workload {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Metric {
     pub(crate) name: &'static str,
+    /// Whether some settings leave it out.
+    pub(crate) is_optional: bool,
 }
 
 impl Metric {
@@ -122,6 +126,7 @@ pub(crate) const ALL: &[&Workload] = &[
     &monitors::WORKLOAD,
     &timers::WORKLOAD,
     &children::WORKLOAD,
+    &social::WORKLOAD,
     &savina::chameneos::WORKLOAD,
     &savina::big::WORKLOAD,
     &savina::dictionary::WORKLOAD,
@@ -170,7 +175,10 @@ pub(crate) fn find(name: &str) -> Option<&'static Workload> {
 impl Workload {
     /// The metrics, in the order of the table.
     pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> + use<> {
-        self.metrics.split_whitespace().map(|name| Metric { name })
+        self.metrics.split_whitespace().map(|name| {
+            let without_mark = name.strip_suffix('?');
+            Metric { name: without_mark.unwrap_or(name), is_optional: without_mark.is_some() }
+        })
     }
 
     /// All settings: the workload's own, then the setting that every workload has.

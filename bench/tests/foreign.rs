@@ -59,6 +59,20 @@ const SAVINA: &[&str] = &[
     "queens --count 1",
 ];
 
+/// Small runs of the microblog, which only Erlang has.
+const SOCIAL: &[&str] = &[
+    "social --count 300 --set requests=2000 --set users_per_process=70",
+    "social --count 100 --set requests=500 --set graph=zipf --set users_per_process=1 --set part=timelines",
+    "social --count 100 --set requests=200 --set rounds=3 --set dropped=1 --set clients=1 --set part=profiles",
+    "social --count 1 --set requests=50 --set follows=3",
+];
+
+/// The same with posts only, which the central design of Erlang has not.
+const SOCIAL_POSTS: &[&str] = &[
+    "social --count 300 --set requests=2000 --set part=deliveries",
+    "social --count 50 --set requests=200 --set graph=ring --set follows=7 --set part=deliveries",
+];
+
 fn bench(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
     command.args(arguments.split(' '));
@@ -109,10 +123,22 @@ impl Rows<'_> {
 
     #[track_caller]
     fn check(&self, work: &[&str], workers: &[&str], configure: impl Fn(&mut Command)) {
+        self.check_beside("tokio", work, workers, configure);
+    }
+
+    /// Runs work on the rows beside a runtime of this program.
+    #[track_caller]
+    fn check_beside(
+        &self,
+        other: &str,
+        work: &[&str],
+        workers: &[&str],
+        configure: impl Fn(&mut Command),
+    ) {
         for work in work {
             for &workers in workers {
                 let runtimes = self.names.join(",");
-                let line = format!("run {work} --runs 1 --json --runtime {runtimes},tokio");
+                let line = format!("run {work} --runs 1 --json --runtime {runtimes},{other}");
                 let mut command = bench(&line);
                 configure(command.args(["--workers", workers]));
                 let output = output(&mut command);
@@ -189,6 +215,21 @@ fn erlang_does_the_same_work_where_it_is_set_up() {
         rows.check_work(&["2"], |_| {});
         rows.check_savina(&["1", "2"], |_| {});
         check_limit("erlang", |_| {});
+    }
+}
+
+#[test]
+fn erlang_has_both_designs_of_the_microblog_where_it_is_set_up() {
+    if is_set_up("erlang") {
+        let all = &["erlang", "erlang-tuned", "erlang-central"];
+        let rows = |names| Rows { names, class: "isolated process", without: &[], workers: None };
+        rows(all).check_beside("throng", SOCIAL, &["1", "2"], |_| {});
+        rows(&all[..2]).check_beside("throng", SOCIAL_POSTS, &["2"], |_| {});
+        let line = "run social --runs 1 --count 10 --set part=deliveries --runtime erlang-central";
+        let refused = output(&mut bench(line));
+        assert_eq!(status(&refused), 1);
+        let refused = stderr(&refused);
+        assert!(refused.contains("this runtime has no `deliveries`"), "{refused}");
     }
 }
 

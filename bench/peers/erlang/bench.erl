@@ -51,6 +51,7 @@ module("fairness") -> bench_fairness;
 module("monitors") -> bench_monitors;
 module("timers") -> bench_timers;
 module("skynet") -> bench_skynet;
+module("social") -> bench_social;
 module("chameneos") -> savina_chameneos;
 module("big") -> savina_big;
 module("dictionary") -> savina_dictionary;

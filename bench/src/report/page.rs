@@ -59,13 +59,15 @@ const GROUPS: &[(Group, &str, &str)] = &[
         "throng's demonstration service, with its store, as its clients see it. The servers beside it do less: see \
          the file of biases.",
     ),
+    (
+        Group::Social,
+        "A social network of actors",
+        "The source compares two designs of a microblog in Erlang with one client: a process with all users, which \
+         merges a timeline when it is read (`erlang-central`), and processes with shards of users, which push each \
+         message to the followers. Here a post is done when the last follower has received it, and the \
+         timelines are checked. `social-clients` and `social-mix` have 64 clients.",
+    ),
 ];
-
-/// Sources whose workloads this version of bench does not have.
-const TO_COME: &[(&str, &str)] = &[(
-    "A social network of actors",
-    "The measurements of this source come with the message service.",
-)];
 
 /// Formats the page.
 pub(super) fn page(rows: &[Row], again: &[Row], measured: &[Measured<'_>]) -> Markup {
@@ -96,9 +98,6 @@ pub(super) fn page(rows: &[Row], again: &[Row], measured: &[Measured<'_>]) -> Ma
                             }
                             @for of in of_group(measured, *group) { (page.measurement(of)) }
                         }
-                    }
-                    @for (title, text) in TO_COME {
-                        section { h2 { (title) } p { (text) } }
                     }
                 }
             }

@@ -35,6 +35,7 @@ pub(crate) const CAF: ForeignRuntime = ForeignRuntime {
         ROW,
         Variant {
             row: "caf-max-throughput",
+            words: &[],
             limits: &[],
             part: Part::Only(FAIRNESS),
             options: limited,
@@ -48,6 +49,7 @@ const ROW: Variant = Variant {
     row: "caf",
     class: Class::Actor,
     part: Part::AllBut(FAIRNESS),
+    words: &[],
     limits: LIMITS,
     command: &["{target}/peer"],
     options: default,

@@ -19,6 +19,7 @@ const ROW: Variant = Variant {
     row: "elixir",
     class: Class::IsolatedProcess,
     part: Part::All,
+    words: &[],
     limits: &[
         Limit::of_time(&["fairness"], "flooders", 1000),
         Limit::of_time(&["skynet"], COUNT, 100_000),

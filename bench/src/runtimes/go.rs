@@ -27,6 +27,7 @@ pub(crate) const GO: ForeignRuntime = ForeignRuntime {
             row: "go-syncmap",
             // No other workload has a map.
             part: Part::Only(&["tasks"]),
+            words: &[],
             limits: &[],
             options: sync_map,
             ..ROW
@@ -39,6 +40,7 @@ const ROW: Variant = Variant {
     row: "go",
     class: Class::GreenThread,
     part: Part::All,
+    words: &[],
     limits: &[
         Limit::of_time(&["fairness"], "flooders", 1000),
         Limit::of_memory(&["processes"], 3000),

@@ -24,6 +24,7 @@ pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
             class: Class::GreenThread,
             // A virtual thread that floods itself is never preempted.
             part: Part::AllBut(FAIRNESS),
+            words: &[],
             limits: &[],
             command: &["{target}/java", "-cp", "{target}/classes", "Peer"],
             options: default,
@@ -32,6 +33,7 @@ pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
             row: "java-virtual-tuned",
             class: Class::GreenThread,
             part: Part::AllBut(FAIRNESS),
+            words: &[],
             limits: &[],
             // A link that `build.sh` leaves out if the JRE does not know these flags.
             command: &[
@@ -49,6 +51,7 @@ pub(crate) const JAVA: ForeignRuntime = ForeignRuntime {
             row: "java-threads",
             class: Class::OsThread,
             part: Part::All,
+            words: &[],
             limits: LIMITS_OF_THREADS,
             command: &["{target}/java", "-cp", "{target}/classes", "Peer"],
             options: platform,

@@ -32,6 +32,7 @@ const ROW: Variant = Variant {
     row: "node",
     class: Class::StacklessTask,
     part: Part::All,
+    words: &[],
     limits: &[],
     command: &["node", "{source}/peer.mjs"],
     options: default,

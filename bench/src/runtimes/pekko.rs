@@ -64,6 +64,7 @@ const ROW: Variant = Variant {
     row: "pekko",
     class: Class::Actor,
     part: Part::AllBut(FAIRNESS),
+    words: &[],
     limits: &[],
     // The peer itself sets the dispatcher's parallelism to the number of workers.
     command: &[

@@ -28,6 +28,7 @@ pub(crate) const PYTHON: ForeignRuntime = ForeignRuntime {
         Variant {
             row: "python-uvloop",
             command: &["{target}/venv/bin/python", "-E", "-B", "{source}/peer.py"],
+            words: &[],
             limits: &[],
             options: uvloop,
             ..ROW
@@ -40,6 +41,7 @@ const ROW: Variant = Variant {
     row: "python",
     class: Class::StacklessTask,
     part: Part::All,
+    words: &[],
     limits: &[
         Limit::of_time(&["spawn"], COUNT, 500_000),
         Limit::of_time(&["call"], "callees", 100_000),

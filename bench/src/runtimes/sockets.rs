@@ -21,6 +21,7 @@ pub(crate) const NODE_WS: ForeignRuntime = ForeignRuntime {
         row: "node-ws",
         class: Class::StacklessTask,
         part: Part::All,
+        words: &[],
         limits: &[],
         command: &["node", "{target}/server.mjs"],
         options: default,
@@ -40,6 +41,7 @@ pub(crate) const GO_WS: ForeignRuntime = ForeignRuntime {
         row: "go-ws",
         class: Class::GreenThread,
         part: Part::All,
+        words: &[],
         limits: &[],
         // The server itself sets GOMAXPROCS to the number of workers.
         command: &["{target}/server"],

@@ -2,6 +2,7 @@
 
 mod durable;
 mod served;
+mod social;
 mod stores;
 
 use std::path::Path;
@@ -611,6 +612,8 @@ fn the_list_names_every_workload_key_and_runtime() {
         "durable-rest",
         "tokio+heed",
         "tellus-memory",
+        "erlang-central",
+        "mix|deliveries|timelines|profiles",
         "volatile|durable",
         "dir=TEXT",
         "writers=0",

@@ -1,0 +1,180 @@
+//! `social`: a microblog whose users follow each other; concurrent clients send messages and read timelines and
+//! profiles.
+//!
+//! ```text
+//! driver    register, follow, post │ clients start │ wait │ … for each round │ read all timelines and profiles
+//! clients                          │ request, request, …   │
+//!                                  ├──────── round ────────┤
+//! ```
+//!
+//! - A client makes its requests one after the other. A request to post is done when the last follower has received
+//!   the post; the followers' processes count the deliveries.
+//! - The plan, which is drawn before, is the same for every runtime: see [`plan`].
+//! - Of each answer a client reads the newest posts: their times, which must descend, and their texts.
+//! - At the end all timelines and profiles must have the sums of the plan: each timeline is the merge of the posts of
+//!   the followed users, newest first.
+//! - The rates and the percentiles are those of the rounds that are not dropped; every eighth request of a client is
+//!   timed separately.
+
+mod plan;
+mod throng;
+
+use std::io;
+
+use self::plan::{Kind as Requested, Sums};
+use self::throng::Service;
+use super::{Workload, latency};
+use crate::outcome::Outcome;
+use crate::runtimes;
+use crate::settings::{Key, Kind, Settings};
+
+pub(crate) const WORKLOAD: Workload = Workload {
+    name: "social",
+    about: "a microblog of N users: clients post to followers, and read timelines and profiles",
+    counts: "users",
+    count: 10_000,
+    keys: &[
+        Key {
+            name: "part",
+            kind: Kind::Word(&["mix", "deliveries", "timelines", "profiles"]),
+            about: "kind of the requests; a mix is of 80 % timelines, 15 % profiles and 5 % posts",
+        },
+        Key {
+            name: "graph",
+            kind: Kind::Word(&["uniform", "zipf", "ring"]),
+            about: "users that are followed: any; the first ones mostly; those after the follower",
+        },
+        Key {
+            name: "follows",
+            kind: Kind::Count(25),
+            about: "number of users that each user follows, less those drawn twice",
+        },
+        Key {
+            name: "posts",
+            kind: Kind::Count(10),
+            about: "number of posts of each user before the clock starts",
+        },
+        Key {
+            name: "requests",
+            kind: Kind::Number(100_000),
+            about: "number of requests in a round, by all clients together",
+        },
+        Key {
+            name: "clients",
+            kind: Kind::Number(64),
+            about: "number of concurrent clients, each with one request in flight",
+        },
+        Key {
+            name: "users_per_process",
+            kind: Kind::Number(1000),
+            about: "number of users that a process holds, where processes hold shards of users",
+        },
+        Key {
+            name: "read",
+            kind: Kind::Count(20),
+            about: "number of posts that a client reads of each answer",
+        },
+        Key { name: "rounds", kind: Kind::Number(1), about: "number of rounds" },
+        Key {
+            name: "dropped",
+            kind: Kind::Count(0),
+            about: "number of first rounds that are not counted",
+        },
+    ],
+    metrics: "deliveries_per_s? posts_per_s? timelines_per_s? profiles_per_s? p50_ns p99_ns round_p50_ns",
+    processes,
+    peers: &[runtimes::throng::peer(throng::run).knowing(&[
+        "deliveries",
+        "timelines",
+        "profiles",
+        "zipf",
+        "ring",
+    ])],
+};
+
+/// Number of requests of a client to each that is timed separately, which is the first of them.
+const SAMPLED: usize = 8;
+
+/// Number of processes: those of the users, and clients in two steps before the rounds and in each round.
+fn processes(settings: &Settings) -> u64 {
+    let steps = settings.get("rounds").saturating_add(2);
+    let users = settings.count.div_ceil(settings.get("users_per_process"));
+    users.saturating_add(settings.get("clients").saturating_mul(steps)).saturating_add(1)
+}
+
+/// Results of clients.
+#[derive(Default)]
+struct Counted {
+    /// Number of timelines that have received posts.
+    deliveries: u64,
+    /// Number of requests that failed, or whose answers were wrong.
+    wrong: u64,
+    latencies: Vec<u64>,
+}
+
+impl Counted {
+    fn add(&mut self, other: Counted) {
+        self.deliveries += other.deliveries;
+        self.wrong += other.wrong;
+        self.latencies.extend(other.latencies);
+    }
+}
+
+/// Everything that the service holds at the end.
+struct Settled {
+    sums: Sums,
+    /// Number of posts whose text is not that of their time.
+    wrong_texts: u64,
+}
+
+/// Drives the workload: its order, clocks and checks.
+async fn measure(service: Service, settings: &Settings) -> io::Result<Outcome> {
+    let (rounds, dropped) = (settings.get("rounds") as usize, settings.get("dropped") as usize);
+    if dropped >= rounds {
+        return Err(io::Error::other("dropped must be less than rounds"));
+    }
+    let failed = service.prepare().await;
+    let (mut unkept, mut kept, mut elapsed) = (Counted::default(), Counted::default(), 0);
+    let mut round_times = latency::histogram()?;
+    for round in 0..rounds {
+        let is_kept = round >= dropped;
+        let time = service.round(round, if is_kept { &mut kept } else { &mut unkept }).await;
+        if is_kept {
+            elapsed += time;
+            round_times.saturating_record(time);
+        }
+    }
+    let settled = service.settle().await;
+
+    let plan = service.plan();
+    let requests = || plan.rounds[dropped..].iter().flatten();
+    let followers = plan.followers();
+    let due = requests().filter(|request| request.kind == Requested::Post);
+    let due = due.map(|post| followers[post.user as usize]).sum();
+    let count = |kind| requests().filter(|request| request.kind == kind).count() as u64;
+    let mut outcome = Outcome::default();
+    for (name, count) in [
+        ("deliveries_per_s", kept.deliveries),
+        ("posts_per_s", count(Requested::Post)),
+        ("timelines_per_s", count(Requested::Timeline)),
+        ("profiles_per_s", count(Requested::Profile)),
+    ] {
+        if count > 0 {
+            outcome.metric(name, count as f64 * 1e9 / elapsed as f64);
+        }
+    }
+    let mut latencies = latency::histogram()?;
+    for nanoseconds in &kept.latencies {
+        latencies.saturating_record(*nanoseconds);
+    }
+    latency::report(&mut outcome, "", "p50 p99", &latencies);
+    latency::report(&mut outcome, "round_", "p50", &round_times);
+    outcome.check("requests before the clock that failed", failed, 0);
+    outcome.check("wrong answers", kept.wrong + unkept.wrong, 0);
+    outcome.check("deliveries", kept.deliveries, due);
+    let sums = plan.sums();
+    outcome.check("the sum of the timelines", settled.sums.timelines, sums.timelines);
+    outcome.check("the sum of the profiles", settled.sums.profiles, sums.profiles);
+    outcome.check("posts with a wrong text", settled.wrong_texts, 0);
+    Ok(outcome)
+}
