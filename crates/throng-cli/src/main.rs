@@ -8,6 +8,7 @@
 
 mod admin;
 mod api;
+mod certificate;
 mod config;
 mod dashboard;
 mod demo;
@@ -85,6 +86,12 @@ fn main() -> ExitCode {
     if matches!(&command, Command::Serve(serve) if serve.config.print_config) {
         print!("{}", loaded.to_toml());
         return ExitCode::SUCCESS;
+    }
+    if let Command::Serve(serve) = &command
+        && let Err(error) = serve.tls.check()
+    {
+        eprintln!("throng: {error}");
+        return ExitCode::from(USAGE);
     }
     log.start(matches!(&command, Command::Serve(serve) if serve.access.access_log));
     let outcome: Result<ExitCode, Box<dyn Error>> = match command {

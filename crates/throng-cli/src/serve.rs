@@ -32,6 +32,7 @@ use throng_store::Store;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{AdminSocket, SOCKET_FILE};
+use crate::certificate::{Certificate, CertificateError, TlsFiles};
 use crate::config::ConfigArgs;
 use crate::dashboard::latency::Latency;
 use crate::dashboard::{self, Dashboard, DashboardError, Subject};
@@ -54,6 +55,8 @@ pub(crate) struct ServeArgs {
     network: Network,
     #[command(flatten)]
     proxies: Proxies,
+    #[command(flatten)]
+    pub(crate) tls: TlsFiles,
     #[command(flatten)]
     dashboard: dashboard::ListenArgs,
     #[command(flatten)]
@@ -91,6 +94,8 @@ pub(crate) enum ServeError {
     Dashboard(#[source] DashboardError),
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
+    #[error("cannot serve with TLS")]
+    Certificate(#[source] CertificateError),
     #[error("cannot install the handlers of SIGINT and SIGTERM")]
     Signals(#[source] io::Error),
     #[error(
@@ -103,6 +108,7 @@ pub(crate) enum ServeError {
 /// Node that serves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Started<'n> {
+    scheme: &'static str,
     pub(crate) address: SocketAddr,
     data: &'n Path,
     dashboard: Option<&'n Dashboard>,
@@ -161,6 +167,7 @@ impl ServeArgs {
         // The signal handlers come first, so that a signal during the start also stops the node in
         // order.
         let mut signals = Signals::listen().map_err(ServeError::Signals)?;
+        let mut certificate = self.tls.load().map_err(ServeError::Certificate)?;
         let unusable = |source| ServeError::Data { path: self.storage.data.clone(), source };
         let data = DataDirectory::make(&self.storage.data).map_err(unusable)?;
         let began = Instant::now();
@@ -183,7 +190,10 @@ impl ServeArgs {
             error => ServeError::Open(error),
         })?;
         data.make_private_after_open();
-        let outcome = self.serve_node(&node, data.path(), runtime, &mut signals, companion).await;
+        let signals = &mut signals;
+        let certificate = certificate.as_mut();
+        let outcome =
+            self.serve_node(&node, data.path(), runtime, signals, certificate, companion).await;
         let stopped = shut_down_node(&node, signals.next()).await;
         outcome.and(stopped)
     }
@@ -194,6 +204,7 @@ impl ServeArgs {
         data: &Path,
         runtime: &RuntimeHandle,
         signals: &mut Signals,
+        certificate: Option<&mut Certificate>,
         companion: impl AsyncFnOnce(Started<'_>),
     ) -> Result<(), ServeError> {
         let signer = Signer::load_or_create(&data.join(KEY_FILE)).map_err(ServeError::Key)?;
@@ -215,9 +226,14 @@ impl ServeArgs {
             drain_timeout: self.stopping.drain_timeout,
             ..Limits::default()
         };
-        let server = Server::bind(self.network.listen, limits)
+        let mut server = Server::bind(self.network.listen, limits)
             .await
             .map_err(|source| ServeError::Listen { address: self.network.listen, source })?;
+        let mut scheme = "http";
+        if let Some(certificate) = &certificate {
+            server = server.with_tls(certificate.tls.clone());
+            scheme = "https";
+        }
         let socket_limits =
             SocketLimits { sockets_max: self.bounds.sockets_max(), ..SocketLimits::default() };
         let sockets = Sockets::new(socket_limits, &self.network.origins);
@@ -243,10 +259,12 @@ impl ServeArgs {
             .map_err(ServeError::Dashboard)?;
         let serving = server.start(routes, runtime.tokio());
         Notice::Ready.send();
-        let started = Started { address: serving.address(), data, dashboard: dashboard.as_ref() };
+        let started =
+            Started { scheme, address: serving.address(), data, dashboard: dashboard.as_ref() };
         tokio::select! {
             () = signals.next() => {}
             () = companion(started) => {}
+            () = keep_current(certificate) => {}
         }
         stop.announce();
         Notice::Stopping.send();
@@ -309,9 +327,9 @@ impl Refusals {
 impl Started<'_> {
     /// Prints the addresses of the node, and further lines. Errors on standard output are ignored.
     pub(crate) fn announce(&self, further: &str) {
-        let Started { address, data, dashboard } = self;
+        let Started { scheme, address, data, dashboard } = self;
         let mut out = io::stdout().lock();
-        let _ = writeln!(out, "serving http://{address}/").and_then(|()| {
+        let _ = writeln!(out, "serving {scheme}://{address}/").and_then(|()| {
             writeln!(out, "data in {}", data.display())?;
             if let Some(dashboard) = dashboard {
                 writeln!(out, "{}", dashboard.announcement())?;
@@ -319,6 +337,14 @@ impl Started<'_> {
             writeln!(out, "{further}stop with Ctrl-C")?;
             out.flush()
         });
+    }
+}
+
+/// Keeps the certificate current, if there is one. Never ends.
+async fn keep_current(certificate: Option<&mut Certificate>) {
+    match certificate {
+        Some(certificate) => certificate.keep_current().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -4,6 +4,7 @@
 //! group         heading in --help   used by
 //! Log           Log                 every command, for standard error
 //! Network       Network             the listener
+//! TlsFiles      TLS                 the listener; see `certificate.rs`
 //! Proxies       Network             the server
 //! Storage       Storage             the store, the key, the admin socket
 //! Logins        Logins              the service

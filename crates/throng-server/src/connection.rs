@@ -34,7 +34,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tower::ServiceExt;
@@ -45,17 +44,19 @@ use crate::extract::body_too_large;
 use crate::head::head_too_large;
 use crate::problem::ensure_problem;
 use crate::socket::{self, Endpoint, SocketEnd, take_endpoint};
+use crate::tls::{Arrival, Secure, Stream, strict_transport};
 use crate::{ClientAddress, Limits, Problem, request_id};
 
 /// Serves a connection until either side closes it, or, after `drain` becomes true, until the
 /// request in flight is answered. A connection that becomes a socket goes on in the same task.
 pub(crate) async fn serve(
-    stream: TcpStream,
+    arrival: Arrival,
     client: ClientAddress,
     router: Router,
     limits: Arc<Limits>,
     drain: watch::Receiver<bool>,
 ) {
+    let Some(stream) = arrival.secure(limits.header_timeout, drain.clone()).await else { return };
     // Boxed, because the state of HTTP is many times as large as that of a socket, and a socket
     // would keep its memory.
     let requests = Box::pin(serve_requests(stream, client, router, limits, drain.clone()));
@@ -67,21 +68,20 @@ pub(crate) async fn serve(
 /// Connection that has become a socket.
 struct Upgraded {
     endpoint: Endpoint,
-    stream: TcpStream,
+    stream: Stream,
     /// Bytes that arrived behind the handshake.
     unread: Vec<u8>,
 }
 
 /// Serves requests until the connection is closed or becomes a socket.
 async fn serve_requests(
-    stream: TcpStream,
+    stream: Stream,
     client: ClientAddress,
     router: Router,
     limits: Arc<Limits>,
     mut drain: watch::Receiver<bool>,
 ) -> Option<Upgraded> {
-    // Small answers must not wait for the client's acknowledgement of earlier answers.
-    let _ = stream.set_nodelay(true);
+    let is_secure = stream.is_secure();
     let exchange = Exchange::default();
     let guard = ExchangeGuard::new(stream, exchange.clone(), &limits);
     let header_timeout = limits.header_timeout;
@@ -97,6 +97,9 @@ async fn serve_requests(
             let ClientAddress(peer) = client;
             let client = ClientAddress(limits.trusted_proxies.client(peer, request.headers()));
             request.extensions_mut().insert(client);
+            if is_secure {
+                request.extensions_mut().insert(Secure);
+            }
             let answer = answer(router.clone(), request, client, limits.clone());
             let upgrading = upgrading.clone();
             let drain = drain.clone();
@@ -159,7 +162,7 @@ async fn serve_requests(
 /// Sends `problem`, if any, and closes the connection so that the client can read the answer. If
 /// the stream were dropped while bytes of a request lie unread in it, the system would reset the
 /// connection and discard the answer.
-pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) {
+pub(crate) async fn close_with(mut stream: Stream, problem: Option<Problem>) {
     let closing = async {
         if let Some(problem) = problem {
             stream.write_all(&problem.to_wire()).await?;
@@ -177,6 +180,18 @@ pub(crate) async fn close_with(mut stream: TcpStream, problem: Option<Problem>) 
     };
     // The stream is closed in every case; no error can be reported to the client at this point.
     let _ = timeout(LINGER, closing).await;
+}
+
+/// Answers a connection that is not served, and closes it.
+pub(crate) async fn refuse(
+    arrival: Arrival,
+    problem: Problem,
+    limits: Arc<Limits>,
+    drain: watch::Receiver<bool>,
+) {
+    if let Some(stream) = arrival.secure(limits.header_timeout, drain).await {
+        close_with(stream, Some(problem)).await;
+    }
 }
 
 /// Limits, in time and in bytes, of reading from a closing stream.
@@ -215,9 +230,14 @@ fn answer(
     // the access log, which must have it under every filter.
     let span =
         tracing::error_span!(target: ACCESS, "request", id = id.to_str().unwrap_or_default());
+    let is_secure = request.extensions().get::<Secure>().is_some();
+    let strict = if is_secure { strict_transport(request.headers()) } else { None };
     let answering = async move {
         let mut response = answer_in_span(router, request, client, limits).await;
         response.headers_mut().insert(request_id::HEADER, id);
+        if let Some(strict) = strict {
+            response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, strict);
+        }
         response
     };
     answering.instrument(span)

@@ -24,11 +24,11 @@ use axum::body::{Body, Bytes};
 use http_body_util::Limited;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
 use crate::Limits;
 use crate::head::{Delivery, HeadRefusal, Requests};
+use crate::tls::Stream;
 
 /// Phase of a connection's current exchange.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -200,7 +200,7 @@ impl HttpBody for RequestBody {
 /// answer is in progress. A write fails after the client has read no byte for `stall_timeout`, or
 /// not the whole answer within `answer_timeout`.
 pub(crate) struct ExchangeGuard {
-    stream: TcpStream,
+    stream: Stream,
     exchange: Exchange,
     /// Runs while a write waits for the client.
     stall_timer: Option<Pin<Box<Sleep>>>,
@@ -217,7 +217,7 @@ pub(crate) struct ExchangeGuard {
 
 impl ExchangeGuard {
     /// Creates a guard for `stream` that `exchange` opens and shuts.
-    pub(crate) fn new(stream: TcpStream, exchange: Exchange, limits: &Limits) -> ExchangeGuard {
+    pub(crate) fn new(stream: Stream, exchange: Exchange, limits: &Limits) -> ExchangeGuard {
         ExchangeGuard {
             stream,
             exchange,
@@ -243,15 +243,15 @@ impl ExchangeGuard {
     }
 
     /// Returns the stream itself, and the bytes from it that hyper does not have.
-    pub(crate) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+    pub(crate) fn into_parts(self) -> (Stream, Vec<u8>) {
         (self.stream, self.requests.into_unread())
     }
 
-    fn check_timeouts(
+    fn check_timeouts<T>(
         &mut self,
         cx: &mut Context<'_>,
-        written: Poll<io::Result<usize>>,
-    ) -> Poll<io::Result<usize>> {
+        written: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
         if written.is_ready() {
             self.stall_timer = None;
             return written;
@@ -332,7 +332,9 @@ impl AsyncWrite for ExchangeGuard {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        // TLS has a buffer, so bytes of an answer can wait for the client in the flush, too.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        ready!(self.check_timeouts(cx, flushed))?;
         // hyper flushes after it has written all of its output.
         if self.exchange.flushed() {
             self.answer_timer = None;

@@ -23,6 +23,7 @@
 //! * A browser's page opens a socket only if its origin is the server's own or listed.
 //! * Every answer to a request with a whole head has an `X-Request-Id`, and the handler runs in a `tracing` span with
 //!   the same id: the client's, or a drawn one. Logs have no query strings, headers or bodies.
+//! * A server with a certificate ([`Tls`]) serves nothing without TLS.
 //! * A token or cursor from a client is trusted only if [`Signer`] signed it for the same purpose.
 
 mod admission;
@@ -43,6 +44,7 @@ mod request_id;
 mod server;
 mod sign;
 mod socket;
+mod tls;
 
 pub use admission::Connections;
 pub use bearer::{Bearer, bearer_text, unauthorized};
@@ -57,4 +59,5 @@ pub use sign::{Cursor, CursorError, KeyError, Signer, Token, TokenError};
 pub use socket::{
     CloseCode, Outbox, OutboxError, SocketEnd, SocketInbox, SocketLimits, SocketUpgrade, Sockets,
 };
+pub use tls::{Tls, TlsError};
 pub use tungstenite::Utf8Bytes;

@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use crate::admission::ConnectionPlace;
+use crate::tls::{Listener, Tls};
 use crate::{ClientAddress, Connections, Problem, TrustedProxies, connection};
 
 /// Limits of a server; change the fields that differ from [`Limits::default`].
@@ -90,7 +91,7 @@ impl Default for Limits {
 /// ```
 #[derive(Debug)]
 pub struct Server {
-    listener: TcpListener,
+    listener: Listener,
     address: SocketAddr,
     limits: Limits,
     connections: Connections,
@@ -123,12 +124,20 @@ impl Server {
     pub async fn bind(address: SocketAddr, limits: Limits) -> io::Result<Server> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
+        let listener = Listener::new(listener);
         Ok(Server { listener, address, limits, connections: Connections::default() })
     }
 
     /// Returns the counts of the server's connections, which go on while the server runs.
     pub fn connections(&self) -> &Connections {
         &self.connections
+    }
+
+    /// Serves with TLS: HTTP/1.1 inside, and a handshake within [`Limits::header_timeout`].
+    #[must_use]
+    pub fn with_tls(mut self, tls: Tls) -> Server {
+        self.listener.secure(tls);
+        self
     }
 
     /// Returns the bound address, with the actual port.
@@ -170,7 +179,7 @@ const REFUSALS_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 async fn accept(
-    listener: TcpListener,
+    listener: Listener,
     router: Router,
     limits: Arc<Limits>,
     counts: Connections,
@@ -211,7 +220,8 @@ async fn accept(
                         });
                     }
                     Err(problem) if refusals.len() < REFUSALS_MAX => {
-                        refusals.spawn(connection::close_with(stream, Some(problem)));
+                        let (limits, drain) = (limits.clone(), drain.clone());
+                        refusals.spawn(connection::refuse(stream, problem, limits, drain));
                     }
                     Err(_) => {}
                 }

@@ -32,6 +32,7 @@ pub(super) const OF_EVERY_REQUEST: &[&str] = &[
     "panicked",
     "rate-limited",
     "request-timeout",
+    "tls-required",
     "too-many-connections",
     "too-many-connections-of-network",
     "transfer-encoding-unknown",
@@ -62,6 +63,7 @@ pub(super) const ALL: &[Listed] = &[
     listed(400, "malformed-websocket-handshake", "the handshake has a body or a malformed key"),
     listed(400, "rejected", "the path is not UTF-8"),
     listed(400, "tag-invalid", "a tag is 1 to 32 letters, digits or `_`"),
+    listed(400, "tls-required", "the port speaks TLS, and the request came without it"),
     listed(401, "token-expired", "the token has expired; log in again"),
     listed(401, "token-forged", "the token's signature is invalid; log in again"),
     listed(

@@ -61,7 +61,7 @@ impl Node {
                 panic!("the node did not start: {greeting}{}", errors.lock().unwrap());
             }
         }
-        let address = greeting.split("http://").nth(1).unwrap().split('/').next().unwrap();
+        let address = greeting.split("://").nth(1).unwrap().split('/').next().unwrap();
         Node { address: address.to_owned(), child, greeting, errors, listener: Some(listener) }
     }
 

@@ -25,6 +25,7 @@ mod rooms;
 mod secrets;
 mod sockets;
 mod store;
+mod tls;
 mod transcript;
 mod users;
 mod webdriver;

@@ -36,6 +36,7 @@ const ELSEWHERE: &[&str] = &[
     "panicked",
     "request-timeout",
     "room-full",
+    "tls-required",
     "too-many-connections",
     "too-many-connections-of-network",
     "too-many-logins",

@@ -27,7 +27,6 @@ use std::time::Duration;
 
 use axum::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tungstenite::Utf8Bytes;
@@ -38,12 +37,13 @@ use super::queues::{CloseRequest, Endpoint};
 use super::reader::{ClientMessage, MessageReader, Violation};
 use super::{CloseCode, SocketEnd, SocketLimits};
 use crate::connection::close_with;
+use crate::tls::Stream;
 
 /// Serves the socket on `stream` until it ends, or until some time after `drain` becomes true.
 /// `unread` has the bytes that arrived behind the handshake.
 pub(crate) async fn run(
     mut endpoint: Endpoint,
-    stream: TcpStream,
+    stream: Stream,
     unread: Vec<u8>,
     mut drain: watch::Receiver<bool>,
 ) {
@@ -77,7 +77,7 @@ pub(crate) async fn run(
 
 struct Session {
     endpoint: Endpoint,
-    stream: TcpStream,
+    stream: Stream,
     reader: MessageReader,
     /// Bytes that were received and not yet decoded, because the inbox had no room.
     unread: Vec<u8>,
@@ -125,7 +125,7 @@ const SERVER_HEAD_BYTES_MAX: usize = 10;
 const READ_BYTES: usize = 4 * 1024;
 
 impl Session {
-    fn new(endpoint: Endpoint, stream: TcpStream, unread: Vec<u8>) -> Session {
+    fn new(endpoint: Endpoint, stream: Stream, unread: Vec<u8>) -> Session {
         let now = Instant::now();
         Session {
             endpoint,
@@ -265,7 +265,7 @@ impl Session {
             if self.writing.is_none() {
                 self.writing = self.next_piece();
             }
-            let Some(piece) = &mut self.writing else { break };
+            let Some(piece) = &mut self.writing else { return self.poll_flush(cx) };
             match piece.poll_write(Pin::new(&mut self.stream), cx) {
                 Poll::Ready(Ok(is_complete)) => {
                     self.stalled = None;
@@ -279,6 +279,15 @@ impl Session {
                     break;
                 }
             }
+        }
+    }
+
+    /// Writes the bytes that TLS has in its buffer.
+    fn poll_flush(&mut self, cx: &mut Context<'_>) {
+        match Pin::new(&mut self.stream).poll_flush(cx) {
+            Poll::Ready(Ok(())) => self.stalled = None,
+            Poll::Ready(Err(_)) => self.lose(SocketEnd::Lost),
+            Poll::Pending => drop(self.stalled.get_or_insert_with(Instant::now)),
         }
     }
 
@@ -414,7 +423,7 @@ impl Piece {
     /// Writes some of the rest. Returns whether the whole piece is written.
     fn poll_write(
         &mut self,
-        stream: Pin<&mut TcpStream>,
+        stream: Pin<&mut Stream>,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<bool>> {
         let head = &self.head[self.written.min(self.head_bytes)..self.head_bytes];

@@ -24,6 +24,7 @@ use tungstenite::handshake::derive_accept_key;
 use super::queues::{Endpoint, queues};
 use super::{Outbox, SocketInbox, SocketPlace, Sockets};
 use crate::Problem;
+use crate::tls::Secure;
 
 /// Extracts the handshake of a socket from a GET request; the router's state must provide
 /// [`Sockets`].
@@ -89,7 +90,8 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let sockets = Sockets::from_ref(state);
         let accept_key = check_handshake(parts)?;
-        check_origin(&parts.headers, sockets.origins())?;
+        let is_secure = parts.extensions.get::<Secure>().is_some();
+        check_origin(&parts.headers, is_secure, sockets.origins())?;
         let place = sockets.place().ok_or_else(too_many_sockets)?;
         Ok(SocketUpgrade { place, accept_key })
     }
@@ -154,12 +156,12 @@ fn too_many_sockets() -> Problem {
 }
 
 /// Refuses the handshake of a browser's page whose origin is neither the server's own nor listed.
-fn check_origin(headers: &HeaderMap, listed: &[String]) -> Result<(), Problem> {
+fn check_origin(headers: &HeaderMap, is_secure: bool, listed: &[String]) -> Result<(), Problem> {
     if !headers.contains_key(header::ORIGIN) {
         return Ok(());
     }
     let is_allowed = only(headers, header::ORIGIN).is_some_and(|origin| {
-        let own = only(headers, header::HOST).is_some_and(|host| is_own(origin, host));
+        let own = only(headers, header::HOST).is_some_and(|host| is_own(origin, host, is_secure));
         own || listed.iter().any(|listed| listed.eq_ignore_ascii_case(origin))
     });
     if is_allowed {
@@ -170,10 +172,11 @@ fn check_origin(headers: &HeaderMap, listed: &[String]) -> Result<(), Problem> {
 }
 
 /// Returns whether `origin` is the origin of this server's own pages, requested under the name `host`.
-fn is_own(origin: &str, host: &str) -> bool {
-    const PORT: &str = ":80"; // the default, which an origin leaves out and a host may leave out
-    let Some(origin) = origin.strip_prefix("http://") else { return false };
-    let [origin, host] = [origin, host].map(|host| host.strip_suffix(PORT).unwrap_or(host));
+fn is_own(origin: &str, host: &str, is_secure: bool) -> bool {
+    // The port is the default, which an origin leaves out and a host may leave out.
+    let (scheme, port) = if is_secure { ("https://", ":443") } else { ("http://", ":80") };
+    let Some(origin) = origin.strip_prefix(scheme) else { return false };
+    let [origin, host] = [origin, host].map(|host| host.strip_suffix(port).unwrap_or(host));
     !host.is_empty() && origin.eq_ignore_ascii_case(host)
 }
 
