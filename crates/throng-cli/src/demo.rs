@@ -6,8 +6,8 @@
 //! drain ► node at rest ► temporary directory deleted
 //! ```
 //!
-//! Invariants: the node has the default settings of `throng serve`, and takes none from the environment,
-//! which may name the data of a real node. A directory that `--data` names is kept.
+//! Invariants: the node has the default settings of `throng serve`, but no limits of clients, and takes none from
+//! the environment, which may name the data of a real node. A directory that `--data` names is kept.
 
 mod cast;
 mod population;
