@@ -86,15 +86,15 @@ pub(crate) const THEMES: &[Theme] = &[
 
 /// Sentences of posts.
 pub(crate) const POSTS: &[&str] = &[
-    "Spent {when} with {a}. No regrets. #{tag}",
+    "{when}, nothing but {a}. No regrets. #{tag}",
     "Nobody warned me about {a}. #{tag}",
     "{a}: better than {b}, and I will not be taking questions. #{tag}",
-    "Is it just me, or does everybody have {a} {when}? #{tag}",
+    "Is it just me, or does everybody talk about {a}? #{tag}",
     "Small joys: {a}, {b}, and an hour without plans. #{tag}",
     "@{friend} was right about {a}. #{tag}",
     "Today's plan: {a}. Tomorrow's plan: {b}.",
     "I keep thinking about {a}. #{tag}",
-    "If you see {a} {when}, say hello from me. #{tag}",
+    "If you see {a}, say hello from me. #{tag}",
     "{a} again. Third time this week. #{tag}",
     "Things that cannot be explained, only shown: {a}. #{tag}",
     "Thank you, @{friend}, for {a}!",
@@ -106,7 +106,7 @@ pub(crate) const POSTS: &[&str] = &[
 pub(crate) const OPENINGS: &[&str] = &[
     "has anybody tried {a}?",
     "so, {a} or {b}?",
-    "you will not believe it: {a}, {when}",
+    "you will not believe it, {when}: {a}!",
     "{friend}, are you here? it is about {a}",
     "question for the room: how do you start with {a}?",
     "I finally have {a}",
@@ -116,7 +116,7 @@ pub(crate) const OPENINGS: &[&str] = &[
 
 /// Sentences that continue a conversation.
 pub(crate) const ANSWERS: &[&str] = &[
-    "yes! {when}, and it was worth it",
+    "yes, {when}, and it was worth it",
     "only with {b}",
     "I would wait for {a} first",
     "ask {friend}, they know everything about that",
