@@ -4,6 +4,7 @@
 
 mod accessible;
 mod live;
+mod secure;
 
 use std::time::Duration;
 
@@ -63,7 +64,7 @@ const HARM: &str = "<img src=x onerror=\"document.title='harmed'\"> & <b>bold</b
 
 /// Opens the page of a node, and signs up.
 async fn sign_up(browser: &Browser, node: &Node, name: &str) {
-    browser.command("/url", json!({ "url": format!("http://{}/", node.address) })).await;
+    browser.command("/url", json!({ "url": node.url() })).await;
     browser.fill("#name", name).await;
     browser.fill("#password", PASSWORD).await;
     browser.click("button[value=register]").await;

@@ -65,6 +65,11 @@ impl Node {
         Node { address: address.to_owned(), child, greeting, errors, listener: Some(listener) }
     }
 
+    /// Returns the URL of the page.
+    pub(crate) fn url(&self) -> &str {
+        self.greeting.lines().next().unwrap().strip_prefix("serving ").unwrap()
+    }
+
     /// Returns the URL of the dashboard that the node has printed, with the token if it was drawn at this start.
     pub(crate) fn dashboard(&self) -> String {
         let rest = self.greeting.split("dashboard at ").nth(1).unwrap();

@@ -28,13 +28,14 @@ fn made(name: &str) -> PathBuf {
 }
 
 /// Puts the certificate and the key of these names into `directory`.
-fn put(directory: &Path, certificate: &str, key: &str) {
+pub(crate) fn put(directory: &Path, certificate: &str, key: &str) {
     fs::copy(made(&format!("{certificate}.pem")), directory.join("chain.pem")).unwrap();
     fs::copy(made(&format!("{key}.key")), directory.join("key.pem")).unwrap();
     fs::set_permissions(directory.join("key.pem"), Permissions::from_mode(0o600)).unwrap();
 }
 
-fn flags(directory: &Path) -> [String; 4] {
+/// Returns the flags that name these files.
+pub(crate) fn flags(directory: &Path) -> [String; 4] {
     let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
     ["--tls-cert".to_owned(), path("chain.pem"), "--tls-key".to_owned(), path("key.pem")]
 }

@@ -55,6 +55,7 @@ impl Driver {
         ];
         let capabilities = json!({ "capabilities": { "alwaysMatch": {
             "browserName": "chrome",
+            "acceptInsecureCerts": true, // those of nodes with TLS
             "goog:chromeOptions": { "args": arguments },
             "goog:loggingPrefs": { "browser": "ALL" },
             "timeouts": { "implicit": 10_000 }, // finding an element waits for it
