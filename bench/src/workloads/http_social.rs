@@ -21,7 +21,7 @@
 mod axum;
 mod client;
 mod connection;
-mod crowd;
+mod population;
 mod throng;
 
 pub(crate) use client::run as client;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::AXUM_HELLO;
 use super::connection::{Connection, Requests, Round, Target};
-use super::crowd::Crowd;
+use super::population::Population;
 use crate::outcome::Outcome;
 use crate::settings::Settings;
 use crate::usage;
@@ -35,20 +35,20 @@ pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
 }
 
 async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
-    let crowd = Crowd::of(settings);
+    let population = Population::of(settings);
     let connection_count = settings.get("connections");
-    if crowd.users < connection_count {
+    if population.users < connection_count {
         return Err(io::Error::other("each connection needs a user: set fewer connections"));
     }
     let target = Target {
         address: server.address,
         is_hello: server.row == AXUM_HELLO,
-        crowd,
-        newest: (0..crowd.users).map(|_| AtomicU64::new(0)).collect(),
+        population,
+        newest: (0..population.users).map(|_| AtomicU64::new(0)).collect(),
     };
     let mut connections = Vec::new();
     for index in 0..connection_count {
-        let users = share(crowd.users, index, connection_count);
+        let users = share(population.users, index, connection_count);
         connections.push(Connection::open(target.clone(), users, index).await?);
     }
 
@@ -75,7 +75,7 @@ async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
     let answered = mix.round.reads.len() + mix.round.posts.len() + reads.round.reads.len();
     outcome.check("answers", answered as u64, 2 * settings.count);
     if !target.is_hello {
-        check_all(&mut outcome, reads.connections, crowd).await?;
+        check_all(&mut outcome, reads.connections, population).await?;
     }
     Ok(outcome)
 }
@@ -93,14 +93,14 @@ fn report(outcome: &mut Outcome, prefix: &str, times: &[u64]) -> io::Result<()> 
 async fn check_all(
     outcome: &mut Outcome,
     connections: Vec<Connection>,
-    crowd: Crowd,
+    population: Population,
 ) -> io::Result<()> {
     let mut tasks = JoinSet::new();
     for connection in connections {
         tasks.spawn(connection.read_all());
     }
     let (mut connections, mut without) = (Vec::new(), 0);
-    let mut posts = vec![Vec::new(); crowd.users as usize];
+    let mut posts = vec![Vec::new(); population.users as usize];
     while let Some(done) = tasks.join_next().await {
         let (connection, found, wrong) = done.map_err(io::Error::other)??;
         connections.push(connection);

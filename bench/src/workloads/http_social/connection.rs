@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::axum::HELLO;
-use super::crowd::{self, Crowd};
+use super::population::{self, Population};
 use crate::workloads::answer::{self, Answer, malformed};
 use crate::workloads::records::Random;
 
@@ -35,7 +35,7 @@ pub(super) struct Target {
     pub(super) address: SocketAddr,
     /// Whether the server answers every request with "hello".
     pub(super) is_hello: bool,
-    pub(super) crowd: Crowd,
+    pub(super) population: Population,
     /// Id of the newest post of each user that was acknowledged or read, over all connections.
     pub(super) newest: Arc<[AtomicU64]>,
 }
@@ -103,12 +103,12 @@ impl Connection {
     ) -> io::Result<Connection> {
         let stream = TcpStream::connect(target.address).await?;
         stream.set_nodelay(true)?;
-        let signer = crowd::signer();
+        let signer = population::signer();
         let users = users.map(|number| User {
             number,
-            token: signer.issue_token(&crowd::name(number), crowd::TOKEN_TTL).0,
-            followed: target.crowd.followed(number),
-            posts: target.crowd.posts,
+            token: signer.issue_token(&population::name(number), population::TOKEN_TTL).0,
+            followed: target.population.followed(number),
+            posts: target.population.posts,
         });
         let (users, random) = (users.collect(), Random::new(index));
         let (request, answer) = (Vec::new(), Vec::new());
@@ -161,7 +161,7 @@ impl Connection {
             return Ok(is_hello(answer));
         }
         let Some(page) = page(answer) else { return Ok(false) };
-        let least = followed.len() * self.target.crowd.posts as usize;
+        let least = followed.len() * self.target.population.posts as usize;
         let ids: Option<Vec<u64>> = page.posts.iter().map(|post| post.check(followed)).collect();
         Ok(ids.is_some_and(|ids| {
             ids.is_sorted_by(|newer, older| newer > older)
@@ -196,7 +196,7 @@ impl Connection {
 
     async fn publish(&mut self, user: usize) -> io::Result<bool> {
         let User { number, token, posts, .. } = &mut self.users[user];
-        let text = crowd::text(*number, *posts);
+        let text = population::text(*number, *posts);
         let body = format!("{{\"text\":\"{text}\"}}");
         let length = body.len();
         self.request.clear();
@@ -269,7 +269,7 @@ impl Connection {
 impl Post<'_> {
     /// Returns the id, if the post is of one of some authors, in ascending order, and has a text and a time.
     fn check(&self, authors: &[u64]) -> Option<u64> {
-        let author = crowd::number(self.author)?;
+        let author = population::number(self.author)?;
         let is_right = authors.binary_search(&author).is_ok()
             && self.text.starts_with("post ")
             && self.time > 0;

@@ -12,7 +12,7 @@ use throng_server::{Limits, Server, Sockets};
 use tokio::task::spawn_blocking;
 
 use super::WORKLOAD;
-use super::crowd::{self, Crowd};
+use super::population::{self, Population};
 use crate::outcome::Outcome;
 use crate::runtimes::Measured;
 use crate::settings::Settings;
@@ -43,13 +43,13 @@ pub(super) fn run(settings: &Settings) -> Measured {
 
 async fn serve(runtime: &RuntimeHandle, node: &Node, settings: Settings) -> io::Result<Outcome> {
     let social = Social::new(node.clone(), runtime.clone(), 0).map_err(io::Error::other)?;
-    seed(&social, Crowd::of(&settings)).await?;
+    seed(&social, Population::of(&settings)).await?;
     let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
     let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await?;
     let address = server.address();
     let service = ServiceSettings {
-        signer: crowd::signer(),
-        token_ttl: crowd::TOKEN_TTL,
+        signer: population::signer(),
+        token_ttl: population::TOKEN_TTL,
         sockets: Sockets::default(),
         limits: RateLimits::default(),
     };
@@ -64,19 +64,19 @@ async fn serve(runtime: &RuntimeHandle, node: &Node, settings: Settings) -> io::
 }
 
 /// Registers all users, with one password because hashing it takes long, and makes their follows and posts.
-async fn seed(social: &Social, crowd: Crowd) -> io::Result<()> {
+async fn seed(social: &Social, population: Population) -> io::Result<()> {
     let password = Password::new("correct horse battery staple").map_err(io::Error::other)?;
     let password = social.hash(password).await.map_err(io::Error::other)?;
-    each_user(crowd, async |_, name| {
+    each_user(population, async |_, name| {
         social.register_hashed(&name, password.clone()).await.map_err(io::Error::other)
     })
     .await?;
-    each_user(crowd, async |user, name| {
-        for followed in crowd.followed(user) {
+    each_user(population, async |user, name| {
+        for followed in population.followed(user) {
             social.follow(&name, &parsed(followed)?).await.map_err(io::Error::other)?;
         }
-        for post in 0..crowd.posts {
-            let text = Text::new(crowd::text(user, post)).map_err(io::Error::other)?;
+        for post in 0..population.posts {
+            let text = Text::new(population::text(user, post)).map_err(io::Error::other)?;
             social.post(&name, text, None).await.map_err(io::Error::other)?;
         }
         Ok(())
@@ -85,15 +85,15 @@ async fn seed(social: &Social, crowd: Crowd) -> io::Result<()> {
 }
 
 async fn each_user(
-    crowd: Crowd,
+    population: Population,
     prepare: impl AsyncFn(u64, Name) -> io::Result<()>,
 ) -> io::Result<()> {
     let prepare = &prepare;
-    let users =
-        stream::iter(0..crowd.users).map(|user| async move { prepare(user, parsed(user)?).await });
+    let users = stream::iter(0..population.users)
+        .map(|user| async move { prepare(user, parsed(user)?).await });
     users.buffer_unordered(AT_ONCE).try_for_each(|()| ready(Ok(()))).await
 }
 
 fn parsed(user: u64) -> io::Result<Name> {
-    crowd::name(user).parse().map_err(io::Error::other)
+    population::name(user).parse().map_err(io::Error::other)
 }

@@ -19,7 +19,7 @@ pub(super) fn signer() -> Signer {
 
 /// Users, numbered from 0.
 #[derive(Clone, Copy)]
-pub(super) struct Crowd {
+pub(super) struct Population {
     pub(super) users: u64,
     /// Number of users that each follows.
     follows: u64,
@@ -27,12 +27,12 @@ pub(super) struct Crowd {
     pub(super) posts: u64,
 }
 
-impl Crowd {
-    pub(super) fn of(settings: &Settings) -> Crowd {
+impl Population {
+    pub(super) fn of(settings: &Settings) -> Population {
         let users = settings.get("users");
         // Nobody follows themselves.
         let follows = settings.get("follows").min(users - 1);
-        Crowd { users, follows, posts: settings.get("posts") }
+        Population { users, follows, posts: settings.get("posts") }
     }
 
     /// The users that a user follows, at random, in ascending order.
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn a_user_follows_the_given_number_of_other_users() {
-        let crowd = Crowd { users: 30, follows: 25, posts: 1 };
+        let population = Population { users: 30, follows: 25, posts: 1 };
         for user in 0..30 {
-            let followed = crowd.followed(user);
+            let followed = population.followed(user);
             assert_eq!(followed.len(), 25);
             assert!(followed.is_sorted_by(|a, b| a < b));
             assert!(followed.iter().all(|&other| other != user && other < 30));
