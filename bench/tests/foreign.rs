@@ -333,6 +333,33 @@ fn node_bun_and_python_do_the_same_work_on_one_thread_where_they_are_set_up() {
 }
 
 #[test]
+fn libraries_of_websockets_are_set_up_and_deliver_where_their_languages_are_installed() {
+    for (row, program, argument) in [("node-ws", "npm", "--version"), ("go-ws", "go", "version")] {
+        if !is_installed(program, argument) {
+            continue;
+        }
+        let target = built("sockets-peer");
+        let run = |arguments: &str| {
+            let mut command = bench(arguments);
+            command.env("BENCH_PEERS_TARGET", &target);
+            output(&mut command)
+        };
+        let set_up = run(&format!("setup {row}"));
+        if !set_up.status.success() {
+            println!("skipped: {row} cannot be set up: {}", stderr(&set_up));
+            continue;
+        }
+        let small = "--count 3000 --set sockets=60 --set room=6 --set settle=0";
+        let output = run(&format!("run chat {small} --runs 1 --json --runtime {row}"));
+        assert_eq!(status(&output), 0, "{row}: {}", stderr(&output));
+        let line: Value = serde_json::from_str(&stdout(&output)).expect("a line of JSON");
+        assert_eq!((&line["runtime"], &line["verified"]), (&row.into(), &true.into()), "{line}");
+        let version = line["version"].as_str().unwrap_or_default();
+        assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
+    }
+}
+
+#[test]
 fn a_row_beyond_its_limit_is_unsupported_and_the_limit_is_named() {
     for (work, row, limit) in [
         ("fairness --count 5", "elixir", "flooders 1000 at most, and not with 10000: "),
