@@ -7,10 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use futures_util::future::join_all;
+use hoard::{Hoard, Load};
 use social::{IdempotencyKey, Name, Password, Post, PostId, Social, SocialError, Text};
-use support::{Hoard, Load, on};
+use support::on;
 use throng::prelude::*;
 
+#[path = "support/hoard.rs"]
+mod hoard;
 mod support;
 
 /// Data that the service is expected to have.

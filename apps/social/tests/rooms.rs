@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use fastrand::Rng;
 use futures_util::future::{join_all, poll_fn};
+use hoard::{Hoard, Load};
 use social::{
     IdempotencyKey, Name, Password, RoomMessage, RoomName, RoomNews, Social, SocialError, Text,
 };
-use support::{Hoard, Load, on};
+use support::on;
 use throng::prelude::*;
 
+#[path = "support/hoard.rs"]
+mod hoard;
 mod support;
 
 fn name(text: &str) -> Name {

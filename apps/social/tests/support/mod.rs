@@ -18,23 +18,3 @@ pub(crate) async fn on<R>(
     node.shutdown().await;
     result
 }
-
-/// Process that handles none of its messages, to use up the mailbox budget.
-pub(crate) struct Hoard;
-
-impl Process for Hoard {
-    async fn started(&mut self, _: &mut Context<Self>) {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// Message for a [`Hoard`].
-pub(crate) struct Load;
-
-impl Message for Load {
-    type Reply = ();
-}
-
-impl Handle<Load> for Hoard {
-    async fn handle(&mut self, _: Load, _: &mut Context<Self>) {}
-}
