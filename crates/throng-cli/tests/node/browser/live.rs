@@ -241,6 +241,7 @@ async fn for_you_has_posts_of_interests(alice: &Browser, bob: &Browser) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     bob.wait_for_text("#posts", "Interest: #rust").await;
+    go(bob, "#/").await;
 }
 
 /// Answers requests of the page in the place of the server, and expects its sentences.
