@@ -116,12 +116,9 @@ impl Timeline {
     /// if a reader has them.
     pub(super) fn insert(&mut self, post: Arc<Post>) {
         let (entry, entries) = (Entry::new(post), self.own());
-        if entries.last().is_none_or(|last| last.order(&entry).is_le()) {
-            entries.push(entry);
-        } else {
-            let place = entries.partition_point(|other| other.order(&entry).is_le());
-            entries.insert(place, entry);
-        }
+        // From the end, because late posts are a few places late, and a search would read the whole list.
+        let newer = entries.iter().rev().take_while(|other| other.order(&entry).is_gt()).count();
+        entries.insert(entries.len() - newer, entry);
     }
 
     /// Merges other posts into these. Cost: linear in both.
