@@ -4,15 +4,19 @@
 //! |---|---|---|
 //! | [`heads`] | a stream of requests | hyper gets the same requests however the stream is cut, and bytes that are delivered are never rejected later |
 //! | [`frames`] | a stream of a client's frames | the messages are the same however the stream is cut, and within the limits |
+//! | [`forwarded`] | the headers in which proxies name their clients | no bytes of a client make it another client |
 //! | [`sealed`] | a text, or a cursor and its listing | only the signer's own text opens, for its own listing |
 //!
 //! The first bytes of an input choose the cuts, so that a fuzzer can change them without changing the stream.
 
+use std::net::IpAddr;
 use std::time::Duration;
+
+use axum::http::{HeaderMap, HeaderValue};
 
 use crate::head::{Delivery, HeadRefusal, Requests};
 use crate::socket::{ClientMessage, MessageReader, SocketLimits, Violation};
-use crate::{Cursor, Signer};
+use crate::{Cursor, ForwardedHeader, Network, Signer, TrustedProxies};
 
 /// Sizes of the pieces of a stream, repeated for ever.
 struct Cuts<'d> {
@@ -128,6 +132,37 @@ fn messages(
         assert!(piece.is_empty(), "the reader left bytes of an incomplete message");
     }
     (messages, None)
+}
+
+/// Puts the bytes into the headers of proxies: as a line before that of a trusted proxy, as the beginning of the
+/// proxy's own line, and as the whole.
+///
+/// # Panics
+/// If a client that the proxy has named becomes another client, or a peer that is not trusted is believed.
+pub fn forwarded(data: &[u8]) {
+    let (proxy, stranger) = ([10, 0, 0, 1].into(), [192, 0, 2, 1].into());
+    let Ok(networks) = "10.0.0.0/8".parse().map(|network: Network| vec![network]) else { return };
+    let client: IpAddr = [203, 0, 113, 9].into();
+    for (header, name, named) in [
+        (ForwardedHeader::XForwardedFor, "x-forwarded-for", "203.0.113.9"),
+        (ForwardedHeader::Forwarded, "forwarded", "for=203.0.113.9"),
+    ] {
+        let trusted = TrustedProxies { networks: networks.clone(), header };
+        let seen = |peer: IpAddr, lines: &[&[u8]]| {
+            let mut headers = HeaderMap::new();
+            for line in lines {
+                headers.append(name, HeaderValue::from_bytes(line).ok()?);
+            }
+            Some(trusted.client(peer, &headers))
+        };
+        let _ = seen(proxy, &[data]);
+        assert!(seen(stranger, &[data]).is_none_or(|seen| seen == stranger));
+        let before = seen(proxy, &[data, named.as_bytes()]);
+        assert!(before.is_none_or(|seen| seen == client), "{name}: a line before the proxy's");
+        // An open quote of the client makes the line unreadable, and then the proxy stands for its client.
+        let joined = seen(proxy, &[&[data, b", ", named.as_bytes()].concat()]);
+        assert!(joined.is_none_or(|seen| [client, proxy].contains(&seen)), "{name}: {joined:?}");
+    }
 }
 
 /// Opens the input as a token and as a cursor; then seals values of the input, opens them, and opens them

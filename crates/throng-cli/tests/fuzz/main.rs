@@ -63,6 +63,7 @@ targets! {
     "states", social::fuzzing::states, 20_000, records_of_processes_are_decoded_or_refused;
     "heads", throng_server::fuzzing::heads, 10_000, requests_are_the_same_however_their_stream_is_cut;
     "frames", throng_server::fuzzing::frames, 20_000, messages_are_the_same_however_their_stream_is_cut;
+    "forwarded", throng_server::fuzzing::forwarded, 5000, no_client_names_itself_through_a_proxy;
     "sealed", throng_server::fuzzing::sealed, 500, no_text_opens_that_was_not_sealed;
     "log", throng_store::fuzzing::log, 150, a_damaged_log_returns_only_records_that_were_written;
     "forged_log", throng_store::fuzzing::forged_log, 300, a_forged_log_is_read_to_an_end;
