@@ -15,7 +15,7 @@ use crate::harness::{Answer, Client, Node, PASSWORD};
 async fn a_flood_of_400_logins_blocks_no_other_client() {
     let data = tempfile::tempdir().unwrap();
     // However slow the machine, logins with a place in the queue get their answer.
-    let node = Node::start(data.path(), &["--request-timeout", "600s", "--rate-logins", "off"]);
+    let node = Node::start(data.path(), &["--request-timeout", "600s", "--unlimited"]);
     for name in ["alice", "bob"] {
         node.client().register(name).await;
     }
