@@ -54,6 +54,8 @@ pub(crate) mod limits;
 mod rooms;
 
 use std::error::Error as _;
+use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -95,7 +97,7 @@ pub struct Settings {
 
 /// Builds the routes of the service, for a [`Server`](throng_server::Server).
 pub fn routes(social: Social, settings: Settings) -> Router {
-    let app = App { social, settings };
+    let app = App(Arc::new(AppState { social, settings }));
     let api = Router::new()
         .route("/users", post(register).get(search))
         .route("/sessions", post(log_in).delete(log_out_everywhere))
@@ -125,11 +127,21 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .with_state(app)
 }
 
-/// State of the routes.
+/// State of the routes. It is cloned several times for each request, so a clone is a single pointer.
 #[derive(Clone)]
-pub(crate) struct App {
+pub(crate) struct App(Arc<AppState>);
+
+pub(crate) struct AppState {
     pub(crate) social: Social,
     pub(crate) settings: Settings,
+}
+
+impl Deref for App {
+    type Target = AppState;
+
+    fn deref(&self) -> &AppState {
+        &self.0
+    }
 }
 
 /// Maker of a request, known by a valid token that was not revoked. `limits` makes it.

@@ -232,7 +232,7 @@ fn next_head(
             return Err(HeadRefusal::Control);
         }
         *checked += 1;
-        if unread[..*checked].ends_with(b"\r\n\r\n") {
+        if byte == b'\n' && unread[..*checked].ends_with(b"\r\n\r\n") {
             return body(&unread[..*checked]).map(|body| Some((*checked, body)));
         }
     }
