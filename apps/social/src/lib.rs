@@ -73,6 +73,7 @@ mod revocations;
 mod revoked;
 mod room;
 mod service;
+mod shared_posts;
 mod socket;
 mod tags;
 mod user;

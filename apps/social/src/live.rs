@@ -40,6 +40,7 @@ use crate::ids::{PostId, unique_micros};
 use crate::merge::{Merge, Merged};
 use crate::name::Name;
 use crate::post::Post;
+use crate::shared_posts::SharedPosts;
 
 /// The live timelines of a service; cheap to clone.
 #[derive(Clone, Debug)]
@@ -48,6 +49,7 @@ pub(crate) struct Live(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     timelines: Registry<Name, Timeline>,
+    posts: SharedPosts,
     /// Supervisor of the relays.
     supervisor: Address<Supervisor>,
     relays: Box<[Child<Relay>]>,
@@ -161,7 +163,8 @@ impl Live {
         }
         let (timelines, relays) = (Registry::new(runtime), relays.into());
         let live = move |supervisor| {
-            Live(Arc::new(Shared { timelines, supervisor, relays, subscriptions, epoch }))
+            let posts = SharedPosts::default();
+            Live(Arc::new(Shared { timelines, posts, supervisor, relays, subscriptions, epoch }))
         };
         (supervisor, live)
     }
@@ -278,6 +281,11 @@ impl Live {
     ) -> Result<Option<Vec<Arc<Published>>>, SocialError> {
         let page = || Page { merge: merge.clone(), before, wanted };
         Ok(self.ask(reader, page).await?.transpose()?.flatten())
+    }
+
+    /// Returns the posts that the timelines share.
+    pub(crate) fn posts(&self) -> &SharedPosts {
+        &self.0.posts
     }
 
     /// Returns the relay of a reader's timeline.
@@ -477,7 +485,7 @@ impl Timeline {
         let is_whole = !is_cut && posts.len() < POSTS_MAX;
         self.floor = if is_whole { None } else { posts.last().map(|post| post.id) };
         self.bytes = posts.iter().map(|post| post.text.as_str().len()).sum();
-        let posts = posts.into_iter().map(|post| (post.id, Arc::new(Published::new(post))));
+        let posts = posts.into_iter().map(|post| (post.id, self.live.posts().share(post)));
         self.posts = posts.collect();
         self.authors = Some(authors);
         self.trim();

@@ -449,7 +449,7 @@ impl Social {
         limit: usize,
     ) -> Result<PostPage, SocialError> {
         let page = self.user(author).posts(None, before, None, wanted(limit)).await??;
-        Ok(PostPage::of(shared(page.posts), limit, page.reach.is_some()))
+        Ok(PostPage::of(self.shared(page.posts), limit, page.reach.is_some()))
     }
 
     /// Returns the newest `limit` posts (at least one) with ids below `before` of all users that
@@ -489,7 +489,7 @@ impl Social {
         }
         let authors = self.merge.following(reader).await?;
         let merged = self.merge.newest(reader, authors, before, wanted).await?;
-        Ok(PostPage::of(shared(merged.posts), limit, merged.is_cut))
+        Ok(PostPage::of(self.shared(merged.posts), limit, merged.is_cut))
     }
 
     /// Makes a process watch the timeline of `reader`, from its last position on.
@@ -544,6 +544,11 @@ impl Social {
         Client { address: self.client, name }
     }
 
+    /// Returns posts that were read for one page, in the form of posts that timelines share.
+    fn shared(&self, posts: Vec<Post>) -> Vec<Arc<Published>> {
+        posts.into_iter().map(|post| self.live.posts().find(post)).collect()
+    }
+
     pub(crate) fn user(&self, name: &Name) -> Entity<User> {
         self.node.entity(name.as_str())
     }
@@ -571,11 +576,6 @@ pub(crate) fn stored_names<P: Durable, N: FromStr>(
 /// is a next page. A page holds at least one post, so that paging always advances.
 fn wanted(limit: usize) -> usize {
     limit.max(1).saturating_add(1)
-}
-
-/// Returns posts that were read for one page, in the form of posts that timelines share.
-fn shared(posts: Vec<Post>) -> Vec<Arc<Published>> {
-    posts.into_iter().map(|post| Arc::new(Published::new(post))).collect()
 }
 
 impl From<PostPage> for Listing {

@@ -32,7 +32,7 @@ use crate::error::SocialError;
 use crate::for_you::collector::{ChangeKind, Collectors, PostChange};
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
-use crate::live::{Change, Live, Published};
+use crate::live::{Change, Live};
 use crate::name::Name;
 use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Posted, Text};
 use crate::revocations::Revocations;
@@ -336,7 +336,8 @@ impl User {
         cx.cells::<U64, Text>(POSTS).put(&id.get(), &text);
         self.posts += 1;
         let post = Post { id, author, text };
-        self.announce(cx, Change::Posted(Arc::new(Published::new(post.clone()))));
+        let shared = cx.deps().live.posts().share(post.clone());
+        self.announce(cx, Change::Posted(shared));
         self.rank(cx, id, &post.text, ChangeKind::Posted);
         Ok(Posted { post, repeated: false })
     }
