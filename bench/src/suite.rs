@@ -648,11 +648,23 @@ pub(crate) const SUITE: &[Measurement] = &[
     social("social-posts-1", 5_000, experiment!("deliveries")).within(&POSTS_BY_WORKERS).alone(),
     social("social-posts", 5_000, experiment!("deliveries")).within(&POSTS_BY_WORKERS),
     social("social-followers-0-1", 1_000, one_post!("0")).within(&FOLLOWERS_ALONE).alone(),
-    social("social-followers-1-1", 1_000, one_post!("1")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-1-1", 1_000, one_post!("1"))
+        .within(&FOLLOWERS_ALONE)
+        .alone()
+        .unhurried(),
     social("social-followers-10-1", 1_000, one_post!("10")).within(&FOLLOWERS_ALONE).alone(),
-    social("social-followers-20-1", 1_000, one_post!("20")).within(&FOLLOWERS_ALONE).alone(),
-    social("social-followers-50-1", 1_000, one_post!("50")).within(&FOLLOWERS_ALONE).alone(),
-    social("social-followers-100-1", 1_000, one_post!("100")).within(&FOLLOWERS_ALONE).alone(),
+    social("social-followers-20-1", 1_000, one_post!("20"))
+        .within(&FOLLOWERS_ALONE)
+        .alone()
+        .unhurried(),
+    social("social-followers-50-1", 1_000, one_post!("50"))
+        .within(&FOLLOWERS_ALONE)
+        .alone()
+        .unhurried(),
+    social("social-followers-100-1", 1_000, one_post!("100"))
+        .within(&FOLLOWERS_ALONE)
+        .alone()
+        .unhurried(),
     social("social-followers-500-1", 1_000, one_post!("500")).within(&FOLLOWERS_ALONE).alone(),
     social("social-followers-0", 1_000, one_post!("0")).within(&FOLLOWERS),
     social("social-followers-1", 1_000, one_post!("1")).within(&FOLLOWERS).unhurried(),
@@ -672,11 +684,11 @@ pub(crate) const SUITE: &[Measurement] = &[
     social("social-mix-zipf", 10_000, &[("graph", "zipf")]),
     social("social-mix-1", 10_000, &[]).alone(),
     social("social-clients-deliveries", 10_000, &[("part", "deliveries")]),
-    social("social-clients-deliveries-1", 10_000, &[("part", "deliveries")]).alone(),
+    social("social-clients-deliveries-1", 10_000, &[("part", "deliveries")]).alone().unhurried(),
     social("social-clients-timelines", 10_000, &[("part", "timelines")]),
-    social("social-clients-timelines-1", 10_000, &[("part", "timelines")]).alone(),
+    social("social-clients-timelines-1", 10_000, &[("part", "timelines")]).alone().unhurried(),
     social("social-clients-profiles", 10_000, &[("part", "profiles")]),
-    social("social-clients-profiles-1", 10_000, &[("part", "profiles")]).alone(),
+    social("social-clients-profiles-1", 10_000, &[("part", "profiles")]).alone().unhurried(),
     social(
         "social-one-follower",
         10_000,
