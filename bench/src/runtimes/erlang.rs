@@ -26,6 +26,7 @@ pub(crate) const ERLANG: ForeignRuntime = ForeignRuntime {
             part: Part::Only(SOCIAL),
             // A post is received by nobody before a timeline is read.
             words: &["timelines", "profiles", "zipf", "ring"],
+            limits: &[],
             options: central,
             ..ROW
         },
