@@ -75,7 +75,7 @@ use crate::keys::{IdempotencyKey, Keys, Made, Now};
 use crate::name::{Name, RoomName};
 use crate::post::{PageBudget, Text};
 
-use live::LiveRooms;
+use live::{LiveRooms, RoomNews};
 pub use message::{RoomMessage, RoomMessages, RoomProfile, Said, Stored};
 
 /// State of a room, or of a name under which there is no room.
@@ -253,8 +253,9 @@ impl Room {
         cx.cells::<U64, MessageCell>(MESSAGES).put(&sequence, &cell);
         self.messages = sequence;
         let message = RoomMessage::of(sequence, cell);
-        let (said, live) = (Said::new(name(cx), message.clone()), cx.deps().live.clone());
-        cx.after_commit(move || live.publish(&Arc::new(said)));
+        let (room, live) = (name(cx), cx.deps().live.clone());
+        let said = RoomNews::Said(Arc::new(Said::new(room.clone(), message.clone())));
+        cx.after_commit(move || live.publish(&room, said));
         Ok(Stored { message, repeated: false })
     }
 

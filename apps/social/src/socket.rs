@@ -314,13 +314,7 @@ impl Connection {
 
     /// Puts a frame into the queue. Returns false if there is no room; then `catch_up` comes after a while.
     fn offer(&mut self, cx: &mut Context<Self>, frame: Utf8Bytes) -> bool {
-        let outcome = self.outbox.send(frame);
-        self.is_queued(cx, outcome)
-    }
-
-    /// Returns whether frames were put into the queue. If there is no room, `catch_up` comes after a while.
-    fn is_queued(&mut self, cx: &mut Context<Self>, outcome: Result<(), OutboxError>) -> bool {
-        match outcome {
+        match self.outbox.send(frame) {
             Ok(()) => return true,
             Err(OutboxError::Full(_)) => self.retry.set(cx, RETRY, CatchUp {}),
             Err(OutboxError::TooLarge(_) | OutboxError::Closed(_)) => cx.stop(ExitReason::Normal),

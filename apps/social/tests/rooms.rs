@@ -178,14 +178,12 @@ impl Handle<RoomNews> for Observer {
     async fn handle(&mut self, news: RoomNews, cx: &mut Context<Self>) {
         match news {
             RoomNews::Said(said) => {
-                for said in &*said {
-                    let next = self.seen.len() as u64 + 1;
-                    if said.message.sequence == next {
-                        self.seen.push(said.message.clone());
-                    } else if said.message.sequence > next {
-                        self.gaps += 1;
-                        self.enter(cx).await;
-                    }
+                let next = self.seen.len() as u64 + 1;
+                if said.message.sequence == next {
+                    self.seen.push(said.message.clone());
+                } else if said.message.sequence > next {
+                    self.gaps += 1;
+                    self.enter(cx).await;
                 }
             }
             RoomNews::Presence(presence) => {

@@ -26,7 +26,7 @@ use std::hash::Hash;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indexmap::IndexMap;
 use throng::prelude::*;
@@ -43,8 +43,8 @@ use super::message::{RoomMessage, Said};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RoomNews {
-    /// Messages of a room were said: one, or several that come together, oldest first. They are on disk.
-    Said(Arc<[Arc<Said>]>),
+    /// A message was said. It is on disk.
+    Said(Arc<Said>),
     /// Users have entered or exited.
     Presence(Arc<Presence>),
     /// A user is typing.
@@ -143,13 +143,13 @@ impl LiveRooms {
         Ok(LiveRooms(Arc::new(Shared { supervisor, relays, seats })))
     }
 
-    /// Sends a message to all processes that are present in its room.
-    pub(crate) fn publish(&self, said: &Arc<Said>) {
+    /// Sends news to all processes that are present in a room.
+    pub(crate) fn publish(&self, room: &RoomName, news: RoomNews) {
         if self.0.seats.load(Ordering::Relaxed) == 0 {
             return;
         }
         for relay in all(&self.0.relays) {
-            send(relay, SendSaid { said: said.clone() });
+            send(relay, Show { room: room.clone(), news: news.clone() });
         }
     }
 
@@ -203,21 +203,6 @@ fn of<'r>(relays: &'r Relays, name: &impl Hash) -> &'r Child<Relay> {
     relay_of(all(relays), name)
 }
 
-/// Sends news to the sockets of some users.
-async fn send_to<'u>(
-    users: impl Iterator<Item = (&'u Arc<Name>, &'u Vec<Recipient<RoomNews>>)>,
-    news: &RoomNews,
-) {
-    for (number, socket) in users.flat_map(|(_, sockets)| sockets).enumerate() {
-        if number % SENDS_AT_ONCE == SENDS_AT_ONCE - 1 {
-            tokio::task::yield_now().await;
-        }
-        if socket.send(news.clone()).is_err() {
-            socket.pid().exit(unreachable_process());
-        }
-    }
-}
-
 /// Sends a message to a relay, which ends if there is no room for it. A relay that is not running has no
 /// socket that needs the message.
 fn send<T: Turn<Relay>>(relay: &Child<Relay>, message: T) {
@@ -250,32 +235,8 @@ struct Relay {
     tick: Timeout,
 }
 
-/// Presence of a relay's users in a room, and the messages that they have not been sent.
-#[derive(Default)]
-struct Attendance {
-    /// Users, each with one socket or more.
-    users: IndexMap<Arc<Name>, Vec<Recipient<RoomNews>>>,
-    /// Messages that wait for the end of the pause after the last delivery.
-    unsent: Vec<Arc<Said>>,
-    /// Time of the last delivery.
-    delivered: Option<Instant>,
-    /// Whether a delivery is due at the end of the pause.
-    is_due: bool,
-}
-
-impl Attendance {
-    /// Returns the rest of the pause after the last delivery.
-    ///
-    /// A busy room's messages come together at its end: each socket then costs a message, a wake-up and a system call
-    /// for all of them. The pause is about as long as the writing to all sockets takes, so that a room whose
-    /// messages are further apart has none.
-    fn pause(&self) -> Duration {
-        let Some(delivered) = self.delivered else { return Duration::ZERO };
-        let sockets = u32::try_from(self.users.len()).unwrap_or(u32::MAX);
-        let pause = WRITE.saturating_mul(sockets).clamp(PAUSE_MIN, PAUSE_MAX);
-        pause.saturating_sub(delivered.elapsed())
-    }
-}
+/// Users of a relay that are present in a room, each with one socket or more.
+type Attendance = IndexMap<Arc<Name>, Vec<Recipient<RoomNews>>>;
 
 /// Places of a socket's process.
 struct Socket {
@@ -352,7 +313,7 @@ impl Relay {
         is_out: impl Fn(Pid) -> bool,
     ) -> Vec<Recipient<RoomNews>> {
         let Some(attendance) = self.rooms.get_mut(room) else { return Vec::new() };
-        let Some(sockets) = attendance.users.get_mut(user) else { return Vec::new() };
+        let Some(sockets) = attendance.get_mut(user) else { return Vec::new() };
         let out: Vec<_> = sockets.extract_if(.., |socket| is_out(socket.pid())).collect();
         self.seats.fetch_sub(out.len(), Ordering::Relaxed);
         for socket in &out {
@@ -364,8 +325,8 @@ impl Relay {
             }
         }
         if sockets.is_empty() {
-            attendance.users.swap_remove(user);
-            if attendance.users.is_empty() {
+            attendance.swap_remove(user);
+            if attendance.is_empty() {
                 self.rooms.remove(room);
             }
             self.report(cx, room, Some((user.clone(), false)));
@@ -375,7 +336,7 @@ impl Relay {
 
     /// Reports the number of this relay's users in a room to the room's home.
     fn report(&mut self, cx: &Context<Self>, room: &RoomName, change: Option<(Name, bool)>) {
-        let present = self.rooms.get(room).map_or(0, |attendance| attendance.users.len());
+        let present = self.rooms.get(room).map_or(0, IndexMap::len);
         let note = Note { relay: self.number, room: room.clone(), present, change };
         if of(&self.relays, room).send(note).is_err() {
             self.unreported.insert(room.clone());
@@ -390,17 +351,6 @@ impl Relay {
         let show = || Show { room: room.clone(), news: news.clone() };
         // All relays get the news, also those after a relay that has no room.
         relays.filter(|relay| relay.send(show()).is_err()).count() == 0
-    }
-
-    /// Sends the messages of a room that have not been sent.
-    async fn send_unsent(&mut self, room: &RoomName) {
-        let Some(attendance) = self.rooms.get_mut(room) else { return };
-        attendance.is_due = false;
-        let unsent = mem::take(&mut attendance.unsent);
-        if !unsent.is_empty() {
-            send_to(attendance.users.iter(), &RoomNews::Said(unsent.into())).await;
-            attendance.delivered = Some(Instant::now());
-        }
     }
 
     fn ensure_tick(&mut self, cx: &Context<Self>) {
@@ -440,7 +390,7 @@ impl Relay {
     ) -> Pid {
         let room = shared(&self.rooms, room);
         let attendance = self.rooms.entry(room.clone()).or_default();
-        let (user, is_first) = match attendance.users.get_full_mut(&user) {
+        let (user, is_first) = match attendance.get_full_mut(&user) {
             Some((_, _, sockets)) if sockets.iter().any(|its| its.pid() == socket.pid()) => {
                 return cx.pid();
             }
@@ -450,7 +400,7 @@ impl Relay {
             }
             None => {
                 let user = Arc::new(user);
-                attendance.users.insert(user.clone(), vec![socket]);
+                attendance.insert(user.clone(), vec![socket]);
                 (user, true)
             }
         };
@@ -483,32 +433,19 @@ impl Relay {
         }
     }
 
-    /// Sends a message to all sockets in its room: at once, or together with the next ones after a pause.
-    #[message(send)]
-    async fn send_said(&mut self, cx: &mut Context<Self>, said: Arc<Said>) {
-        let Some(attendance) = self.rooms.get_mut(&said.room) else { return };
-        let pause = attendance.pause();
-        attendance.unsent.push(said.clone());
-        if pause.is_zero() || attendance.unsent.len() >= TOGETHER_MAX {
-            self.send_unsent(&said.room).await;
-        } else if !mem::replace(&mut attendance.is_due, true) {
-            cx.send_after(pause, SendSaidTogether { room: said.room.clone() });
-        }
-    }
-
-    /// Sends the messages of a room that wait for the end of a pause.
-    #[message(send)]
-    async fn send_said_together(&mut self, room: RoomName) {
-        self.send_unsent(&room).await;
-    }
-
     /// Sends news to all sockets in a room, except to the sockets of the typing user.
     #[message(send)]
     async fn show(&mut self, room: RoomName, news: RoomNews) {
         let typist = if let RoomNews::Typing(typing) = &news { Some(&typing.name) } else { None };
-        if let Some(attendance) = self.rooms.get(&room) {
-            let others = attendance.users.iter();
-            send_to(others.filter(|(user, _)| Some(&***user) != typist), &news).await;
+        let others = self.rooms.get(&room).into_iter().flatten();
+        let others = others.filter(|(user, _)| Some(&***user) != typist);
+        for (number, socket) in others.flat_map(|(_, sockets)| sockets).enumerate() {
+            if number % SENDS_AT_ONCE == SENDS_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+            if socket.send(news.clone()).is_err() {
+                socket.pid().exit(unreachable_process());
+            }
         }
     }
 
@@ -551,7 +488,7 @@ impl Relay {
     /// Passes on to the home of a room that a present user is typing.
     #[message(name = Type, send)]
     fn typing(&mut self, room: RoomName, user: Name) {
-        if self.rooms.get(&room).is_some_and(|attendance| attendance.users.contains_key(&user)) {
+        if self.rooms.get(&room).is_some_and(|attendance| attendance.contains_key(&user)) {
             let _ = of(&self.relays, &room).send(ShowTyping { room, user });
         }
     }
@@ -615,16 +552,6 @@ const NAMES_MAX: usize = 100;
 /// Maximum number of users present in a room in which typing is shown. Each typing user costs a frame a second
 /// for every socket, so the cost grows with the square of the users.
 const TYPING_MAX: usize = 100;
-
-/// Time of the writing of a message to a socket, roughly.
-const WRITE: Duration = Duration::from_micros(5);
-
-/// Bounds of the pause between two deliveries to a room. A reader does not notice the longest.
-const PAUSE_MIN: Duration = Duration::from_millis(1);
-pub(super) const PAUSE_MAX: Duration = Duration::from_millis(50);
-
-/// Maximum number of messages that come together: they fit a socket's queue, which has 128 places by default.
-const TOGETHER_MAX: usize = 32;
 
 /// Number of sends after which a relay lets other processes run: about a millisecond.
 const SENDS_AT_ONCE: usize = 4096;

@@ -15,11 +15,10 @@
 //! * A number of users present that the client did not get is in the next `room_reset` or `presence`.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use throng::prelude::*;
-use throng_server::{Limited, Utf8Bytes};
+use throng_server::Limited;
 
 use crate::error::SocialError;
 use crate::http::limits::Class;
@@ -27,8 +26,8 @@ use crate::http::slug;
 use crate::keys::IdempotencyKey;
 use crate::name::{Name, RoomName};
 use crate::post::Text;
+use crate::room::RoomMessage;
 use crate::room::live::{Entered, RoomNews};
-use crate::room::{RoomMessage, Said};
 
 use super::protocol::ToClient;
 use super::{CatchUp, Connection, RETRY};
@@ -72,7 +71,20 @@ fn parse_room(room: &str) -> Result<RoomName, Refusal> {
 impl Handle<RoomNews> for Connection {
     async fn handle(&mut self, news: RoomNews, cx: &mut Context<Self>) {
         match news {
-            RoomNews::Said(said) => self.show_said(cx, &said).await,
+            RoomNews::Said(said) => {
+                let Some(seat) = self.rooms.get_mut(&said.room) else { return };
+                match said.message.sequence.checked_sub(seat.sequence) {
+                    None | Some(0) => {}
+                    Some(1) => {
+                        seat.sequence += 1;
+                        let is_behind = seat.is_behind;
+                        if !is_behind {
+                            self.show_in(cx, &said.room, said.frame());
+                        }
+                    }
+                    Some(_) => self.enter_again(cx, &said.room).await,
+                }
+            }
             RoomNews::Presence(presence) => {
                 let Some(seat) = self.rooms.get_mut(&presence.room) else { return };
                 seat.present = presence.present;
@@ -93,28 +105,6 @@ impl Handle<RoomNews> for Connection {
 }
 
 impl Connection {
-    /// Sends messages of a room that come together.
-    async fn show_said(&mut self, cx: &mut Context<Self>, said: &[Arc<Said>]) {
-        let Some(room) = said.first().map(|said| &said.room) else { return };
-        let Some(seat) = self.rooms.get_mut(room) else { return };
-        let mut frames = Vec::with_capacity(said.len());
-        for said in said {
-            match said.message.sequence.checked_sub(seat.sequence) {
-                None | Some(0) => {}
-                Some(1) => {
-                    seat.sequence += 1;
-                    frames.push(said.frame());
-                }
-                // The messages from here on come with the answer.
-                Some(_) => {
-                    self.show_all_in(cx, room, frames);
-                    return self.enter_again(cx, room).await;
-                }
-            }
-        }
-        self.show_all_in(cx, room, frames);
-    }
-
     /// Makes the socket present in a room.
     pub(super) async fn enter(&mut self, cx: &mut Context<Self>, room: &str, last: Option<u64>) {
         if let Err(refusal) = self.try_enter(cx, room, last).await {
@@ -298,22 +288,13 @@ impl Connection {
         self.show_in(cx, room, ToClient::RoomReset { room, sequence, present }.frame());
     }
 
-    /// Sends messages of a room, unless the client is behind. Without room for all of them in the queue, the client is
-    /// behind in this room.
-    fn show_all_in(&mut self, cx: &mut Context<Self>, room: &RoomName, frames: Vec<Utf8Bytes>) {
-        if self.rooms.get(room).is_none_or(|seat| seat.is_behind) {
-            return;
-        }
-        let outcome = self.outbox.send_all(frames);
-        if !self.is_queued(cx, outcome)
-            && let Some(seat) = self.rooms.get_mut(room)
-        {
-            seat.is_behind = true;
-        }
-    }
-
     /// Sends news of a room. Without room in the queue, the client is behind in this room.
-    fn show_in(&mut self, cx: &mut Context<Self>, room: &RoomName, frame: Utf8Bytes) {
+    fn show_in(
+        &mut self,
+        cx: &mut Context<Self>,
+        room: &RoomName,
+        frame: throng_server::Utf8Bytes,
+    ) {
         if !self.offer(cx, frame)
             && let Some(seat) = self.rooms.get_mut(room)
         {

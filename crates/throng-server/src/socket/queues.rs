@@ -180,36 +180,29 @@ impl Outbox {
     /// The frame, with the reason for which it was not queued. Frames that are refused as
     /// [`Full`](OutboxError::Full) or [`TooLarge`](OutboxError::TooLarge) count as dropped.
     pub fn send(&self, frame: Utf8Bytes) -> Result<(), OutboxError> {
-        self.send_each(std::iter::once(frame))
-    }
-
-    /// Queues several frames, which the socket writes together if the client reads fast enough: this costs less
-    /// than to send each of them.
-    ///
-    /// # Errors
-    /// The first frame that was not queued, as in [`send`](Outbox::send). The frames behind it are not queued, either.
-    pub fn send_all(&self, frames: Vec<Utf8Bytes>) -> Result<(), OutboxError> {
-        self.send_each(frames.into_iter())
-    }
-
-    fn send_each(&self, frames: impl Iterator<Item = Utf8Bytes>) -> Result<(), OutboxError> {
         let limits = self.0.limits();
         let mut state = self.0.lock();
-        let mut refused = None;
-        for frame in frames {
-            if let Err(error) = state.push(frame, limits) {
-                refused = Some(error);
-                break;
-            }
+        if !matches!(state.close, CloseState::Open) {
+            return Err(OutboxError::Closed(frame));
         }
-        let task = if state.frames.is_empty() { None } else { state.task.take() };
+        let is_too_large = frame.len() > limits.outbox_bytes_max;
+        let bytes = state.frame_bytes.saturating_add(frame.len());
+        if bytes > limits.outbox_bytes_max || state.frames.len() >= limits.outbox_frames_max {
+            state.frames_dropped += 1;
+            drop(state);
+            self.0.sockets.count_dropped_frame();
+            return Err(if is_too_large {
+                OutboxError::TooLarge(frame)
+            } else {
+                OutboxError::Full(frame)
+            });
+        }
+        state.frame_bytes = bytes;
+        state.frames.push_back(frame);
+        let task = state.task.take();
         drop(state);
         wake(task);
-        let Some(error) = refused else { return Ok(()) };
-        if !matches!(error, OutboxError::Closed(_)) {
-            self.0.sockets.count_dropped_frame();
-        }
-        Err(error)
+        Ok(())
     }
 
     /// Closes the socket once the queued frames are written. Only the first close of a socket
@@ -369,25 +362,6 @@ impl Shared {
 }
 
 impl State {
-    /// Puts a frame into the outgoing queue.
-    fn push(&mut self, frame: Utf8Bytes, limits: &SocketLimits) -> Result<(), OutboxError> {
-        if !matches!(self.close, CloseState::Open) {
-            return Err(OutboxError::Closed(frame));
-        }
-        let bytes = self.frame_bytes.saturating_add(frame.len());
-        if bytes > limits.outbox_bytes_max || self.frames.len() >= limits.outbox_frames_max {
-            self.frames_dropped += 1;
-            return Err(if frame.len() > limits.outbox_bytes_max {
-                OutboxError::TooLarge(frame)
-            } else {
-                OutboxError::Full(frame)
-            });
-        }
-        self.frame_bytes = bytes;
-        self.frames.push_back(frame);
-        Ok(())
-    }
-
     fn has_room(&self, limits: &SocketLimits) -> bool {
         self.messages.len() < limits.inbox_messages_max.max(1)
             && self.message_bytes < limits.message_bytes_max.max(1)
