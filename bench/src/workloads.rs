@@ -26,6 +26,7 @@ pub(crate) mod fan;
 pub(crate) mod http;
 pub(crate) mod http_social;
 pub(crate) mod latency;
+pub(crate) mod message_node;
 pub(crate) mod monitors;
 pub(crate) mod outside;
 pub(crate) mod pairs;

@@ -19,8 +19,11 @@ use std::path::Path;
 use std::process::{self, Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Builder;
+use tokio::time::timeout;
 
 use super::Workload;
+use super::tally::TIMEOUT;
 use crate::outcome::{Line, Outcome};
 use crate::settings::Settings;
 
@@ -65,6 +68,20 @@ pub(crate) fn run_client(
     }
     let line: Line = serde_json::from_slice(&output.stdout).map_err(io::Error::other)?;
     Ok(Outcome::of_line(line))
+}
+
+/// Drives a client in this process, on half as many threads as the server has workers, as in `http`.
+///
+/// # Errors
+/// The client's own; and if it does not end in time.
+pub(crate) fn drive(
+    settings: &Settings,
+    work: impl Future<Output = io::Result<Outcome>>,
+) -> io::Result<Outcome> {
+    allow_open_files()?;
+    let threads = settings.workers.div_ceil(2);
+    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
+    runtime.block_on(async { timeout(TIMEOUT, work).await.map_err(io::Error::other)? })
 }
 
 /// Allows this process as many open files as its hard limit: the usual limit of 1,024 is too low for many

@@ -1,6 +1,6 @@
 //! The client of `chat`: it opens all sockets, and drives the run.
 //!
-//! The client has half as many threads as the server has workers, as in `http`. Sockets come from several addresses
+//! Sockets come from several addresses
 //! of the loopback device, because an address has some 28,000 ports by default.
 
 use std::io;
@@ -9,20 +9,19 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use rustix::process::{Resource, getrlimit};
-use tokio::runtime::Builder;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::socket::{Pace, Shared, Socket};
-use super::{Layout, throng, user_name};
+use super::{Layout, user_name};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::settings::Settings;
 use crate::usage;
 use crate::workloads::latency;
+use crate::workloads::message_node::Tokens;
 use crate::workloads::records::rate;
-use crate::workloads::served::{Server, allow_open_files};
-use crate::workloads::tally::TIMEOUT;
+use crate::workloads::served::{self, Server};
 
 /// Number of sockets that are opened at once.
 const AT_ONCE: usize = 64;
@@ -38,11 +37,7 @@ const SILENCE: Duration = Duration::from_millis(200);
 /// # Errors
 /// If the server cannot be reached, refuses or closes a socket, or delivers a message not exactly once.
 pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
-    allow_open_files()?;
-    let threads = settings.workers.div_ceil(2);
-    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    let work = drive(settings, server);
-    runtime.block_on(async { timeout(TIMEOUT, work).await.map_err(io::Error::other)? })
+    served::drive(settings, drive(settings, server))
 }
 
 async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
@@ -51,11 +46,11 @@ async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
     let before = memory::resident_bytes_of(server.process)?;
     let latencies = Mutex::new(latency::histogram()?);
     let shared = Arc::new(Shared { layout, clock: Instant::now(), latencies });
-    let signer = (server.row == "throng").then(throng::signer);
+    let tokens = (server.row == "throng").then(Tokens::new);
     let sockets: Vec<Socket> = stream::iter(0..layout.sockets)
         .map(|number| {
             let name = user_name(number);
-            let token = signer.as_ref().map(|signer| throng::token(signer, &name));
+            let token = tokens.as_ref().map(|tokens| tokens.of(&name));
             let (shared, address) = (shared.clone(), server.address);
             async move { Socket::open(shared, address, number, &token.unwrap_or(name)).await }
         })

@@ -1,15 +1,11 @@
 //! The client of `http-social`: it drives the run, and the server does nothing but serve.
-//!
-//! The client has half as many threads as the server has workers, as in `http`.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
-use tokio::runtime::Builder;
 use tokio::task::JoinSet;
-use tokio::time::timeout;
 
 use super::AXUM_HELLO;
 use super::connection::{Connection, Requests, Round, Target};
@@ -19,19 +15,15 @@ use crate::settings::Settings;
 use crate::usage;
 use crate::workloads::latency;
 use crate::workloads::records::rate;
-use crate::workloads::served::{Server, allow_open_files};
-use crate::workloads::tally::{TIMEOUT, share};
+use crate::workloads::served::{self, Server};
+use crate::workloads::tally::share;
 
 /// Runs the client.
 ///
 /// # Errors
 /// If the server cannot be reached, closes a connection, or answers with something other than HTTP.
 pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
-    allow_open_files()?;
-    let threads = settings.workers.div_ceil(2);
-    let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    let work = drive(settings, server);
-    runtime.block_on(async { timeout(TIMEOUT, work).await.map_err(io::Error::other)? })
+    served::drive(settings, drive(settings, server))
 }
 
 async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {

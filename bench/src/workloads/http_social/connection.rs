@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use super::axum::HELLO;
 use super::population::{self, Population};
 use crate::workloads::answer::{self, Answer, malformed};
+use crate::workloads::message_node::Tokens;
 use crate::workloads::records::Random;
 
 /// Number of posts of a page, by default of the service.
@@ -103,10 +104,10 @@ impl Connection {
     ) -> io::Result<Connection> {
         let stream = TcpStream::connect(target.address).await?;
         stream.set_nodelay(true)?;
-        let signer = population::signer();
+        let tokens = Tokens::new();
         let users = users.map(|number| User {
             number,
-            token: signer.issue_token(&population::name(number), population::TOKEN_TTL).0,
+            token: tokens.of(&population::name(number)),
             followed: target.population.followed(number),
             posts: target.population.posts,
         });

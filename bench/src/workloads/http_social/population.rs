@@ -1,21 +1,7 @@
 //! The users of the service, the same for the server that registers them and for the client.
 
-use std::time::Duration;
-
-use throng_server::Signer;
-
 use crate::settings::Settings;
 use crate::workloads::records::Random;
-
-/// Key that signs the tokens: the client makes its own, because a login costs a hash of a password.
-const KEY: [u8; 32] = *b"a key for the benchmark's tokens";
-
-/// Time for which a token is valid; no run takes as long.
-pub(super) const TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
-
-pub(super) fn signer() -> Signer {
-    Signer::from_key(KEY)
-}
 
 /// Users, numbered from 0.
 #[derive(Clone, Copy)]

@@ -1,0 +1,114 @@
+//! A node with the message service of `apps/social`, for the workloads that measure it as a server: without limits of
+//! clients, with tokens that the client makes itself, and with users of one password.
+
+use std::future::ready;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use social::{Name, Password, RateLimits, Settings as ServiceSettings, Social};
+use throng::{Runtime, RuntimeHandle};
+use throng_durable::Node;
+use throng_server::{Limits, Server, Signer, Sockets};
+use tokio::task::spawn_blocking;
+
+use super::{Workload, served};
+use crate::outcome::Outcome;
+use crate::settings::Settings;
+
+/// Key that signs the tokens: the client makes its own, because a login costs a hash of a password.
+const KEY: [u8; 32] = *b"a key for the benchmark's tokens";
+
+/// Time for which a token is valid; no run takes as long.
+const TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// Number of users or rooms that are prepared at once.
+const AT_ONCE: usize = 512;
+
+/// Time for processes to end; they do so at once.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Makes the tokens of users.
+pub(crate) struct Tokens(Signer);
+
+impl Tokens {
+    pub(crate) fn new() -> Tokens {
+        Tokens(Signer::from_key(KEY))
+    }
+
+    pub(crate) fn of(&self, name: &str) -> String {
+        self.0.issue_token(name, TOKEN_TTL).0
+    }
+}
+
+/// Starts the service on a directory, runs `work` with it, and ends it.
+pub(crate) fn on_node(
+    settings: &Settings,
+    directory: &Path,
+    work: impl AsyncFnOnce(&RuntimeHandle, Social) -> io::Result<Outcome>,
+) -> io::Result<Outcome> {
+    let runtime = Runtime::builder().workers(settings.workers).start().map_err(io::Error::other)?;
+    let outcome = runtime.block_on(async |runtime| {
+        let node = Node::open(directory).start(runtime).map_err(io::Error::other)?;
+        let social = Social::new(node.clone(), runtime.clone(), 0).map_err(io::Error::other)?;
+        let outcome = work(runtime, social).await;
+        node.shutdown().await;
+        outcome
+    });
+    let mut outcome = outcome?;
+    let shutdown = runtime.shutdown(DEADLINE);
+    outcome.check("processes that did not end", shutdown.abandoned, 0);
+    Ok(outcome)
+}
+
+/// Serves the service while the client of a workload runs in a process of its own.
+pub(crate) async fn serve(
+    runtime: &RuntimeHandle,
+    social: Social,
+    workload: &'static Workload,
+    settings: Settings,
+) -> io::Result<Outcome> {
+    let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
+    let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await?;
+    let address = server.address();
+    let service = ServiceSettings {
+        signer: Tokens::new().0,
+        token_ttl: TOKEN_TTL,
+        sockets: Sockets::default(),
+        // They limit nothing.
+        limits: RateLimits::default(),
+    };
+    let serving = server.start(social::routes(social, service), runtime.tokio());
+    let client = spawn_blocking(move || served::run_client(workload, "throng", address, &settings));
+    let outcome = client.await.map_err(io::Error::other)?;
+    let drained = serving.drain().await;
+    let mut outcome = outcome?;
+    outcome.check("connections that were cut", drained.cut as u64, 0);
+    Ok(outcome)
+}
+
+/// Registers users, numbered from 0, with one password because hashing it takes long.
+pub(crate) async fn register(
+    social: &Social,
+    count: u64,
+    name: impl Fn(u64) -> io::Result<Name>,
+) -> io::Result<()> {
+    let password = Password::new("correct horse battery staple").map_err(io::Error::other)?;
+    let password = social.hash(password).await.map_err(io::Error::other)?;
+    each(count, async |user| {
+        let name = name(user)?;
+        social.register_hashed(&name, password.clone()).await.map_err(io::Error::other)
+    })
+    .await
+}
+
+/// Prepares things that are numbered from 0, some of them at a time.
+pub(crate) async fn each(
+    count: u64,
+    prepare: impl AsyncFn(u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let prepare = &prepare;
+    let numbers = stream::iter(0..count).map(|number| async move { prepare(number).await });
+    numbers.buffer_unordered(AT_ONCE).try_for_each(|()| ready(Ok(()))).await
+}
