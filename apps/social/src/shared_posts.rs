@@ -70,7 +70,8 @@ impl SharedPosts {
 /// Number of locks, each for a share of the ids.
 const SHARDS: usize = 16;
 
-/// Number of entries below which a shard is not swept: a few hundred kilobytes for all shards.
+/// Number of entries below which a shard is not swept: 3 MB for all shards, because a weak pointer keeps the memory of
+/// the post itself, though not of its text.
 const SWEEP_MIN: usize = 1_024;
 
 #[cfg(test)]

@@ -10,7 +10,12 @@ use social::{
     Text, VisitPosition,
 };
 use throng::prelude::*;
-use throng_durable::Node;
+
+use cpu::cpu_ns;
+
+#[path = "support/cpu.rs"]
+mod cpu;
+mod support;
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -31,11 +36,7 @@ async fn register(social: &Social, names: &[&str]) {
 fn on<R>(data: &Path, test: impl AsyncFnOnce(&Social, &RuntimeHandle) -> R) -> R {
     let runtime = Runtime::builder().workers(2).start().unwrap();
     runtime.block_on(async |runtime| {
-        let node = Node::open(data).start(runtime).unwrap();
-        let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
-        let result = test(&social, runtime).await;
-        node.shutdown().await;
-        result
+        support::on(runtime, data, async |social| test(social, runtime).await).await
     })
 }
 
@@ -327,7 +328,7 @@ fn cost_of_a_post() {
         register(social, &authors.iter().map(String::as_str).collect::<Vec<_>>()).await;
         for round in 0..5 {
             for said in ["hello, world", "hello, #hot world"] {
-                let (begun, busy) = (std::time::Instant::now(), cpu_seconds());
+                let (begun, busy) = (std::time::Instant::now(), cpu_ns());
                 join_all(authors.iter().map(async |author| {
                     for _ in 0..POSTS {
                         post(social, author, said).await;
@@ -336,18 +337,9 @@ fn cost_of_a_post() {
                 .await;
                 let posts = (AUTHORS * POSTS) as f64;
                 let rate = posts / begun.elapsed().as_secs_f64();
-                let cost = (cpu_seconds() - busy) / posts * 1e6;
+                let cost = (cpu_ns() - busy) / posts / 1e3;
                 println!("round {round}: {rate:.0} posts/s, {cost:.1} µs of CPU each, of {said:?}");
             }
         }
     });
-}
-
-/// Returns the CPU time of the program, in all threads.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    // Fields 14 and 15 of the whole line, in hundredths of a second.
-    let ticks = |at: usize| fields[at].parse::<f64>().unwrap();
-    (ticks(11) + ticks(12)) / 100.0
 }

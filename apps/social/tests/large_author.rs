@@ -1,15 +1,17 @@
 //! An author whom very many users follow and read at the same time.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
+#[path = "support/cpu.rs"]
+mod cpu;
 mod support;
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
 use social::{Name, Password, Post, Social, Text};
 use throng::prelude::*;
 
+use cpu::cpu_ns;
 use support::on;
 
 /// Posts that are measured.
@@ -103,17 +105,6 @@ async fn has_first(social: &Social, readers: usize, post: &Post) {
         assert_eq!(timeline.posts.first(), Some(post), "{reader}");
     })
     .await;
-}
-
-/// Returns the processor time of the program, in all threads, in nanoseconds.
-fn cpu_ns() -> f64 {
-    let mut sum = 0.0;
-    for thread in fs::read_dir("/proc/self/task").unwrap() {
-        let times = fs::read_to_string(thread.unwrap().path().join("schedstat"));
-        let Ok(times) = times else { continue };
-        sum += times.split_whitespace().next().unwrap().parse::<f64>().unwrap();
-    }
-    sum
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn keys_of_every_form_serve_both_versions() {
         // A client without ALPN gets HTTP/1.1, too. The machine itself has other programs on other ports.
         let answer = running.client_with(&[&TLS13], &[]).last("/", "localhost:7070");
         assert!(answer.status == 200 && !answer.head.contains("strict-transport"), "{answer:?}");
-        // A client that wants nothing but HTTP/2 is told that there is none.
+        // A client that speaks nothing but HTTP/2 gets an alert.
         let mut client = running.client_with(&[&TLS13], &[b"h2"]);
         let error = client.0.conn.complete_io(&mut client.0.sock).unwrap_err();
         assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
