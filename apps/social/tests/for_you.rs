@@ -101,7 +101,7 @@ async fn read_all(social: &Social, reader: &str, limit: usize) -> Vec<ForYouPost
 }
 
 /// Returns the ids and the reasons of posts.
-fn told(posts: &[ForYouPost]) -> Vec<(PostId, String)> {
+fn with_reasons(posts: &[ForYouPost]) -> Vec<(PostId, String)> {
     posts.iter().map(|post| (post.liked.post.id, post.reason.to_string())).collect()
 }
 
@@ -111,7 +111,7 @@ async fn wait_for(social: &Social, reader: &str, expected: &[(PostId, &str)]) {
         expected.iter().map(|(id, reason)| (*id, (*reason).to_owned())).collect();
     let mut attempts = 0;
     loop {
-        let found = told(&read_all(social, reader, 100).await);
+        let found = with_reasons(&read_all(social, reader, 100).await);
         if found == expected {
             return;
         }
@@ -158,7 +158,7 @@ fn posts_are_ranked_by_reason_and_likes_and_come_back_after_a_restart() {
     });
     on(data.path(), async |social, _| {
         assert_eq!(
-            told(&read_all(social, "alice", 2).await),
+            with_reasons(&read_all(social, "alice", 2).await),
             expected.map(|(id, why)| (id, why.to_owned()))
         );
         // A like that is taken back takes the rank along.
@@ -186,7 +186,7 @@ fn deleted_posts_and_blocked_authors_are_left_out_at_once() {
         // From a page of a visit, and from a visit.
         social.delete_post(&name("bob"), second).await.unwrap();
         let page = social.for_you(&name("alice"), begun.next, 5).await.unwrap();
-        assert_eq!((told(&page.posts), page.next), (vec![(first, why.to_owned())], None));
+        assert_eq!((with_reasons(&page.posts), page.next), (vec![(first, why.to_owned())], None));
         assert_eq!(read_all(social, "alice", 5).await.len(), 2);
 
         for (blocker, blocked) in [("alice", "bob"), ("bob", "alice")] {
@@ -194,7 +194,10 @@ fn deleted_posts_and_blocked_authors_are_left_out_at_once() {
             social.block(&name(blocker), &name(blocked)).await.unwrap();
             let page = social.for_you(&name("alice"), begun.next, 5).await.unwrap();
             assert_eq!((page.posts, page.next), (vec![], None), "{blocker}");
-            assert_eq!(told(&read_all(social, "alice", 5).await), [(third, why.to_owned())]);
+            assert_eq!(
+                with_reasons(&read_all(social, "alice", 5).await),
+                [(third, why.to_owned())]
+            );
             social.unblock(&name(blocker), &name(blocked)).await.unwrap();
             assert_eq!(read_all(social, "alice", 5).await.len(), 2);
         }
@@ -228,7 +231,7 @@ fn a_visit_has_no_post_twice_while_posts_and_likes_arrive() {
                 }
                 let ids = async || {
                     let page = social.for_you(&name("alice"), position, limit).await.unwrap();
-                    (told(&page.posts), page.next)
+                    (with_reasons(&page.posts), page.next)
                 };
                 assert_eq!(ids().await, ids().await);
             }
@@ -260,7 +263,7 @@ fn a_visit_is_over_when_two_others_have_begun_or_the_node_has_stopped() {
         assert!(is_over(social.for_you(&alice, visits[0], 1).await));
         for position in &visits[1..] {
             let page = social.for_you(&alice, *position, 1).await.unwrap();
-            assert_eq!(told(&page.posts), [(first, "popular".to_owned())]);
+            assert_eq!(with_reasons(&page.posts), [(first, "popular".to_owned())]);
         }
         // A visit belongs to its reader, and a position beyond its end is the end.
         assert!(is_over(social.for_you(&name("bob"), visits[2], 1).await));

@@ -14,7 +14,8 @@
 //! * A collector has at most [`ROOM`] messages in its mailbox and the changes of at most [`GROUPS_MAX`] groups in memory.
 //!   What does not fit is dropped and [counted](Collectors::dropped): authors are never slowed down.
 //! * A collector has one flush under way at most. While the disk is slow, the changes of more time make a flush.
-//! * A collector keeps no node open, except while a flush waits for groups, which a shutdown lets finish.
+//! * A collector keeps no node open, except while a flush waits for groups. A shutdown ends these calls: what a group
+//!   has not been sent by then is lost.
 //!
 //! Changes that are dropped, or lost with the program or a collector, are missing in a ranking and nowhere else: a post
 //! may not be shown to others than its followers, or with fewer likes' worth of rank until its next like. A post whose
