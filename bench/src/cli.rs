@@ -132,13 +132,13 @@ struct Run {
     /// Runtimes to measure, separated by commas [default: every runtime of the workload]
     #[arg(long, value_name = "RUNTIME", value_delimiter = ',')]
     runtime: Vec<String>,
-    /// Counted runs per runtime, after a warm-up run that is not counted [default: 5]
+    /// Counted runs per runtime, after a warm-up run that is not counted [default: 5, or 1 with `--quick`]
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u64).range(1..))]
     runs: Option<u64>,
     /// Print one line of JSON per runtime instead of a table
     #[arg(long)]
     json: bool,
-    /// With `all`: small counts and a single run without warm-up; minutes instead of hours
+    /// No warm-up, no repeated run and, unless `--runs` is given, a single run; with `all` small counts as well
     #[arg(long)]
     quick: bool,
     /// With `all`: directory for the results [default: results/DATE-MACHINE in the directory of bench]
@@ -196,7 +196,7 @@ enum UsageError {
     Setting { setting: String, workload: &'static Workload },
     #[error("`--count`, `--workers` and `--set` are for a single workload; `all` has its own")]
     SettingsOfSuite,
-    #[error("`--quick`, `--output` and `--continue` are for `run all`")]
+    #[error("`--output` and `--continue` are for `run all`")]
     OnlyForSuite,
     #[error("unknown runtime `{name}`; the suite's are {}", listed(suite_runtimes().into_iter()))]
     RuntimeOfSuite { name: String },
@@ -231,7 +231,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
 
 impl Run {
     fn request(&self) -> Result<Request, UsageError> {
-        if self.quick || self.output.is_some() || self.continues {
+        if self.output.is_some() || self.continues {
             return Err(UsageError::OnlyForSuite);
         }
         let (workload, settings) = self.work.settings()?;
@@ -245,13 +245,14 @@ impl Run {
         if peers.is_empty() {
             peers.extend(workload.all_peers());
         }
-        let runs = self.runs.unwrap_or(RUNS);
+        let runs = self.runs.unwrap_or(if self.quick { 1 } else { RUNS });
         Ok(Request {
             workload,
             peers,
             settings,
             runs,
-            warms_up: true,
+            warms_up: !self.quick,
+            repeats: !self.quick,
             spares_time: false,
             measurement: None,
         })
@@ -299,6 +300,7 @@ impl Run {
                 settings,
                 runs,
                 warms_up: !self.quick && measurement.warms_up,
+                repeats: !self.quick,
                 spares_time: self.runs.is_none(),
                 measurement: Some(measurement.name),
             };

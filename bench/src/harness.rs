@@ -8,7 +8,7 @@
 //!   in instructions divided by the difference in size, so starting and ending do not count.
 //! - A run during which the hypervisor took more than [`STEAL_MAX`] of the machine's time is repeated,
 //!   up to [`REPEATS_MAX`] times, so that such a run is not mistaken for a slow one. The share that
-//!   remained is part of the row.
+//!   remained is part of the row. A request can do without.
 //! - A run's own account of its peak memory must be that of its parent: a metric of that name is
 //!   compared with the kernel's account of the process.
 //! - Failures are never dropped: a failed check, a crash or garbled output in any run, the warm-up
@@ -48,6 +48,8 @@ pub(crate) struct Request {
     pub(crate) runs: u64,
     /// Whether a run of half the size, which does not count, comes first.
     pub(crate) warms_up: bool,
+    /// Whether a run is repeated while the hypervisor takes too much time.
+    pub(crate) repeats: bool,
     /// Whether a peer whose first run takes long has fewer runs.
     pub(crate) spares_time: bool,
     /// Name of the measurement, if this is one of the suite's.
@@ -106,8 +108,8 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
                 let settings = if round == 0 { &half } else { &request.settings };
                 // A warm-up within a limit is of no use to a run beyond it.
                 let supported = peer_runs.peer.check(request.workload, &request.settings);
-                let ran = supported
-                    .and_then(|()| run_undisturbed(&peer_runs.peer, request.workload, settings));
+                let ran =
+                    supported.and_then(|()| run_undisturbed(&peer_runs.peer, request, settings));
                 match ran {
                     Ok((line, usage)) => {
                         if request.spares_time {
@@ -142,22 +144,22 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
 /// failure in any of them is that of the run.
 fn run_undisturbed(
     peer: &Peer,
-    workload: &Workload,
+    request: &Request,
     settings: &Settings,
 ) -> Result<(Line, Usage), RunError> {
     let mut failures = Vec::new();
-    let mut repeats = 0;
+    let mut left = if request.repeats { REPEATS_MAX } else { 0 };
     loop {
         let meter = Meter::start();
-        let (mut line, used) = peer.run(workload, settings)?;
+        let (mut line, used) = peer.run(request.workload, settings)?;
         let usage = meter.stop(used);
         failures.append(&mut line.failures);
         let peak = line.metrics.get(memory::PEAK).and_then(serde_json::Value::as_f64);
         failures.extend(peak.and_then(|peak| usage.doubt(peak, peer.is_here())));
-        if repeats == REPEATS_MAX || usage.steal.is_none_or(|steal| steal <= STEAL_MAX) {
+        if left == 0 || usage.steal.is_none_or(|steal| steal <= STEAL_MAX) {
             return Ok((Line { failures, ..line }, usage));
         }
-        repeats += 1;
+        left -= 1;
     }
 }
 

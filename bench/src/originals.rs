@@ -95,6 +95,7 @@ mod tests {
             settings,
             runs: 1,
             warms_up: true,
+            repeats: true,
             spares_time: false,
             measurement: None,
         }

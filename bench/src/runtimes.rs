@@ -20,6 +20,7 @@ pub(crate) mod throng;
 pub(crate) mod tokio;
 
 use std::io;
+use std::pin::Pin;
 
 use crate::foreign::ForeignRuntime;
 use crate::outcome::Outcome;
@@ -86,3 +87,7 @@ pub(crate) type Measured = io::Result<Outcome>;
 pub(crate) trait Work: Future<Output = Measured> + Send + 'static {}
 
 impl<F: Future<Output = Measured> + Send + 'static> Work for F {}
+
+/// A driver without its type. The compiler then makes one copy of a runtime's start for all workloads: with a copy
+/// for each, the library took twice as long to compile.
+pub(crate) type AnyWork = Pin<Box<dyn Work>>;

@@ -146,6 +146,7 @@ mod tests {
             settings,
             runs: 1,
             warms_up: true,
+            repeats: true,
             spares_time: false,
             measurement: None,
         };

@@ -138,7 +138,7 @@ impl Rows<'_> {
         for work in work {
             for &workers in workers {
                 let runtimes = self.names.join(",");
-                let line = format!("run {work} --runs 1 --json --runtime {runtimes},{other}");
+                let line = format!("run {work} --quick --json --runtime {runtimes},{other}");
                 let mut command = bench(&line);
                 configure(command.args(["--workers", workers]));
                 let output = output(&mut command);
@@ -350,7 +350,7 @@ fn libraries_of_websockets_are_set_up_and_deliver_where_their_languages_are_inst
             continue;
         }
         let small = "--count 3000 --set sockets=60 --set room=6 --set settle=0";
-        let output = run(&format!("run chat {small} --runs 1 --json --runtime {row}"));
+        let output = run(&format!("run chat {small} --quick --json --runtime {row}"));
         assert_eq!(status(&output), 0, "{row}: {}", stderr(&output));
         let line: Value = serde_json::from_str(&stdout(&output)).expect("a line of JSON");
         assert_eq!((&line["runtime"], &line["verified"]), (&row.into(), &true.into()), "{line}");

@@ -3,14 +3,13 @@
 //! spreads the actors among them.
 
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use actix::{
     Actor, Addr, Arbiter, ArbiterHandle, Context, Handler, Message, ResponseFuture, System,
 };
 
-use super::{Measured, Work};
+use super::{AnyWork, Measured, Work};
 use crate::outcome::Outcome;
 use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
@@ -108,7 +107,7 @@ impl Actor for Driver {
 
 #[derive(Message)]
 #[rtype(result = "Measured")]
-struct Drive(Pin<Box<dyn Work>>);
+struct Drive(AnyWork);
 
 impl Handler<Drive> for Driver {
     type Result = ResponseFuture<Measured>;

@@ -3,14 +3,13 @@
 
 use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
 
 use kameo::actor::Spawn;
 use kameo::mailbox;
 use kameo::message::{Context, Message};
 use kameo::{Actor, actor::ActorRef};
 
-use super::{Measured, Work};
+use super::{AnyWork, Measured, Work};
 use crate::outcome::Outcome;
 use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
@@ -58,7 +57,7 @@ impl Actor for Driver {
     }
 }
 
-struct Drive(Pin<Box<dyn Work>>);
+struct Drive(AnyWork);
 
 impl Message<Drive> for Driver {
     type Reply = Measured;

@@ -1,12 +1,11 @@
 //! ractor on tokio as `#[tokio::main]` starts it, with the number of workers set.
 
 use std::io;
-use std::pin::Pin;
 
 use ractor::rpc::CallResult;
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
-use super::{Measured, Work};
+use super::{AnyWork, Measured, Work};
 use crate::outcome::Outcome;
 use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
@@ -57,7 +56,7 @@ pub(crate) async fn start<A: Actor>(actor: A, arguments: A::Arguments) -> ActorR
 struct Driver;
 
 struct Drive {
-    workload: Pin<Box<dyn Work>>,
+    workload: AnyWork,
     done: RpcReplyPort<Measured>,
 }
 

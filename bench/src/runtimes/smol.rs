@@ -11,7 +11,7 @@ use smol::channel::unbounded;
 use smol::{Executor, Task, block_on};
 use tokio::runtime::Builder;
 
-use super::{Measured, Work};
+use super::{AnyWork, Measured, Work};
 use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
@@ -44,7 +44,8 @@ pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) ->
                 block_on(EXECUTOR.run(stopped.recv()))
             })?;
         }
-        let measured = timers.block_on(spawn(work(settings.clone())));
+        let work: AnyWork = Box::pin(work(settings.clone()));
+        let measured = timers.block_on(spawn(work));
         drop(stop);
         measured
     })

@@ -9,14 +9,13 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use tellus::{Actor, ActorContext, ActorRef, ActorSystem, Control, Incoming, Untimed};
 use tokio::sync::oneshot;
 
-use super::{Measured, Work};
+use super::{AnyWork, Measured, Work};
 use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
@@ -86,15 +85,14 @@ pub(crate) enum DriverMessage {
 
 /// An operation that needs the driver's context.
 type ContextTask = Box<dyn FnOnce(&ActorContext<DriverMessage>) + Send>;
-type WorkFuture = Pin<Box<dyn Work>>;
-type StartWork = Box<dyn FnOnce(DriverHandle) -> WorkFuture + Send>;
+type StartWork = Box<dyn FnOnce(DriverHandle) -> AnyWork + Send>;
 type Done = oneshot::Sender<Measured>;
 
 struct Driver(Mutex<Option<(StartWork, Done)>>);
 
 /// State of the driver: the running workload.
 struct DriverState {
-    work: WorkFuture,
+    work: AnyWork,
     driver: DriverHandle,
     waker: Waker,
     done: Done,

@@ -10,7 +10,7 @@ use std::thread;
 
 use tokio::runtime::{Builder, Handle};
 
-use super::{Measured, Work};
+use super::{AnyWork, Measured, Work};
 use crate::limits::{COUNT, Limit};
 use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
@@ -54,7 +54,8 @@ pub(crate) fn drive<F: Work>(
     work: impl FnOnce(Handle, Settings) -> F,
 ) -> Measured {
     let timers = Builder::new_current_thread().enable_time().build()?;
-    timers.block_on(work(timers.handle().clone(), settings.clone()))
+    let work: AnyWork = Box::pin(work(timers.handle().clone(), settings.clone()));
+    timers.block_on(work)
 }
 
 /// Starts a thread without the panic of `std::thread::spawn`.

@@ -4,13 +4,14 @@
 pub(crate) mod feature;
 
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 
 use throng::{
     Address, CallError, Context, Handle, Message, Process, Runtime, RuntimeBuilder, RuntimeHandle,
 };
 
-use super::{Measured, Work};
+use super::{AnyWork, Measured, Work};
 use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
@@ -66,7 +67,12 @@ fn drive_on<F: Work>(
     workload: impl FnOnce(RuntimeHandle, Settings) -> F,
 ) -> Measured {
     let runtime = builder.start().map_err(io::Error::other)?;
-    let work = Drive(Box::pin(workload(runtime.handle().clone(), settings.clone())));
+    let work: AnyWork = Box::pin(workload(runtime.handle().clone(), settings.clone()));
+    drive_alone(runtime, work)
+}
+
+fn drive_alone(runtime: Runtime, work: AnyWork) -> Measured {
+    let work = Drive(work);
     runtime.block_on(async |handle| match start(handle, Driver).call(work).within(DEADLINE).await {
         Ok(outcome) => outcome,
         Err(CallError::Died(reason)) => {
@@ -86,13 +92,20 @@ pub(crate) fn drive_outside<F: Work>(
     processes: u64,
     workload: impl FnOnce(RuntimeHandle, Settings) -> F,
 ) -> Measured {
-    super::tokio::runtime(settings)?.block_on(async {
-        let runtime = builder(settings, processes).attach().map_err(io::Error::other)?;
-        let mut outcome = workload(runtime.handle().clone(), settings.clone()).await?;
-        let shutdown = runtime.shutdown_async(DEADLINE).await;
-        outcome.check("processes that did not end", shutdown.abandoned, 0);
-        Ok(outcome)
-    })
+    let tokio = super::tokio::runtime(settings)?;
+    let runtime = {
+        let _entered = tokio.enter();
+        builder(settings, processes).attach().map_err(io::Error::other)?
+    };
+    let work: AnyWork = Box::pin(workload(runtime.handle().clone(), settings.clone()));
+    tokio.block_on(drive_attached(runtime, work))
+}
+
+async fn drive_attached(runtime: Runtime, work: AnyWork) -> Measured {
+    let mut outcome = work.await?;
+    let shutdown = runtime.shutdown_async(DEADLINE).await;
+    outcome.check("processes that did not end", shutdown.abandoned, 0);
+    Ok(outcome)
 }
 
 /// Runs a future in a process of its own, which the process limit given to [`drive`] must include.
@@ -101,6 +114,7 @@ pub(crate) fn drive_outside<F: Work>(
 /// If the process limit is reached.
 pub(crate) fn run(runtime: &RuntimeHandle, work: impl Future<Output = ()> + Send + 'static) {
     // A future that does not run is missing in the counts that the workload checks.
+    let work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(work);
     let _ = start(runtime, Driver).send(Drive(work));
 }
 

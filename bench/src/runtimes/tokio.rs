@@ -6,7 +6,7 @@ use std::io;
 
 use tokio::runtime::{Builder, Runtime};
 
-use super::{Measured, Work};
+use super::{AnyWork, Measured, Work};
 use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
@@ -32,7 +32,7 @@ pub(crate) const fn current_thread_peer(run: fn(&Settings) -> Measured) -> Peer 
 /// # Errors
 /// If the threads cannot be started, the task panics, or the workload fails.
 pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
-    in_task(&runtime(settings)?, work(settings.clone()))
+    in_task(&runtime(settings)?, Box::pin(work(settings.clone())))
 }
 
 /// Starts the runtime and runs the workload outside of its workers: as the future of `block_on`.
@@ -43,7 +43,8 @@ pub(crate) fn drive_outside<F: Work>(
     settings: &Settings,
     work: impl FnOnce(Settings) -> F,
 ) -> Measured {
-    runtime(settings)?.block_on(work(settings.clone()))
+    let work: AnyWork = Box::pin(work(settings.clone()));
+    runtime(settings)?.block_on(work)
 }
 
 /// The same as [`drive`] on a runtime that has only the calling thread.
@@ -54,7 +55,7 @@ pub(crate) fn drive_current_thread<F: Work>(
     settings: &Settings,
     work: impl FnOnce(Settings) -> F,
 ) -> Measured {
-    in_task(&current_thread_runtime()?, work(settings.clone()))
+    in_task(&current_thread_runtime()?, Box::pin(work(settings.clone())))
 }
 
 /// The same as [`drive_outside`] on a runtime that has only the calling thread.
@@ -65,10 +66,11 @@ pub(crate) fn drive_current_thread_outside<F: Work>(
     settings: &Settings,
     work: impl FnOnce(Settings) -> F,
 ) -> Measured {
-    current_thread_runtime()?.block_on(work(settings.clone()))
+    let work: AnyWork = Box::pin(work(settings.clone()));
+    current_thread_runtime()?.block_on(work)
 }
 
-fn in_task(runtime: &Runtime, work: impl Work) -> Measured {
+fn in_task(runtime: &Runtime, work: AnyWork) -> Measured {
     runtime.block_on(async { tokio::spawn(work).await.map_err(io::Error::other)? })
 }
 

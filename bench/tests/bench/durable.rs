@@ -70,7 +70,9 @@ fn activate_is_verified() {
     // More activations than counters, with a limit of live counters and without.
     check(&["--count", "5000", "--set", "cap=200"]);
     check(&["--count", "5000", "--set", "cold=1"]);
-    check(&["--set", "seconds=1", "--set", "cap=200"]);
+    // A round of so many counters takes far longer than a caller may lose its processor for, after which it would
+    // call a counter that its next round has just activated.
+    check(&["--set", "seconds=1", "--set", "cap=200", "--set", "entities=30000"]);
 }
 
 #[test]

@@ -78,11 +78,27 @@ fn check_on(
     settings: &[&str],
     metrics: &[(&str, &str)],
 ) {
-    let mut arguments = vec!["run", workload, "--json", "--runs", "2", "--workers", workers];
+    check_rows(
+        expected,
+        workload,
+        &[&["--quick", "--workers", workers], settings].concat(),
+        metrics,
+        1,
+    );
+}
+
+/// Runs a workload on the expected runtimes, and checks that each has a verified row of so many runs.
+#[track_caller]
+fn check_rows(
+    expected: &[&str],
+    workload: &str,
+    options: &[&str],
+    metrics: &[(&str, &str)],
+    runs: usize,
+) {
     let runtimes = expected.join(",");
-    arguments.extend(["--runtime", &runtimes]);
-    arguments.extend(settings);
-    let output = output(bench(&arguments));
+    let chosen = ["run", workload, "--json", "--runtime", &runtimes];
+    let output = output(bench(&[&chosen[..], options].concat()));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let rows = json_rows(&output);
     let runtimes: Vec<&str> = rows.iter().filter_map(|row| row["runtime"].as_str()).collect();
@@ -97,7 +113,7 @@ fn check_on(
         check_quantiles(row);
         assert_eq!(row["workload"], workload);
         assert_eq!(row["verified"], true, "{row}");
-        assert_eq!(row["params"]["runs"], 2);
+        assert_eq!(row["params"]["runs"], runs);
         let version = row["version"].as_str().expect("there is a version");
         assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
         let found: Vec<(&str, &str)> = row["metrics"]
@@ -107,7 +123,7 @@ fn check_on(
             .map(|(name, summary)| (name.as_str(), summary["unit"].as_str().unwrap_or("none")))
             .collect();
         assert_eq!(found, metrics);
-        check_runs(row, metrics);
+        check_runs(row, metrics, runs);
         for (name, _) in metrics {
             let [min, median, max] = ["min", "median", "max"]
                 .map(|of| row["metrics"][name][of].as_f64().expect("each is a number"));
@@ -130,11 +146,11 @@ fn check_quantiles(row: &Value) {
     }
 }
 
-/// Checks that a row of two runs has the metrics and the use of the processors of both.
+/// Checks that a row has the metrics and the use of the processors of each run.
 #[track_caller]
-fn check_runs(row: &Value, metrics: &[(&str, &str)]) {
+fn check_runs(row: &Value, metrics: &[(&str, &str)], number: usize) {
     let runs = row["runs"].as_array().expect("the runs are a list");
-    assert_eq!(runs.len(), 2, "{row}");
+    assert_eq!(runs.len(), number, "{row}");
     for run in runs {
         for (name, _) in metrics {
             let value = run[name].as_f64().expect("each metric is a number");
@@ -253,7 +269,7 @@ fn churn_is_verified_on_each_runtime() {
 
 #[test]
 fn sleep_is_verified_on_each_runtime() {
-    let arguments = ["run", "sleep", "--count", "1000", "--set", "seconds=1", "--runs", "1"];
+    let arguments = ["run", "sleep", "--count", "1000", "--set", "seconds=1", "--quick"];
     let output = output(bench(&[&arguments[..], &["--workers", "2", "--json"]].concat()));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     for row in json_rows(&output) {
@@ -358,7 +374,7 @@ fn http_is_verified_on_each_runtime() {
 
 #[test]
 fn http_refuses_more_connections_than_users() {
-    let arguments = ["run", "http", "--set", "users=3", "--set", "connections=4", "--runs", "1"];
+    let arguments = ["run", "http", "--set", "users=3", "--set", "connections=4", "--quick"];
     let output = output(bench(&arguments));
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("fewer connections"), "{}", stderr(&output));
@@ -388,7 +404,7 @@ fn burst_is_verified_on_each_runtime() {
 
 #[test]
 fn a_burst_holds_every_message_until_it_is_measured() {
-    let arguments = ["run", "burst", "--runs", "1", "--workers", "2", "--json"];
+    let arguments = ["run", "burst", "--quick", "--workers", "2", "--json"];
     let small = ["--count", "300000", "--set", "receivers=1", "--set", "settle=0"];
     let output = output(bench(&[&arguments[..], &small].concat()));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
@@ -515,7 +531,7 @@ fn a_feature_is_in_use_where_there_is_one_and_unsupported_elsewhere() {
         ("call", ["--count", "1000", "--set", "callees=50"]),
     ] {
         for feature in ["monitor", "bounded", "supervisor", "metrics"] {
-            let arguments = ["run", workload, "--runtime", "throng,tokio", "--runs", "1", "--json"];
+            let arguments = ["run", workload, "--runtime", "throng,tokio", "--quick", "--json"];
             let set = ["--set", &format!("feature={feature}")];
             let output = output(bench(&[&arguments[..], &sizes, &set].concat()));
             assert_eq!(status(&output), 0, "{}", stderr(&output));
@@ -538,6 +554,17 @@ fn the_params_state_the_settings_of_the_run() {
     assert_eq!(rows[0]["params"]["senders"], 1);
     assert_eq!(rows[0]["params"]["workers"], 3);
     assert_eq!(rows[1]["params"]["workers"], 1, "actix has a single thread, whatever the setting");
+}
+
+#[test]
+fn a_row_has_every_run_but_the_warm_up() {
+    let metrics = [("send_ns", "ns"), ("delivered_ns", "ns")];
+    for (options, runs) in
+        [(&["--runs", "2"][..], 2), (&["--quick", "--runs", "3"], 3), (&["--quick"], 1), (&[], 5)]
+    {
+        let options = [options, &["--count", "100000"]].concat();
+        check_rows(&["throng", "tokio"], "send", &options, &metrics, runs);
+    }
 }
 
 #[test]
@@ -627,7 +654,7 @@ fn the_list_names_every_workload_key_and_runtime() {
 #[test]
 fn each_runtime_in_rust_runs_with_either_allocator_and_the_row_states_it() {
     for allocator in ["system", "mimalloc"] {
-        let arguments = ["run", "burst", "--count", "100000", "--runs", "1", "--json"];
+        let arguments = ["run", "burst", "--count", "100000", "--quick", "--json"];
         let set = ["--set", &format!("allocator={allocator}"), "--set", "settle=0"];
         let output = output(bench(&[&arguments[..], &set].concat()));
         assert_eq!(status(&output), 0, "{}", stderr(&output));
@@ -809,7 +836,6 @@ fn options_of_the_suite_and_of_a_workload_do_not_mix() {
             &["run", "all", "--runtime", "cobol"],
             "unknown runtime `cobol`; the suite's are throng, ",
         ),
-        (&["run", "send", "--quick"], "are for `run all`"),
         (&["run", "send", "--output", "here"], "are for `run all`"),
     ] {
         let output = output(bench(arguments));

@@ -28,7 +28,7 @@ fn http_social_is_verified() {
 fn http_social_refuses_more_connections_than_users() {
     let few =
         ["--set", "users=3", "--set", "connections=4", "--set", "follows=1", "--set", "posts=1"];
-    let run = ["run", "http-social", "--runs", "1", "--runtime", "throng"];
+    let run = ["run", "http-social", "--quick", "--runtime", "throng"];
     let output = output(bench(&[&run[..], &few].concat()));
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("fewer connections"), "{}", stderr(&output));
@@ -57,7 +57,7 @@ fn chat_is_verified() {
 
 #[test]
 fn chat_refuses_rooms_that_are_not_full() {
-    let settings = ["--set", "sockets=30", "--set", "room=7", "--runs", "1"];
+    let settings = ["--set", "sockets=30", "--set", "room=7", "--quick"];
     let run = ["run", "chat", "--runtime", "throng,tokio"];
     let output = output(bench(&[&run[..], &settings].concat()));
     assert_eq!(status(&output), 1);

@@ -8,7 +8,7 @@ use crate::{bench, json_rows, output, status, stderr};
 #[track_caller]
 fn metrics(settings: &str) -> Vec<String> {
     let arguments: Vec<&str> = settings.split(' ').collect();
-    let fixed = ["run", "social", "--json", "--runs", "1", "--runtime", "throng"];
+    let fixed = ["run", "social", "--json", "--quick", "--runtime", "throng"];
     let output = output(bench(&[&fixed[..], &arguments].concat()));
     assert_eq!(status(&output), 0, "{settings}: {}", stderr(&output));
     let rows = json_rows(&output);
@@ -85,7 +85,7 @@ fn a_ring_has_as_many_deliveries_per_post_as_follows() {
 
 #[test]
 fn rounds_of_which_all_are_dropped_are_refused() {
-    let arguments = ["run", "social", "--count", "10", "--runs", "1", "--runtime", "throng"];
+    let arguments = ["run", "social", "--count", "10", "--quick", "--runtime", "throng"];
     let output = output(bench(&[&arguments[..], &["--set", "dropped=1"]].concat()));
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("dropped must be less than rounds"), "{}", stderr(&output));
