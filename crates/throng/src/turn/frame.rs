@@ -170,8 +170,7 @@ where
         if S::LAYERED && token.is_layered() {
             return begin_layered::<P, T, S>(token, turn, sink);
         }
-        let make = |process, cx| turn.run(process, cx);
-        place::<P, T, S, _>(token, sink, false, block::allocate, make)
+        place(token, turn, sink, false, block::allocate, T::run)
     }
 }
 
@@ -198,8 +197,7 @@ where
             sink.fail(&reason);
             return Progress::Done(After::ExitIfIdle);
         }
-        let make = |process, cx| turn.run(process, cx);
-        place::<P, T, S, _>(token, sink, true, block::allocate, make)
+        place(token, turn, sink, true, block::allocate, T::run)
     }
 }
 
@@ -259,8 +257,7 @@ pub(crate) unsafe fn begin_in_place<P: Process, T: Turn<P>, B>(
             return begin::<P, T, _>(token, turn, NoReply::<false, _>::new());
         }
         let sink = NoReply::<false, _>::new();
-        let make = |process, cx| turn.run(process, cx);
-        place::<P, T, _, _>(token, sink, false, |layout| recycle(block, layout), make)
+        place(token, turn, sink, false, |layout| recycle(block, layout), T::run)
     }
 }
 
@@ -283,15 +280,18 @@ unsafe fn recycle<B>(block: NonNull<B>, layout: Layout) -> NonNull<u8> {
 /// Makes a turn's future in a frame, and polls it. The layer, if there is one, is consulted at the
 /// end. `allocate` returns a block from [`block::allocate`] for the layout that it gets.
 ///
+/// `make` is a function and no closure, so that all callers for a turn share one instance of this code.
+///
 /// # Safety
 /// The token's process is a `P` and has no turn under way.
 #[inline(always)]
 unsafe fn place<'a, P, T, S, F>(
     token: &Token,
+    turn: T,
     sink: S,
     is_layered: bool,
     allocate: impl FnOnce(Layout) -> NonNull<u8>,
-    make: impl FnOnce(&'a mut P, &'a mut Context<P>) -> F,
+    make: impl FnOnce(T, &'a mut P, &'a mut Context<P>) -> F,
 ) -> Progress
 where
     P: Process,
@@ -300,7 +300,7 @@ where
 {
     let frame = allocate(Layout::new::<Frame<P, S, F>>()).cast();
     // SAFETY: this function has the same contract, and the frame was just allocated.
-    match unsafe { place_in::<P, T, S, F>(frame, token, sink, is_layered, make) } {
+    match unsafe { place_in(frame, token, turn, sink, is_layered, make) } {
         FirstPoll::Over(after) => {
             // SAFETY: the frame was allocated above, and came back.
             unsafe { free(frame) };
@@ -337,9 +337,10 @@ enum FirstPoll {
 unsafe fn place_in<'a, P, T, S, F>(
     frame: NonNull<Frame<P, S, F>>,
     token: &Token,
+    turn: T,
     sink: S,
     is_layered: bool,
-    make: impl FnOnce(&'a mut P, &'a mut Context<P>) -> F,
+    make: impl FnOnce(T, &'a mut P, &'a mut Context<P>) -> F,
 ) -> FirstPoll
 where
     P: Process,
@@ -354,7 +355,7 @@ where
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
         (&raw mut (*raw).context).write(Context::new(CurrentProcess::new(token)));
         let state = token.state::<P>();
-        let made = catch(|| make(&mut *state, &mut (*raw).context));
+        let made = catch(|| make(turn, &mut *state, &mut (*raw).context));
         match made {
             Ok(future) => (&raw mut (*raw).future).write(future),
             Err(reason) => {
@@ -390,7 +391,7 @@ pub(crate) unsafe fn begin_each<P: Process, T: Turn<P>>(
         if token.is_layered() {
             return begin::<P, T, _>(token, first, NoReply::<false, _>::new());
         }
-        place_each::<P, T, _>(token, first, next, |turn, process, cx| turn.run(process, cx))
+        place_each(token, first, next, T::run)
     }
 }
 
@@ -403,7 +404,7 @@ unsafe fn place_each<'a, P, T, F>(
     token: &Token,
     first: T,
     mut next: impl FnMut() -> Option<T>,
-    make: impl Fn(T, &'a mut P, &'a mut Context<P>) -> F,
+    make: impl Fn(T, &'a mut P, &'a mut Context<P>) -> F + Copy,
 ) -> Progress
 where
     P: Process,
@@ -415,9 +416,8 @@ where
     let mut turn = first;
     loop {
         let sink = NoReply::new();
-        let make = |process, cx| make(turn, process, cx);
         // SAFETY: this function has the same contract; the frame is this function's, or came back.
-        match unsafe { place_in::<P, T, _, F>(frame, token, sink, false, make) } {
+        match unsafe { place_in(frame, token, turn, sink, false, make) } {
             FirstPoll::Over(After::Next) => match next() {
                 Some(further) => turn = further,
                 None => {
@@ -551,7 +551,7 @@ where
     };
     token.set_frame(None);
     // SAFETY: the future has ended. The cell has no frame now, so it is not polled or dropped again.
-    let dropped = catch(|| unsafe { future.drop_in_place() });
+    let dropped = unsafe { drop_caught(future) };
     // SAFETY: the future has been dropped, and the other fields of the frame are whole.
     unsafe {
         match dropped {
@@ -563,6 +563,19 @@ where
             }
         }
     }
+}
+
+/// Drops a future in its frame; in one place for all kinds of turns.
+///
+/// # Errors
+/// The reason of its panic, if its drop panics.
+///
+/// # Safety
+/// The future is whole, no reference to it is in use, and it is not used again.
+#[inline]
+unsafe fn drop_caught<F>(future: *mut F) -> Result<(), ExitReason> {
+    // SAFETY: this function has the same contract.
+    catch(|| unsafe { future.drop_in_place() })
 }
 
 /// Ends a turn whose poll has panicked.
@@ -585,7 +598,7 @@ where
     token.set_frame(None);
     // SAFETY: by the contract the future is dropped only here, and the rest of the frame is whole.
     unsafe {
-        let dropped = catch(|| (&raw mut (*frame.as_ptr()).future).drop_in_place());
+        let dropped = drop_caught(&raw mut (*frame.as_ptr()).future);
         conclude(frame, token, is_layered, Err(dropped.err().unwrap_or(reason)))
     }
 }
@@ -672,7 +685,7 @@ pub(crate) fn settle<P: Process, L: Layer<P>>(
     // SAFETY: the assertion above has checked that the process is a `P` with no turn under way: the
     // frame of the turn to settle is gone.
     unsafe {
-        place::<P, Settling, Held, _>(token, held, false, block::allocate, |process, cx| {
+        place(token, Settling, held, false, block::allocate, |Settling, process: &mut P, cx| {
             *cx = context;
             L::settle(process, cx)
         })
@@ -810,7 +823,7 @@ where
     unsafe {
         let future = &raw mut (*frame.as_ptr()).future;
         // The turn's caller gets the reason of the exit, whatever the future's drop does.
-        let _ = catch(|| future.drop_in_place());
+        let _ = drop_caught(future);
         let _ = finish(frame, Err(reason.clone()));
     }
 }
