@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, Entity, Node};
+use throng_durable::{CellError, Durable, InstrumentedEntity, Node};
 
 use crate::error::{SocialError, unavailable};
 use crate::for_you::collector::Collectors;
@@ -549,8 +549,8 @@ impl Social {
         posts.into_iter().map(|post| self.live.posts().find(post)).collect()
     }
 
-    pub(crate) fn user(&self, name: &Name) -> Entity<User> {
-        self.node.entity(name.as_str())
+    pub(crate) fn user(&self, name: &Name) -> InstrumentedEntity<User> {
+        self.node.entity(name.as_str()).in_current_span()
     }
 }
 

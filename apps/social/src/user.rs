@@ -117,6 +117,7 @@ impl User {
             return Err(SocialError::NameTaken(name(cx)));
         }
         self.account = Some(account);
+        tracing::debug!(user = %name(cx), "registers");
         Ok(())
     }
 
@@ -135,6 +136,7 @@ impl User {
             return Err(SocialError::WrongCredentials);
         }
         account.password_hash = new;
+        tracing::debug!(user = %name(cx), "changes the password");
         self.revoked.revoke_all(Now::by_the_clock());
         recheck_tokens(cx);
         Ok(())
@@ -335,6 +337,7 @@ impl User {
         }
         cx.cells::<U64, Text>(POSTS).put(&id.get(), &text);
         self.posts += 1;
+        tracing::debug!(user = %author, post = %id, "publishes a post");
         let post = Post { id, author, text };
         let shared = cx.deps().live.posts().share(post.clone());
         self.announce(cx, Change::Posted(shared));
@@ -353,6 +356,7 @@ impl User {
         let mut posts = cx.cells::<U64, Text>(POSTS);
         if let Some(text) = posts.get(&id.get())? {
             posts.delete(&id.get());
+            tracing::debug!(user = %name(cx), post = %id, "deletes a post");
             self.posts -= 1;
             self.forget_likes(cx, id)?;
             self.announce(cx, Change::Deleted(id));

@@ -138,7 +138,7 @@ mod users;
 pub use cells::{CellRange, Cells};
 pub use context::DurableContext;
 pub use durable::{Durable, OldState};
-pub use entity::{Entity, EntityCall};
+pub use entity::{Entity, EntityCall, InstrumentedEntity};
 pub use error::{CellError, CommitError, EntityError, KeyError, SendError, StateError};
 pub use layout::{CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, KIND_BYTES_MAX, MAP_NAME_BYTES_MAX};
 pub use node::{Node, NodeStat, Options, WeakNode};

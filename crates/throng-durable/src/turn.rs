@@ -3,7 +3,7 @@
 //! Turns that did not come through an [`Entity`](crate::Entity) are committed by the entity's
 //! layer; see `activation`.
 
-use throng::{Context, Handle, Message, ReplyTo, Turn};
+use throng::{Context, ReplyTo, Turn};
 use throng_store::Submission;
 
 use crate::activation::{
@@ -17,15 +17,15 @@ use crate::{Durable, EntityError, SendError};
 /// A message from an [`Entity`](crate::Entity), with the right to answer it if it was called.
 ///
 /// A retired activation passes the request on to the next activation.
-pub(crate) struct Request<M: Message> {
-    pub(crate) message: M,
+pub(crate) struct Request<T, R> {
+    pub(crate) message: T,
     /// The last submission of the entity that sent the message from its handler. If it is lost, the message is
     /// not handled, and neither are changes kept that follow from it.
     pub(crate) after: Submission,
-    pub(crate) to: Option<ReplyTo<Result<M::Reply, EntityError>>>,
+    pub(crate) to: Option<ReplyTo<Result<R, EntityError>>>,
 }
 
-impl<M: Message> Request<M> {
+impl<T, R: Send + 'static> Request<T, R> {
     /// Drops a message that will not be handled; the error goes to its caller if it has one.
     pub(crate) fn refuse<P: Durable>(self, key: &str, error: EntityError) {
         drop_user_value(self.message);
@@ -36,7 +36,7 @@ impl<M: Message> Request<M> {
     }
 }
 
-impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
+impl<P: Durable, T: Turn<P>> Turn<P> for Request<T, T::Reply> {
     type Reply = ();
     const LAYERED: bool = false;
 
@@ -62,9 +62,9 @@ impl<P: Durable + Handle<M>, M: Message> Turn<P> for Request<M> {
         }
         let last = own.last();
         let Request { message, to, .. } = self;
-        let handled = match catch_turn(last, process.handle(message, cx)).await {
+        let handled = match catch_turn(last, message.run(process, cx)).await {
             // Prepared here, because the state must not be borrowed while the commit waits for room.
-            Ok(reply) => match P::READ_ONLY {
+            Ok(reply) => match T::READ_ONLY {
                 true => prepare_cells(process, cx),
                 false => prepare(process, cx),
             }

@@ -221,12 +221,17 @@ pub trait Turn<P: Process>: Send + 'static {
     /// for a layer's own turns and for requests to stop.
     const LAYERED: bool = true;
 
+    /// Whether the turn leaves the state as it is; the turn of a message has the constant of its
+    /// [handler](Handle::READ_ONLY).
+    const READ_ONLY: bool = false;
+
     /// Runs the turn.
     fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = Self::Reply> + Send;
 }
 
 impl<P: Handle<M>, M: Message> Turn<P> for M {
     type Reply = M::Reply;
+    const READ_ONLY: bool = <P as Handle<M>>::READ_ONLY;
 
     fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = M::Reply> + Send {
         process.handle(self, cx)

@@ -2,7 +2,7 @@
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use throng::prelude::*;
-use throng_durable::Entity;
+use throng_durable::InstrumentedEntity;
 
 use crate::error::SocialError;
 use crate::keys::{IdempotencyKey, Now};
@@ -212,8 +212,8 @@ impl Social {
         self.rooms.typing(room.clone(), user.clone());
     }
 
-    fn room(&self, room: &RoomName) -> Entity<Room> {
-        self.node.entity(room.as_str())
+    fn room(&self, room: &RoomName) -> InstrumentedEntity<Room> {
+        self.node.entity(room.as_str()).in_current_span()
     }
 }
 

@@ -63,6 +63,28 @@ async fn every_request_has_one_line_with_the_id_of_its_answer() {
 }
 
 #[tokio::test]
+async fn the_turns_of_users_log_the_id_of_their_request() {
+    let data = tempfile::tempdir().unwrap();
+    let node = start(data.path(), &["--log", "debug", "--log-format", "json"]);
+    let client = node.client();
+    let (mut tokens, mut ids) = (Vec::new(), Vec::new());
+    for user in ["alice", "bob"] {
+        tokens.push(client.register(user).await);
+    }
+    for (token, text) in tokens.iter().zip(["one", "two"]) {
+        let request = client.request(Method::POST, "/api/v1/posts").bearer_auth(token);
+        let response = request.json(&json!({ "text": text })).send().await.unwrap();
+        ids.push(json!(response.headers()["x-request-id"].to_str().unwrap()));
+    }
+    let log = end(node).await;
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let posts: Vec<Value> = lines.filter(|line| line["message"] == "publishes a post").collect();
+    let logged: Vec<&Value> = posts.iter().map(|line| &line["span"]["id"]).collect();
+    assert_eq!(logged, [&ids[0], &ids[1]], "{log}");
+    assert_eq!((&posts[0]["user"], &posts[1]["user"]), (&json!("alice"), &json!("bob")));
+}
+
+#[tokio::test]
 async fn the_most_verbose_log_has_no_password_token_text_or_query() {
     let data = tempfile::tempdir().unwrap();
     for format in ["text", "json"] {

@@ -71,8 +71,8 @@ use tracing::instrument::Instrumented;
 /// - Hooks and the [`Layer`](crate::layer::Layer) of a process run outside of the span.
 /// - Timers, bounded mailboxes, [`pipe`](Context::pipe) and [`attach`](Context::attach) take an
 ///   instrumented message like any other. A timer keeps the span open until the timer ends.
-/// - A [`Recipient`](crate::Recipient) and a durable entity take only messages that are not
-///   instrumented. An [async process](crate::AsyncProcess) receives the message without its span.
+/// - A [`Recipient`](crate::Recipient) takes only messages that are not instrumented. An
+///   [async process](crate::AsyncProcess) receives the message without its span.
 ///
 /// Errors hand the instrumented message back, so that it can be sent again;
 /// [`into_inner`](Instrumented::into_inner) returns it without its span.
@@ -83,6 +83,7 @@ impl<P: Process, T: Turn<P>> Turn<P> for Instrumented<T> {
     type Reply = T::Reply;
     const COUNTED: bool = T::COUNTED;
     const LAYERED: bool = T::LAYERED;
+    const READ_ONLY: bool = T::READ_ONLY;
 
     fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = T::Reply> + Send {
         let span = self.span().clone();
