@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! index.html ─► theme, colours (of all pages)
-//!            ─► main.js ─► views: entry, feed (for_you), people, rooms, room ─► listing, room_log, outbox
+//!            ─► main.js ─► views: entry, feed (for_you), people, account, rooms, room ─► listing, room_log, outbox
 //!                       └► shared by the views: store, socket, api, elements ─► make (of all pages)
 //! ```
 //!
@@ -18,6 +18,7 @@ pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
 
 /// Names and contents of the scripts and style sheets.
 const FILES: &[(&str, &str)] = &[
+    ("account.js", include_str!("page/account.js")),
     ("api.js", include_str!("page/api.js")),
     ("base.css", include_str!("page/base.css")),
     ("beside.js", include_str!("page/beside.js")),

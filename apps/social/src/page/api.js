@@ -58,9 +58,11 @@ export async function api(method, path, body, headers = {}) {
   if (response.status === 204) return null;
   const answer = await response.json().catch(() => ({}));
   if (response.ok) return answer;
-  if (response.status === 401 && asked && asked === session) end("Your session has ended. Log in again.");
+  const slug = String(answer.type ?? "").split(":").at(-1);
+  // A wrong current password is no end of the session.
+  if (response.status === 401 && slug !== "wrong-credentials" && asked && asked === session) end("Your session has ended. Log in again.");
   const said = sentence(answer.detail ?? `The server answered with status ${response.status}.`);
-  throw new ApiError(said + later(response), response.status, String(answer.type ?? "").split(":").at(-1));
+  throw new ApiError(said + later(response), response.status, slug);
 }
 
 /** Says when to try again, if the server does. */

@@ -15,6 +15,18 @@ export const empty = (text, ...more) => make("p", { class: "empty" }, text, ...m
 /** Makes a level-1 heading, which takes the focus when a view opens. */
 export const heading = (text, attributes = {}) => make("h1", { tabindex: "-1", ...attributes }, text);
 
+/** Makes a field of a form, with its label, a hint, and a place for a complaint about its value. */
+export function field(id, label, hint, attributes) {
+  const input = make("input", { id, name: id, required: true, "aria-describedby": `${id}-hint ${id}-problem`, ...attributes });
+  const complaint = make("span", { class: "problem", id: `${id}-problem` });
+  const parts = [make("label", { for: id }, label), input, make("small", { id: `${id}-hint` }, hint), complaint];
+  const complain = (text) => {
+    complaint.textContent = text;
+    input.setAttribute("aria-invalid", String(text !== ""));
+  };
+  return { input, parts, complain, isBad: () => complaint.textContent !== "" };
+}
+
 /** Makes a link to a user. */
 export const userLink = (name) => make("a", { class: "name", href: `#/u/${name}` }, name);
 

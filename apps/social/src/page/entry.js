@@ -1,7 +1,7 @@
 // The page before a session: log in, or sign up.
 
 import { api, begin } from "./api.js";
-import { act, avatar, heading, make } from "./elements.js";
+import { act, avatar, field, heading, make } from "./elements.js";
 
 const CROWD = ["ada", "bo", "chen", "dara", "emil", "fay", "gus", "hana", "ines", "jun", "kai", "lena", "milo", "noor", "otis", "pia", "quin", "rosa"];
 
@@ -36,7 +36,7 @@ export function entry(entered, reason) {
       ? "Use lower-case letters, digits and underscores only." : "");
     const length = new TextEncoder().encode(password.input.value).length;
     password.complain(length === 0 ? "Enter your password." : isNew && length < 8 ? "Use 8 characters or more." : "");
-    const bad = [name, password].find((each) => each.input.getAttribute("aria-invalid") === "true");
+    const bad = [name, password].find((each) => each.isBad());
     bad?.input.focus();
     return !bad;
   }
@@ -48,15 +48,4 @@ export function entry(entered, reason) {
       make("p", { class: "lead" }, "Follow people and read what they write as they write it. Join a room and talk, live.")),
     form);
   return { title: "Log in", element };
-}
-
-function field(id, label, hint, attributes) {
-  const input = make("input", { id, name: id, required: true, "aria-describedby": `${id}-hint ${id}-problem`, ...attributes });
-  const complaint = make("span", { class: "problem", id: `${id}-problem` });
-  const parts = [make("label", { for: id }, label), input, make("small", { id: `${id}-hint` }, hint), complaint];
-  const complain = (text) => {
-    complaint.textContent = text;
-    input.setAttribute("aria-invalid", String(text !== ""));
-  };
-  return { input, parts, complain };
 }

@@ -2,8 +2,9 @@
 //
 //   #/              Following          #/u/NAME            a user's posts      #/rooms         rooms
 //   #/for-you       For you            #/u/NAME/followers  a user's followers  #/rooms/NAME    a room
-//   #/for-you/TAG   with an interest   #/search/START      people and rooms
+//   #/for-you/TAG   with an interest   #/search/START      people and rooms    #/account       the own account
 
+import { account } from "./account.js";
 import { api, current, end, onEnd } from "./api.js";
 import "./beside.js";
 import { act, button, byId, empty, heading, make, notice } from "./elements.js";
@@ -31,6 +32,7 @@ function route(hash) {
     return [second === current().name ? "profile" : "", profile(second, third === "followers" ? "followers" : "posts")];
   }
   if (first === "rooms") return ["rooms", second ? room(second) : rooms()];
+  if (first === "account") return ["profile", account()];
   if (first === "search") return ["search", search(second ?? "")];
   return ["", { title: "Not found", element: make("div", { class: "column" }, heading("Not found"),
     empty("There is no such page. ", make("a", { href: "#/" }, "Go to Following"))) }];

@@ -51,7 +51,8 @@ function pages(list, none, ask) {
 export function profile(name, part) {
   const head = make("header", { class: "profile-head" }, avatar(name, "avatar big"),
     make("div", {}, heading(name), make("p", { class: "soft", id: "since" }, " ")),
-    make("div", { class: "profile-tools" }, followButton(name), blockButton(name)));
+    make("div", { class: "profile-tools" }, ...name === current()?.name
+      ? [make("a", { class: "plain small", href: "#/account" }, "Account")] : [followButton(name), blockButton(name)]));
   const facts = make("dl", { class: "facts" });
   const panel = make("section", { role: "tabpanel", id: "profile-panel", "aria-labelledby": `tab-${part}` });
   const element = make("div", { class: "column" }, head, facts, profileTabs(name, part), panel);

@@ -178,8 +178,42 @@ async fn a_person_registers_posts_follows_and_reads() {
         )
         .await;
 
+    account_is_kept(&browser).await;
     browser.close().await;
     node.client().assert_healthy().await;
+}
+
+/// Changes the password of alice, who is logged in, and ends all sessions.
+async fn account_is_kept(browser: &Browser) {
+    const NEW: &str = "a new password of alice";
+    go(browser, "#/u/alice").await;
+    browser.click("main a[href='#/account']").await;
+    browser.fill("#old", "not the password").await;
+    browser.fill("#new", "short").await;
+    browser.click("#password-form [type=submit]").await;
+    browser.wait_for_text("#new-problem", "Use 8 characters or more.").await;
+    browser.fill("#new", NEW).await;
+    browser.click("#password-form [type=submit]").await;
+    // The session goes on, and so does its socket.
+    browser.wait_for_text("#problem", "The current password is wrong.").await;
+    browser.wait_for_text("#connection", "Live").await;
+    browser.fill("#old", PASSWORD).await;
+    browser.click("#password-form [type=submit]").await;
+    browser.wait_for_text("#entry", "Your password is changed.").await;
+    for (password, answer) in [(PASSWORD, "#problem"), (NEW, "#password-form")] {
+        browser.fill("#name", "alice").await;
+        browser.fill("#password", password).await;
+        browser.click("button[value=log-in]").await;
+        browser
+            .wait_until(&format!(
+                "return document.querySelector('{answer}')?.textContent.length > 1"
+            ))
+            .await;
+    }
+    // The view is still that of the account.
+    browser.click("#log-out-everywhere").await;
+    browser.click("#confirm-yes").await;
+    browser.wait_for_text("#entry", "You are logged out everywhere.").await;
 }
 
 /// Clicks an element of a list that the page may replace between two commands.

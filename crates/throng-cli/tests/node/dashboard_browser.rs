@@ -1,19 +1,16 @@
 //! The dashboard in a real browser, beside a node under load. Leaves screenshots in the target directory.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::harness::Node;
+use crate::looks::{PHONE, axe, expect_accessible, save_picture, set_size, set_theme};
 use crate::webdriver::{Browser, Driver};
 
 /// Number of clients that keep the node busy.
@@ -29,8 +26,9 @@ async fn an_operator_sees_what_the_node_does() {
     let mut load = load(&node, &busy).await;
     let driver = Driver::start();
     let browser = driver.open(profile.path().to_str().unwrap()).await;
-    browser.chromium("Emulation.setDeviceMetricsOverride", metrics(1440, 900, false)).await;
-    theme(&browser, "light").await;
+    let axe = axe();
+    set_size(&browser, (1440, 900)).await;
+    set_theme(&browser, "light").await;
     browser.command("/url", json!({ "url": node.dashboard() })).await;
     browser.wait_for_text("#state", "Live").await;
     let hash = browser.run("return location.href").await;
@@ -44,9 +42,9 @@ async fn an_operator_sees_what_the_node_does() {
     let points = "const path = document.querySelector('#tile-turns .line').getAttribute('d');\
                   return path !== null && path.split('L').length >= 8";
     browser.wait_until(points).await;
-    shoot(&browser, "light").await;
-    theme(&browser, "dark").await;
-    shoot(&browser, "dark").await;
+    shoot(&browser, &axe, "light").await;
+    set_theme(&browser, "dark").await;
+    shoot(&browser, &axe, "dark").await;
 
     // A process in full, by the keyboard alone.
     browser.run("document.querySelector('#panel-top tbody tr').focus()").await;
@@ -56,7 +54,7 @@ async fn an_operator_sees_what_the_node_does() {
                      document.getElementById(`process-${part}`).innerText);\
                      return title !== '…' && /^[0-9a-f]+$/.test(pid) && state.includes('Mean turn')";
     browser.wait_until(described).await;
-    shoot(&browser, "process-dark").await;
+    shoot(&browser, &axe, "process-dark").await;
     press(&browser, "\u{E00C}").await;
     browser.wait_until("return !document.querySelector('#process').open").await;
     for tab in ["tree", "kinds"] {
@@ -66,15 +64,15 @@ async fn an_operator_sees_what_the_node_does() {
                 "return document.querySelector('#panel-{tab}').textContent.length > 40"
             ))
             .await;
-        shoot(&browser, tab).await;
+        shoot(&browser, &axe, tab).await;
     }
     browser.click("#tab-top").await;
 
-    theme(&browser, "light").await;
-    browser.chromium("Emulation.setDeviceMetricsOverride", metrics(390, 844, true)).await;
-    shoot(&browser, "phone").await;
-    let fits = "const page = document.documentElement; return page.scrollWidth <= page.clientWidth";
-    assert_eq!(browser.run(fits).await, true, "nothing is cut off at a phone's width");
+    set_size(&browser, PHONE).await;
+    for theme in ["dark", "light"] {
+        set_theme(&browser, theme).await;
+        shoot(&browser, &axe, &format!("phone-{theme}")).await;
+    }
     busy.store(false, Ordering::Relaxed);
     while load.join_next().await.is_some() {}
     assert_eq!(browser.console().await, Vec::<String>::new());
@@ -168,15 +166,6 @@ async fn shows_any_name_as_text(browser: &Browser) {
     assert_eq!((count, browser.run("return document.title").await), (json!(0), json!("throng")));
 }
 
-fn metrics(width: u32, height: u32, is_mobile: bool) -> Value {
-    json!({ "width": width, "height": height, "deviceScaleFactor": 1.5, "mobile": is_mobile })
-}
-
-async fn theme(browser: &Browser, theme: &str) {
-    let features = json!([{ "name": "prefers-color-scheme", "value": theme }]);
-    browser.chromium("Emulation.setEmulatedMedia", json!({ "features": features })).await;
-}
-
 /// Presses a key, by its code in the WebDriver standard.
 async fn press(browser: &Browser, key: &str) {
     let press = ["keyDown", "keyUp"].map(|action| json!({ "type": action, "value": key }));
@@ -184,15 +173,11 @@ async fn press(browser: &Browser, key: &str) {
     browser.command("/actions", json!({ "actions": [keyboard] })).await;
 }
 
-/// Saves a picture of the whole page.
-async fn shoot(browser: &Browser, name: &str) {
+/// Saves a picture of the page, whole unless it shows a single process, and checks its accessibility.
+async fn shoot(browser: &Browser, axe: &str, name: &str) {
     browser.run("scrollTo(0, 0)").await;
-    let parameters = json!({ "captureBeyondViewport": !name.starts_with("process") });
-    let shot = browser.chromium("Page.captureScreenshot", parameters).await;
-    let picture = STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
-    fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join(format!("{name}.png")), picture).unwrap();
+    save_picture(browser, "dashboard", name, !name.starts_with("process")).await;
+    expect_accessible(browser, axe, name).await;
 }
 
 /// Starts clients that post and read until `busy` is false.

@@ -18,6 +18,7 @@ mod lifecycle;
 mod limits;
 mod load;
 mod log;
+mod looks;
 mod openapi;
 mod population;
 mod privacy;

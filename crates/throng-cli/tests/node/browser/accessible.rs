@@ -1,23 +1,20 @@
 //! Every page, light, dark and on a phone: checked by axe-core, and pictured in the target directory.
 
-use std::fs;
-use std::path::Path;
-
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{HARM, go, sign_up};
 use crate::harness::{Client, Node};
+use crate::looks::{PHONE, axe, expect_accessible, save_picture, set_size, set_theme};
 use crate::webdriver::{Browser, Driver};
 
 /// Views by the names of their pictures, each with a text that is there once it is complete.
-const VIEWS: [(&str, &str, &str, &str); 9] = [
+const VIEWS: [(&str, &str, &str, &str); 10] = [
     ("following", "#/", "#posts", "forgave me"),
     ("for-you", "#/for-you", "#posts", "forgave me"),
     ("profile", "#/u/ngozi", "#posts", "forgave me"),
     ("followers", "#/u/ngozi/followers", "#followers", "reader"),
+    ("account", "#/account", "#password-form", "Current password"),
     ("search", "#/search", "main", "gardening"),
     ("rooms", "#/rooms", "#all-rooms", "sourdough"),
     ("room", "#/rooms/gardening", "#messages", "In song."),
@@ -28,10 +25,7 @@ const VIEWS: [(&str, &str, &str, &str); 9] = [
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver"]
 async fn every_page_is_accessible() {
-    let axe = std::env::var("THRONG_AXE").expect(
-        "THRONG_AXE names the file axe.min.js of the npm package axe-core; `cargo xtask test browser` installs it",
-    );
-    let axe = fs::read_to_string(axe).unwrap();
+    let axe = axe();
     let data = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);
@@ -62,32 +56,14 @@ async fn every_page_is_accessible() {
 
 /// Checks a view and takes its pictures, in both themes and on a phone.
 async fn check(browser: &Browser, axe: &str, name: &str) {
-    for (look, theme, width, height) in
-        [("light", "light", 1280, 860), ("dark", "dark", 1280, 860), ("phone", "light", 360, 740)]
+    for (look, theme, size) in
+        [("light", "light", (1280, 860)), ("dark", "dark", (1280, 860)), ("phone", "light", PHONE)]
     {
-        let metrics = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": look == "phone" });
-        browser.chromium("Emulation.setDeviceMetricsOverride", metrics).await;
-        let features = json!([{ "name": "prefers-color-scheme", "value": theme }]);
-        browser.chromium("Emulation.setEmulatedMedia", json!({ "features": features })).await;
-        let shot = browser.chromium("Page.captureScreenshot", json!({})).await;
-        let picture = STANDARD.decode(shot["data"].as_str().unwrap()).unwrap();
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join(format!("{name}-{look}.png")), picture).unwrap();
-
-        let page =
-            "const page = document.documentElement; return page.scrollWidth <= page.clientWidth";
-        assert_eq!(browser.run(page).await, true, "{name}, {look}: something is cut off");
-        browser.run(axe).await;
-        let script = "return axe.run(document).then(({ violations, passes }) => ({ passes: passes.length,\
-                      bad: violations.filter(({ impact }) => impact === 'serious' || impact === 'critical')\
-                      .map(({ id, nodes }) => [id, ...nodes.slice(0, 5).map(({ html }) => html)]) }))";
-        let found: Value = browser.run(script).await;
-        assert_eq!(found["bad"], json!([]), "{name}, {look}");
-        assert!(
-            found["passes"].as_u64().unwrap() > 5,
-            "{name}, {look}: axe has checked nothing: {found}"
-        );
+        set_size(browser, size).await;
+        set_theme(browser, theme).await;
+        let name = format!("{name}-{look}");
+        save_picture(browser, "page", &name, false).await;
+        expect_accessible(browser, axe, &name).await;
     }
 }
 

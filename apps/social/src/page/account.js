@@ -1,0 +1,59 @@
+// The user's own account: a new password, and the end of all sessions.
+
+import { api, current, end } from "./api.js";
+import { act, button, confirmed, field, heading, make } from "./elements.js";
+import { connect, disconnect } from "./socket.js";
+
+/** Shows the account. */
+export function account() {
+  const element = make("div", { class: "column" }, heading("Your account"), passwordForm(), sessions());
+  return { title: "Your account", element };
+}
+
+function passwordForm() {
+  const problem = make("p", { class: "problem", id: "problem", role: "alert" });
+  const old = field("old", "Current password", "", { type: "password", autocomplete: "current-password", maxlength: "128" });
+  const next = field("new", "New password", "8 characters or more", { type: "password", autocomplete: "new-password", maxlength: "128" });
+  // A manager of passwords needs the name beside the new password.
+  const name = make("input", { type: "text", autocomplete: "username", value: current().name, hidden: true });
+  const form = make("form", { id: "password-form", class: "card entry", novalidate: true, "aria-labelledby": "password-title" },
+    make("h2", { id: "password-title" }, "Change your password"),
+    make("p", { class: "soft" }, "All your sessions end, also this one."), name, ...old.parts, ...next.parts, problem,
+    make("div", { class: "actions" }, make("button", { class: "primary", type: "submit" }, "Change the password")));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    problem.textContent = "";
+    old.complain(old.input.value === "" ? "Enter your current password." : "");
+    next.complain(new TextEncoder().encode(next.input.value).length < 8 ? "Use 8 characters or more." : "");
+    const bad = [old, next].find((each) => each.isBad());
+    if (bad) return bad.input.focus();
+    const body = { old: old.input.value, new: next.input.value };
+    const isDone = await act(form, () => leave("PUT", "/password", body, "Your password is changed. Log in with the new one."), problem);
+    if (!isDone) old.input.focus();
+  });
+  return form;
+}
+
+function sessions() {
+  const all = button("Log out everywhere", "plain", async () => {
+    const text = "Every browser and program that is logged in with your name has to log in again, this one too.";
+    if (!await confirmed("Log out everywhere?", text, "Log out")) return;
+    await act(all, () => leave("DELETE", "/sessions", undefined, "You are logged out everywhere."));
+  }, { id: "log-out-everywhere" });
+  return make("section", { class: "card entry", "aria-labelledby": "sessions-title" },
+    make("h2", { id: "sessions-title" }, "Sessions"),
+    make("p", { class: "soft" }, "End them all if you have lost a device, or left a session open elsewhere."),
+    make("div", { class: "actions" }, all));
+}
+
+/** Makes a request that ends all sessions. The socket is closed before, because its end would be announced otherwise. */
+async function leave(method, path, body, reason) {
+  disconnect();
+  try {
+    await api(method, path, body);
+  } catch (error) {
+    if (current()) connect();
+    throw error.slug === "wrong-credentials" ? new Error("The current password is wrong.") : error;
+  }
+  end(reason);
+}
