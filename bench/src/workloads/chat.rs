@@ -27,6 +27,7 @@ pub(crate) use throng::seed;
 use std::io;
 
 use super::Workload;
+use super::message_node::IO_THREADS;
 use crate::peer::{Class, Peer, Threads};
 use crate::runtimes;
 use crate::settings::{Key, Kind, Settings};
@@ -59,6 +60,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
             kind: Kind::Count(2),
             about: "seconds between the last entry into a room and the reading of the memory",
         },
+        IO_THREADS,
         Directory::KEY,
     ],
     metrics: "deliveries_per_s p50_ns p99_ns p999_ns bytes_per_idle_connection server_cpu_ns client_cpu_ns",

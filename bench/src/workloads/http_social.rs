@@ -27,6 +27,7 @@ mod throng;
 pub(crate) use client::run as client;
 
 use super::Workload;
+use super::message_node::IO_THREADS;
 use crate::peer::{Class, Peer, Threads};
 use crate::runtimes;
 use crate::settings::{Key, Kind};
@@ -54,6 +55,7 @@ pub(crate) const WORKLOAD: Workload = Workload {
             kind: Kind::Number(10),
             about: "number of posts of a user at the start",
         },
+        IO_THREADS,
         Directory::KEY,
     ],
     metrics: "requests_per_s p50_ns p99_ns post_p50_ns post_p99_ns reads_per_s server_cpu_ns client_cpu_ns",

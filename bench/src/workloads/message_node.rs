@@ -15,10 +15,17 @@ use tokio::task::spawn_blocking;
 
 use super::{Workload, served};
 use crate::outcome::Outcome;
-use crate::settings::Settings;
+use crate::settings::{Key, Kind, Settings};
 
 /// Key that signs the tokens: the client makes its own, because a login costs a hash of a password.
 const KEY: [u8; 32] = *b"a key for the benchmark's tokens";
+
+/// Setting of the threads that drive the sockets of the service.
+pub(crate) const IO_THREADS: Key = Key {
+    name: "io",
+    kind: Kind::Count(0),
+    about: "threads of throng that drive sockets [0: as many as throng has by default]",
+};
 
 /// Time for which a token is valid; no run takes as long.
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -48,7 +55,12 @@ pub(crate) fn on_node(
     directory: &Path,
     work: impl AsyncFnOnce(&RuntimeHandle, Social) -> io::Result<Outcome>,
 ) -> io::Result<Outcome> {
-    let runtime = Runtime::builder().workers(settings.workers).start().map_err(io::Error::other)?;
+    let mut builder = Runtime::builder().workers(settings.workers);
+    match settings.get(IO_THREADS.name) {
+        0 => {}
+        threads => builder = builder.io_threads(threads as usize),
+    }
+    let runtime = builder.start().map_err(io::Error::other)?;
     let outcome = runtime.block_on(async |runtime| {
         let node = Node::open(directory).start(runtime).map_err(io::Error::other)?;
         let social = Social::new(node.clone(), runtime.clone(), 0).map_err(io::Error::other)?;

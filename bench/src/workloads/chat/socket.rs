@@ -79,6 +79,8 @@ impl Socket {
     ) -> io::Result<Socket> {
         let socket = TcpSocket::new_v4()?;
         let own = Ipv4Addr::new(127, 0, 0, 1 + (number / SOCKETS_PER_ADDRESS) as u8);
+        // A port may still be waiting for the late packets of an earlier run.
+        socket.set_reuseaddr(true)?;
         socket.bind((own, 0).into())?;
         let stream = socket.connect(server).await?;
         stream.set_nodelay(true)?;
