@@ -63,7 +63,8 @@ impl RuntimeBuilder {
             process_limit: PROCESS_LIMIT,
             mailbox_budget: BUDGET_BYTES,
             workers: cores,
-            io_threads: (cores / 2).max(1),
+            // Handlers of a web server run on these threads, with the idle processes that they call.
+            io_threads: cores,
             spare_workers: None,
             guests: None,
             stuck_after: STUCK_AFTER,
@@ -106,7 +107,7 @@ impl RuntimeBuilder {
     }
 
     /// Sets the number of threads that drive sockets and tokio timers, for [`start`](Self::start);
-    /// half the number of cores by default, but at least 1.
+    /// one per core by default.
     pub fn io_threads(mut self, threads: usize) -> Self {
         self.io_threads = threads.max(1);
         self
