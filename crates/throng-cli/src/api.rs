@@ -8,8 +8,10 @@
 //! Invariants: every wait for the node has a deadline. A request is sent at most once, because the
 //! client cannot know whether a node that closed the connection has served it.
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -20,22 +22,40 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
-/// Host and port of a node, parsed from its URL.
-#[derive(Clone, Debug, PartialEq, Eq)]
+use crate::trust::{Trust, TrustError};
+
+/// Place of a node, parsed from its URL.
+#[derive(Clone, Debug)]
 pub(crate) struct Target {
+    protocol: Protocol,
     /// Host, without the brackets of an IPv6 address.
     host: String,
     port: u16,
 }
 
+#[derive(Clone, Debug)]
+enum Protocol {
+    Http,
+    Https(Trust),
+}
+
+/// Connection to a node, with TLS or without.
+trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
+
+impl<S: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Stream for S {}
+
 /// The text is not the URL of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a node's URL is http:// with a host and no path, such as http://127.0.0.1:7070")]
+#[error(
+    "a node's URL is http:// or https:// with a host and no path, such as http://127.0.0.1:7070"
+)]
 pub(crate) struct TargetError;
 
 /// Error in talking to a node.
@@ -84,7 +104,7 @@ pub(crate) struct Call<'a> {
 #[derive(Debug)]
 pub(crate) struct Socket {
     target: Target,
-    stream: WebSocketStream<TcpStream>,
+    stream: WebSocketStream<Box<dyn Stream>>,
 }
 
 impl FromStr for Target {
@@ -92,12 +112,17 @@ impl FromStr for Target {
 
     fn from_str(text: &str) -> Result<Target, TargetError> {
         let uri: Uri = text.parse().map_err(|_| TargetError)?;
-        let plain = uri.scheme_str() == Some("http") && matches!(uri.path(), "" | "/");
+        let (protocol, usual) = match uri.scheme_str() {
+            Some("http") => (Protocol::Http, 80),
+            Some("https") => (Protocol::Https(Trust::of_system()), 443),
+            _ => return Err(TargetError),
+        };
         let authority = uri.authority().filter(|authority| !authority.as_str().contains('@'));
-        match (authority, uri.query()) {
-            (Some(authority), None) if plain => {
+        match (authority, uri.path(), uri.query()) {
+            (Some(authority), "" | "/", None) => {
                 let host = authority.host().trim_start_matches('[').trim_end_matches(']');
-                Ok(Target { host: host.to_owned(), port: authority.port_u16().unwrap_or(80) })
+                let port = authority.port_u16().unwrap_or(usual);
+                Ok(Target { protocol, host: host.to_owned(), port })
             }
             _ => Err(TargetError),
         }
@@ -112,30 +137,53 @@ impl From<SocketAddr> for Target {
             IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
             ip => ip,
         };
-        Target { host: host.to_string(), port: address.port() }
+        Target { protocol: Protocol::Http, host: host.to_string(), port: address.port() }
     }
 }
 
 impl Target {
+    /// Returns the target, whose certificate may also be signed by an authority in a file.
+    ///
+    /// # Errors
+    /// The file cannot be used, or the target has no certificate.
+    pub(crate) fn trusting(mut self, file: &Path) -> Result<Target, TrustError> {
+        match &mut self.protocol {
+            Protocol::Http => return Err(TrustError::NotHttps { url: self.url() }),
+            Protocol::Https(trust) => *trust = Trust::of_system_and_file(file)?,
+        }
+        Ok(self)
+    }
+
     /// Returns the host and the port, as in the header `Host`.
     fn authority(&self) -> String {
-        let Target { host, port } = self;
+        let Target { host, port, .. } = self;
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
     /// Returns the URL of the node's page.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.authority())
+        let scheme = match self.protocol {
+            Protocol::Http => "http",
+            Protocol::Https(_) => "https",
+        };
+        format!("{scheme}://{}", self.authority())
     }
 
-    async fn connect(&self) -> Result<TcpStream, ApiError> {
+    async fn connect(&self) -> Result<Box<dyn Stream>, ApiError> {
         let unreachable = |source| ApiError::Unreachable { target: self.url(), source };
         let connected = timeout(ANSWER_TIMEOUT, TcpStream::connect((&*self.host, self.port)));
         let late = |_| unreachable(io::ErrorKind::TimedOut.into());
         let stream = connected.await.map_err(late)?.map_err(unreachable)?;
         // Requests are small: without this option, a request could wait for an acknowledgement.
         stream.set_nodelay(true).map_err(unreachable)?;
-        Ok(stream)
+        let trust = match &self.protocol {
+            Protocol::Http => return Ok(Box::new(stream)),
+            Protocol::Https(trust) => trust,
+        };
+        let name = ServerName::try_from(self.host.clone());
+        let name = name.map_err(|error| unreachable(io::Error::other(error)))?;
+        let secured = timeout(ANSWER_TIMEOUT, trust.connector().connect(name, stream)).await;
+        Ok(Box::new(secured.map_err(late)?.map_err(unreachable)?))
     }
 
     fn closed(&self) -> ApiError {
@@ -390,17 +438,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_plain_url_without_a_path() {
+    fn a_target_is_a_url_without_a_path() {
         for (url, shown) in [
             ("http://127.0.0.1:7070", "http://127.0.0.1:7070"),
             ("http://localhost/", "http://localhost:80"),
             ("http://[::1]:8080/", "http://[::1]:8080"),
+            ("https://throng.example", "https://throng.example:443"),
+            ("https://[::1]:8443/", "https://[::1]:8443"),
         ] {
             assert_eq!(url.parse::<Target>().unwrap().url(), shown);
         }
-        for other in ["", "localhost:7070", "https://a", "http://a/b", "http://a/?q", "http://u@a"]
-        {
-            assert_eq!(other.parse::<Target>(), Err(TargetError), "{other}");
+        for other in ["", "localhost:7070", "ws://a", "http://a/b", "https://a/?q", "http://u@a"] {
+            assert!(other.parse::<Target>().is_err(), "{other}");
         }
     }
 }

@@ -30,12 +30,17 @@ use crate::api::{ApiError, Call, Connection, Target};
 use crate::duration;
 use crate::serve::Signals;
 use crate::store;
+use crate::trust::TrustError;
 
 /// Arguments of `throng load`.
 #[derive(Debug, Args)]
 pub(crate) struct LoadArgs {
     /// URL of the node, such as http://127.0.0.1:7070
     target: Target,
+
+    /// File with certificates in PEM of authorities that are trusted as well as the authorities of the system
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
 
     /// Requests a second, whether or not earlier ones are answered (an open loop)
     #[arg(long, value_name = "NUMBER", value_parser = parse_rate)]
@@ -86,6 +91,8 @@ pub(crate) struct LoadArgs {
 pub(crate) enum LoadError {
     #[error(transparent)]
     Api(#[from] ApiError),
+    #[error(transparent)]
+    Trust(#[from] TrustError),
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
     #[error("cannot install the handlers of SIGINT and SIGTERM")]
@@ -108,14 +115,18 @@ impl LoadArgs {
     }
 
     async fn load(self) -> Result<ExitCode, LoadError> {
+        let target = match self.trust {
+            Some(file) => self.target.trusting(&file)?,
+            None => self.target,
+        };
         let connections = usize::from(self.connections.unwrap_or(CONNECTIONS));
         let pace = match self.rate {
             Some(rate) => Pace::Open { rate, arrivals: self.arrivals },
             None => Pace::Closed,
         };
         let workload = Workload {
-            users: register(&self.target, self.seed, self.users).await?,
-            target: self.target.clone(),
+            users: register(&target, self.seed, self.users).await?,
+            target,
             pace,
             connections,
             mix: self.mix,

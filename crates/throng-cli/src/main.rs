@@ -21,6 +21,7 @@ mod serve;
 mod settings;
 mod store;
 mod top;
+mod trust;
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::harness::{Client, Node};
+use crate::tls;
 
 /// Builds the command that loads the node at `address` with `flags`.
 fn load(address: &str, flags: &[&str]) -> Command {
@@ -38,6 +39,46 @@ async fn posts_on(client: &Client) -> u64 {
         posts += client.get(&path, "").await.body["posts"].as_u64().unwrap_or(0);
     }
     posts
+}
+
+#[tokio::test]
+async fn a_load_uses_tls_and_accepts_only_certificates_that_it_trusts() {
+    let directory = tempfile::tempdir().unwrap();
+    tls::put(directory.path(), "ec", "ec");
+    let flags = tls::flags(directory.path());
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let node = Node::start(&directory.path().join("data"), &flags);
+    let (_, port) = node.address.rsplit_once(':').unwrap();
+    let url = format!("https://localhost:{port}");
+    let root = tls::made("root.pem");
+    let root = root.to_str().unwrap();
+    let file = directory.path().join("load.json");
+    let run = |url: &str, more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
+        command.args(["load", url, "--users", "2", "--duration", "1s", "--rate", "50"]);
+        command.args(["--json", file.to_str().unwrap(), "--mix", "reads=1,posts=1,rooms=1"]);
+        command.args(more).output().unwrap()
+    };
+    assert_status(&run(&url, &["--trust", root]), 0);
+    let report = report(&file);
+    assert_eq!(
+        (&report["errors"], &report["target"]),
+        (&0.into(), &url.clone().into()),
+        "{report}"
+    );
+    assert!(report["kinds"]["say"]["requests"].as_u64().unwrap() > 0, "{report}");
+    let plain = format!("http://{}", node.address);
+    for (url, more, reason) in [
+        (&url, &[][..], "invalid peer certificate"),
+        (&url, &["--trust", "/nowhere"], "cannot read certificates in PEM from /nowhere"),
+        (&url, &["--trust", "/dev/null"], "/dev/null has no certificate in PEM"),
+        (&plain, &["--trust", root], "certificates are for a URL that begins with https://"),
+    ] {
+        let refused = run(url, more);
+        assert_status(&refused, 1);
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert!(said.contains(reason), "{said}");
+    }
 }
 
 #[tokio::test]

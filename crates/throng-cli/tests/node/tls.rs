@@ -23,7 +23,7 @@ use crate::sockets::PATIENCE;
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// Returns the path of a file that `make.sh` has made for the tests of the server.
-fn made(name: &str) -> PathBuf {
+pub(crate) fn made(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../throng-server/tests/tls").join(name)
 }
 
