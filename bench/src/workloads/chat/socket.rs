@@ -13,8 +13,9 @@ use tokio::time::sleep_until;
 use super::frames::{self, Frame};
 use super::{Layout, room_name};
 
-/// Number of sockets that share an address of the client: a port of an address is used once.
-const SOCKETS_PER_ADDRESS: u64 = 10_000;
+/// Number of sockets that share an address of the client: a system has some 28,000 ports for connections from an
+/// address to the server.
+const SOCKETS_PER_ADDRESS: u64 = 20_000;
 
 /// Number of bytes read at once, on the stack.
 const READ_BYTES: usize = 16 * 1024;
@@ -78,10 +79,11 @@ impl Socket {
         token: &str,
     ) -> io::Result<Socket> {
         let socket = TcpSocket::new_v4()?;
-        let own = Ipv4Addr::new(127, 0, 0, 1 + (number / SOCKETS_PER_ADDRESS) as u8);
-        // A port may still be waiting for the late packets of an earlier run.
-        socket.set_reuseaddr(true)?;
-        socket.bind((own, 0).into())?;
+        let address = (number / SOCKETS_PER_ADDRESS) as u8;
+        // A socket without an address of its own may have a port that still waits for late packets of an earlier run.
+        if address > 0 {
+            socket.bind((Ipv4Addr::new(127, 0, 0, 1 + address), 0).into())?;
+        }
         let stream = socket.connect(server).await?;
         stream.set_nodelay(true)?;
         let senders = shared.layout.senders as usize;
