@@ -23,7 +23,7 @@ mod sampler;
 mod socket;
 mod token;
 
-use std::io;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -204,17 +204,15 @@ impl AdminTokenArgs {
     /// dashboard is given.
     ///
     /// # Errors
-    /// The data directory cannot be written.
+    /// The data directory cannot be written, or the token cannot be printed.
     pub(crate) fn run(self) -> Result<(), TokenFileError> {
         let token = AdminToken::replace(&self.data)?;
-        match self.listen.admin_listen {
-            Some(AdminListen::At(address)) if address.port() != 0 => {
-                println!("{}", url(address, &token))
-            }
+        let line = match self.listen.admin_listen {
+            Some(AdminListen::At(address)) if address.port() != 0 => url(address, &token),
             // Another program may listen on the default address, and its page would get the token.
-            _ => println!("{token}"),
-        }
-        Ok(())
+            _ => token,
+        };
+        writeln!(io::stdout().lock(), "{line}").map_err(TokenFileError::Print)
     }
 }
 

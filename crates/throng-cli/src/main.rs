@@ -24,6 +24,7 @@ mod top;
 mod trust;
 
 use std::error::Error;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -85,8 +86,14 @@ fn main() -> ExitCode {
     let Cli { log, command } =
         Cli::from_arg_matches(&loaded.matches).unwrap_or_else(|error| error.exit());
     if matches!(&command, Command::Serve(serve) if serve.config.print_config) {
-        print!("{}", loaded.to_toml());
-        return ExitCode::SUCCESS;
+        let printed = io::stdout().lock().write_all(loaded.to_toml().as_bytes());
+        return printed.map_or_else(
+            |error| {
+                eprintln!("throng: cannot print the settings: {error}");
+                ExitCode::FAILURE
+            },
+            |()| ExitCode::SUCCESS,
+        );
     }
     if let Command::Serve(serve) = &command
         && let Err(error) = serve.tls.check()

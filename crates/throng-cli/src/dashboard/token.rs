@@ -33,6 +33,8 @@ pub(crate) enum TokenFileError {
         "the admin token's file {path} is damaged; draw another token with `throng admin-token`"
     )]
     Damaged { path: PathBuf },
+    #[error("the admin token was replaced and cannot be printed; run this command again")]
+    Print(#[source] io::Error),
     #[error("the operating system provides no random bytes")]
     Randomness,
 }

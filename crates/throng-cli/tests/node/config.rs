@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use crate::harness::Node;
 
@@ -26,6 +26,28 @@ fn printed(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.arg("--print-config").output().unwrap();
     assert!(status.success(), "{}", String::from_utf8_lossy(&stderr));
     String::from_utf8(stdout).unwrap()
+}
+
+#[test]
+fn output_that_cannot_be_written_is_an_error_and_no_panic() {
+    let data = tempfile::tempdir().unwrap();
+    let mut settings = with(None);
+    settings.arg("--print-config");
+    let mut token = Command::new(env!("CARGO_BIN_EXE_throng"));
+    token.args(["admin-token", "--data"]).arg(data.path());
+    for (mut command, error) in [
+        (settings, "throng: cannot print the settings: No space left"),
+        (
+            token,
+            "throng: the admin token was replaced and cannot be printed; run this command again: No space left",
+        ),
+    ] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.starts_with(error), "{said}");
+    }
 }
 
 #[test]
