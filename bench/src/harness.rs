@@ -8,7 +8,7 @@
 //!   in instructions divided by the difference in size, so starting and ending do not count.
 //! - A run during which the hypervisor took more than [`STEAL_MAX`] of the machine's time is repeated,
 //!   up to [`REPEATS_MAX`] times, so that such a run is not mistaken for a slow one. The share that
-//!   remained is part of the row. A request can do without.
+//!   remained is part of the row. A request may leave this out.
 //! - A run's own account of its peak memory must be that of its parent: a metric of that name is
 //!   compared with the kernel's account of the process.
 //! - Failures are never dropped: a failed check, a crash or garbled output in any run, the warm-up

@@ -89,5 +89,5 @@ pub(crate) trait Work: Future<Output = Measured> + Send + 'static {}
 impl<F: Future<Output = Measured> + Send + 'static> Work for F {}
 
 /// A driver without its type. The compiler then makes one copy of a runtime's start for all workloads: with a copy
-/// for each, the library took twice as long to compile.
+/// for each, the library took a third longer to compile.
 pub(crate) type AnyWork = Pin<Box<dyn Work>>;
