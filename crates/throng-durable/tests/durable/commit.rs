@@ -579,6 +579,8 @@ fn a_message_that_follows_from_a_lost_turn_changes_no_other_entity() {
                 (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
             for round in 1..=5 {
                 receiver.call(Add(1)).await.unwrap();
+                // Messages may change places around a lost turn, such as that of the last round.
+                reach(&sender).await;
                 let blocked = BlockedWriter::new(node).await;
                 let flood = begin(sender.call(Flood(8 << 20)).within(HANGS_AFTER)).await;
                 let (release, released) = tokio::sync::oneshot::channel();
