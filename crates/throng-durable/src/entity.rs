@@ -154,7 +154,8 @@ impl<P: Durable> Entity<P> {
         self.name.as_ref().map_err(|invalid| invalid.error.clone())
     }
 
-    /// Sends a message and waits for the reply, which comes only after all changes of the handler
+    /// Sends a message, or another [`Turn`] of the process, and waits for the reply, which comes only after all changes
+    /// of the handler
     /// are on disk, and all earlier changes of the entity.
     ///
     /// Nothing is sent until the future is polled. The deadline is five seconds, see

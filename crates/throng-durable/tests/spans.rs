@@ -97,6 +97,10 @@ fn a_handler_of_an_entity_runs_in_the_span_of_its_message() {
         let failed = account.call(Fail {}.instrument(info_span!("fourth"))).await;
         assert!(matches!(failed, Err(EntityError::Panicked(_))), "{failed:?}");
         assert_eq!(account.balance().await.unwrap(), 12);
+        // The activation that has failed hands the message behind it to the next one, with its span.
+        account.send(Fail {}.in_current_span()).unwrap();
+        account.send(Deposit { amount: 9 }.instrument(info_span!("behind"))).unwrap();
+        assert_eq!(account.balance().await.unwrap(), 21);
         node.shutdown().await;
         let refused =
             account.send(Deposit { amount: 3 }.instrument(info_span!("fifth"))).unwrap_err();
@@ -107,5 +111,6 @@ fn a_handler_of_an_entity_runs_in_the_span_of_its_message() {
     assert_eq!(spans_of("deposit of 1"), [None]);
     assert_eq!(spans_of("balance of 8"), [Some("third")]);
     assert_eq!(spans_of("deposit of 4"), [Some("client")]);
+    assert_eq!(spans_of("deposit of 9"), [Some("behind")]);
     assert_eq!(spans_of("balance of 12"), [Some("client"), None]);
 }

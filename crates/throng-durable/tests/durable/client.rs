@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use throng::client::Client;
 use throng::prelude::*;
-use throng_durable::{Durable, DurableContext, Entity, EntityError};
+use throng_durable::{Durable, DurableContext, Entity, EntityError, Node};
 
 use crate::{HANGS_AFTER, runtime, with_node};
 
@@ -89,4 +89,49 @@ fn a_function_takes_an_address_and_an_entity() {
     let runtime = runtime();
     let account = runtime.spawn(Account { balance: 10 }).unwrap();
     assert_eq!(runtime.block_on(async |_| deposit_twice(account).await).unwrap(), 12);
+}
+
+/// Runs a closure on the state.
+struct Apply<F>(F);
+
+impl<P: Process, R: Send + 'static, F> Turn<P> for Apply<F>
+where
+    F: FnOnce(&mut P) -> R + Send + 'static,
+{
+    type Reply = R;
+
+    async fn run(self, process: &mut P, _: &mut Context<P>) -> R {
+        (self.0)(process)
+    }
+}
+
+#[test]
+fn any_turn_is_committed_like_a_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let add = |amount| {
+        Apply(move |account: &mut Account| {
+            account.balance += amount;
+            account.balance
+        })
+    };
+    runtime.block_on(async |_| {
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let account = node.entity::<Account>("alice");
+        assert_eq!(account.call(add(3)).await.unwrap(), 3);
+        account.send(add(4)).unwrap();
+        let failed = account.call(Apply(|account: &mut Account| {
+            account.balance = 0;
+            panic!("on purpose");
+        }));
+        assert!(matches!(failed.await, Err(EntityError::Panicked(_))));
+        assert_eq!(account.balance().await.unwrap(), 7);
+        node.shutdown().await;
+        let unsent = account.send(add(5)).unwrap_err();
+        assert!(matches!(unsent.error, EntityError::ShutDown), "{unsent:?}");
+        drop((account, node, unsent));
+        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        assert_eq!(node.entity::<Account>("alice").balance().await.unwrap(), 7);
+        node.shutdown().await;
+    });
 }

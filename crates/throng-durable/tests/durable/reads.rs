@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, EntityError, Unit};
+use tracing::Instrument;
 
 use crate::{BlockedWriter, begin, stored, with_node};
 
@@ -89,6 +90,7 @@ fn a_turn_that_reads_does_not_encode_the_state() {
             for _ in 0..10 {
                 assert_eq!(it.get().await.unwrap(), 7);
                 assert_eq!(it.get_slowly().await.unwrap(), 7);
+                assert_eq!(it.call(Get {}.in_current_span()).await.unwrap(), 7);
             }
             assert_eq!(node.stat().unwrap().store.commits, commits);
             it.put(2).await.unwrap();
