@@ -65,11 +65,16 @@ const HARM: &str = "<img src=x onerror=\"document.title='harmed'\"> & <b>bold</b
 /// Opens the page of a node, and signs up.
 async fn sign_up(browser: &Browser, node: &Node, name: &str) {
     browser.command("/url", json!({ "url": node.url() })).await;
-    browser.fill("#name", name).await;
-    browser.fill("#password", PASSWORD).await;
-    browser.click("button[value=register]").await;
+    enter(browser, "register", name, PASSWORD).await;
     browser.wait_until("return document.querySelector('#posts') !== null").await;
     browser.wait_for_text("#connection", "Live").await;
+}
+
+/// Fills in the form before a session, and presses `log-in` or `register`.
+async fn enter(browser: &Browser, button: &str, name: &str, password: &str) {
+    browser.fill("#name", name).await;
+    browser.fill("#password", password).await;
+    browser.click(&format!("button[value={button}]")).await;
 }
 
 /// Opens the view of a hash, without a reload.
@@ -112,9 +117,7 @@ async fn a_person_registers_posts_follows_and_reads() {
     browser.wait_for_text("#name-problem", "Enter your name.").await;
     let field = browser.run("return document.activeElement.getAttribute('aria-invalid')").await;
     assert_eq!(field, "true");
-    browser.fill("#name", "alice").await;
-    browser.fill("#password", "not the password").await;
-    browser.click("button[value=log-in]").await;
+    enter(&browser, "log-in", "alice", "not the password").await;
     browser.wait_for_text("#problem", "The name or the password is wrong.").await;
 
     browser.fill("#password", PASSWORD).await;
@@ -159,9 +162,7 @@ async fn a_person_registers_posts_follows_and_reads() {
 
     // Logging out ends the session, and logging in starts another.
     browser.click("#log-out").await;
-    browser.fill("#name", "alice").await;
-    browser.fill("#password", PASSWORD).await;
-    browser.click("button[value=log-in]").await;
+    enter(&browser, "log-in", "alice", PASSWORD).await;
     browser.wait_for_text("#posts", "& <b>bold</b>").await;
     go(&browser, "#/u/bob").await;
     browser.click("main [data-follow=bob]").await;
@@ -201,9 +202,7 @@ async fn account_is_kept(browser: &Browser) {
     browser.click("#password-form [type=submit]").await;
     browser.wait_for_text("#entry", "Your password is changed.").await;
     for (password, answer) in [(PASSWORD, "#problem"), (NEW, "#password-form")] {
-        browser.fill("#name", "alice").await;
-        browser.fill("#password", password).await;
-        browser.click("button[value=log-in]").await;
+        enter(browser, "log-in", "alice", password).await;
         browser
             .wait_until(&format!(
                 "return document.querySelector('{answer}')?.textContent.length > 1"

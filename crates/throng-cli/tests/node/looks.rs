@@ -45,9 +45,9 @@ pub(crate) async fn save_picture(browser: &Browser, folder: &str, name: &str, is
     fs::write(folder.join(format!("{name}.png")), picture).unwrap();
 }
 
-/// Expects that nothing is cut off at the sides of the page or of a card, and that axe-core finds nothing serious.
+/// Expects that nothing is cut off at the sides of the page, a card or a list of figures, and that axe-core finds nothing serious.
 pub(crate) async fn expect_accessible(browser: &Browser, axe: &str, name: &str) {
-    let wide = "return [document.documentElement, ...document.querySelectorAll('.card')]\
+    let wide = "return [document.documentElement, ...document.querySelectorAll('.card, .card dl')]\
                 .filter((part) => part.scrollWidth > part.clientWidth).map((part) => part.textContent)";
     assert_eq!(browser.run(wide).await, json!([]), "{name}: something is cut off");
     browser.run(axe).await;
