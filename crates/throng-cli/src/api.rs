@@ -149,7 +149,7 @@ impl Target {
     pub(crate) fn trusting(mut self, file: &Path) -> Result<Target, TrustError> {
         match &mut self.protocol {
             Protocol::Http => return Err(TrustError::NotHttps { url: self.url() }),
-            Protocol::Https(trust) => *trust = Trust::of_system_and_file(file)?,
+            Protocol::Https(trust) => *trust = trust.and_file(file)?,
         }
         Ok(self)
     }

@@ -86,14 +86,11 @@ fn main() -> ExitCode {
     let Cli { log, command } =
         Cli::from_arg_matches(&loaded.matches).unwrap_or_else(|error| error.exit());
     if matches!(&command, Command::Serve(serve) if serve.config.print_config) {
-        let printed = io::stdout().lock().write_all(loaded.to_toml().as_bytes());
-        return printed.map_or_else(
-            |error| {
-                eprintln!("throng: cannot print the settings: {error}");
-                ExitCode::FAILURE
-            },
-            |()| ExitCode::SUCCESS,
-        );
+        if let Err(error) = io::stdout().lock().write_all(loaded.to_toml().as_bytes()) {
+            eprintln!("throng: cannot print the settings: {error}");
+            return ExitCode::FAILURE;
+        }
+        return ExitCode::SUCCESS;
     }
     if let Command::Serve(serve) = &command
         && let Err(error) = serve.tls.check()

@@ -11,7 +11,10 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore};
 
 /// Authorities whose certificates a client accepts.
 #[derive(Clone)]
-pub(crate) struct Trust(Arc<ClientConfig>);
+pub(crate) struct Trust {
+    roots: RootCertStore,
+    config: Arc<ClientConfig>,
+}
 
 /// Error in reading the file of an authority.
 #[derive(Debug, thiserror::Error)]
@@ -29,39 +32,37 @@ pub(crate) enum TrustError {
 impl Trust {
     /// Trusts the authorities of the system, apart from those that cannot be used.
     pub(crate) fn of_system() -> Trust {
-        Trust::of(system_roots())
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        Trust::of(roots)
     }
 
-    /// Trusts the authorities of the system, and those in a file in PEM.
+    /// Trusts the authorities in a file in PEM as well.
     ///
     /// # Errors
     /// The file cannot be read, has no certificate, or has one that cannot be used.
-    pub(crate) fn of_system_and_file(path: &Path) -> Result<Trust, TrustError> {
+    pub(crate) fn and_file(&self, path: &Path) -> Result<Trust, TrustError> {
         let read = |source| TrustError::Read { path: path.to_owned(), source };
         let unusable = |source| TrustError::Certificate { path: path.to_owned(), source };
-        let (mut roots, mut found) = (system_roots(), false);
+        let mut roots = self.roots.clone();
         for certificate in CertificateDer::pem_file_iter(path).map_err(read)? {
             roots.add(certificate.map_err(read)?).map_err(unusable)?;
-            found = true;
         }
-        if found { Ok(Trust::of(roots)) } else { Err(TrustError::Empty { path: path.to_owned() }) }
+        if roots.len() == self.roots.len() {
+            return Err(TrustError::Empty { path: path.to_owned() });
+        }
+        Ok(Trust::of(roots))
     }
 
     fn of(roots: RootCertStore) -> Trust {
         // The program is built with a single provider of cryptography, which the builder finds.
-        let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
-        Trust(Arc::new(config))
+        let config = ClientConfig::builder().with_root_certificates(roots.clone());
+        Trust { roots, config: Arc::new(config.with_no_client_auth()) }
     }
 
     pub(crate) fn connector(&self) -> TlsConnector {
-        self.0.clone().into()
+        self.config.clone().into()
     }
-}
-
-fn system_roots() -> RootCertStore {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-    roots
 }
 
 impl fmt::Debug for Trust {
