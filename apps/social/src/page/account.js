@@ -1,7 +1,7 @@
 // The user's own account: a new password, and the end of all sessions.
 
 import { api, current, end } from "./api.js";
-import { act, button, confirmed, field, heading, make } from "./elements.js";
+import { act, button, confirmed, field, heading, isShort, make } from "./elements.js";
 import { connect, disconnect } from "./socket.js";
 
 /** Shows the account. */
@@ -14,7 +14,7 @@ function passwordForm() {
   const problem = make("p", { class: "problem", id: "problem", role: "alert" });
   const old = field("old", "Current password", "", { type: "password", autocomplete: "current-password", maxlength: "128" });
   const next = field("new", "New password", "8 characters or more", { type: "password", autocomplete: "new-password", maxlength: "128" });
-  // A manager of passwords needs the name beside the new password.
+  // Password managers need the name beside the new password.
   const name = make("input", { type: "text", autocomplete: "username", value: current().name, hidden: true });
   const form = make("form", { id: "password-form", class: "card entry", novalidate: true, "aria-labelledby": "password-title" },
     make("h2", { id: "password-title" }, "Change your password"),
@@ -24,7 +24,7 @@ function passwordForm() {
     event.preventDefault();
     problem.textContent = "";
     old.complain(old.input.value === "" ? "Enter your current password." : "");
-    next.complain(new TextEncoder().encode(next.input.value).length < 8 ? "Use 8 characters or more." : "");
+    next.complain(isShort(next.input.value) ? "Use 8 characters or more." : "");
     const bad = [old, next].find((each) => each.isBad());
     if (bad) return bad.input.focus();
     const body = { old: old.input.value, new: next.input.value };

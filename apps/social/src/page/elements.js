@@ -27,6 +27,9 @@ export function field(id, label, hint, attributes) {
   return { input, parts, complain, isBad: () => complaint.textContent !== "" };
 }
 
+/** Whether a new password has too few characters, as the server counts them. */
+export const isShort = (password) => [...password].length < 8;
+
 /** Makes a link to a user. */
 export const userLink = (name) => make("a", { class: "name", href: `#/u/${name}` }, name);
 

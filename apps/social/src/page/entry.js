@@ -1,7 +1,7 @@
 // The page before a session: log in, or sign up.
 
 import { api, begin } from "./api.js";
-import { act, avatar, field, heading, make } from "./elements.js";
+import { act, avatar, field, heading, isShort, make } from "./elements.js";
 
 const CROWD = ["ada", "bo", "chen", "dara", "emil", "fay", "gus", "hana", "ines", "jun", "kai", "lena", "milo", "noor", "otis", "pia", "quin", "rosa"];
 
@@ -34,8 +34,8 @@ export function entry(entered, reason) {
     problem.textContent = "";
     name.complain(name.input.value === "" ? "Enter your name." : isNew && !/^[a-z0-9_]+$/.test(name.input.value)
       ? "Use lower-case letters, digits and underscores only." : "");
-    const length = new TextEncoder().encode(password.input.value).length;
-    password.complain(length === 0 ? "Enter your password." : isNew && length < 8 ? "Use 8 characters or more." : "");
+    const typed = password.input.value;
+    password.complain(typed === "" ? "Enter your password." : isNew && isShort(typed) ? "Use 8 characters or more." : "");
     const bad = [name, password].find((each) => each.isBad());
     bad?.input.focus();
     return !bad;

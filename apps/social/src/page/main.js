@@ -2,7 +2,7 @@
 //
 //   #/              Following          #/u/NAME            a user's posts      #/rooms         rooms
 //   #/for-you       For you            #/u/NAME/followers  a user's followers  #/rooms/NAME    a room
-//   #/for-you/TAG   with an interest   #/search/START      people and rooms    #/account       the own account
+//   #/for-you/TAG   with an interest   #/search/START      people and rooms    #/account       your account
 
 import { account } from "./account.js";
 import { api, current, end, onEnd } from "./api.js";
