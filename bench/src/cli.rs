@@ -25,7 +25,7 @@ use crate::row::Row;
 use crate::runtimes::FOREIGN;
 use crate::settings::{ALLOCATOR, Allocator, Key, Kind, Settings};
 use crate::setup;
-use crate::suite::{Measurement, SUITE};
+use crate::suite::{Group, Measurement, SUITE};
 use crate::table;
 use crate::workloads::served::Server;
 use crate::workloads::{self, Workload};
@@ -141,6 +141,9 @@ struct Run {
     /// No warm-up, no repeated run and, unless `--runs` is given, a single run; with `all` small counts as well
     #[arg(long)]
     quick: bool,
+    /// With `all`: groups of measurements, separated by commas [default: every group]
+    #[arg(long, value_name = "GROUP", value_delimiter = ',')]
+    group: Vec<Group>,
     /// With `all`: directory for the results [default: results/DATE-MACHINE in the directory of bench]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
@@ -196,7 +199,7 @@ enum UsageError {
     Setting { setting: String, workload: &'static Workload },
     #[error("`--count`, `--workers` and `--set` are for a single workload; `all` has its own")]
     SettingsOfSuite,
-    #[error("`--output` and `--continue` are for `run all`")]
+    #[error("`--group`, `--output` and `--continue` are for `run all`")]
     OnlyForSuite,
     #[error("unknown runtime `{name}`; the suite's are {}", listed(suite_runtimes().into_iter()))]
     RuntimeOfSuite { name: String },
@@ -231,7 +234,7 @@ pub fn main(allocator: Allocator) -> ExitCode {
 
 impl Run {
     fn request(&self) -> Result<Request, UsageError> {
-        if self.output.is_some() || self.continues {
+        if !self.group.is_empty() || self.output.is_some() || self.continues {
             return Err(UsageError::OnlyForSuite);
         }
         let (workload, settings) = self.work.settings()?;
@@ -288,7 +291,8 @@ impl Run {
             let Some(settings) = measurement.settings(self.quick, cores) else { continue };
             let peers = measurement.workload.all_peers();
             let peers: Vec<_> = peers.filter(|peer| is_wanted(measurement, peer)).collect();
-            if results.has(measurement.name) || peers.is_empty() {
+            let is_other = !self.group.is_empty() && !self.group.contains(&measurement.group);
+            if is_other || results.has(measurement.name) || peers.is_empty() {
                 continue;
             }
             let Measurement { name, group, .. } = measurement;

@@ -8,6 +8,9 @@
 
 use std::fmt;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
 use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
@@ -18,7 +21,7 @@ use crate::workloads::{
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub(crate) enum Group {
     /// A million Erlang processes, from a book on Erlang.
     Processes,
@@ -42,17 +45,7 @@ pub(crate) enum Group {
 
 impl fmt::Display for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Group::Processes => "processes",
-            Group::Tasks => "tasks",
-            Group::Store => "store",
-            Group::Messages => "messages",
-            Group::Shapes => "shapes",
-            Group::Savina => "savina",
-            Group::Durable => "durable",
-            Group::Service => "service",
-            Group::Social => "social",
-        })
+        f.write_str(self.to_possible_value().as_ref().map_or("", PossibleValue::get_name))
     }
 }
 

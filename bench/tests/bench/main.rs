@@ -807,6 +807,8 @@ fn the_suite_is_measured_stored_continued_and_compared() {
     assert_eq!(text.lines().count(), rows.len());
     let shorter: String = text.split_inclusive('\n').take(rows.len() - 1).collect();
     std::fs::write(&file, shorter).expect("the rows can be stored");
+    let others = output(bench(&[&quick[..], &["--continue", "--group", "tasks,store"]].concat()));
+    assert!(json_rows(&others).is_empty(), "the last measurement is of another group");
     let continued = output(bench(&[&quick[..], &["--continue"]].concat()));
     assert_eq!(status(&continued), 0, "{}", stderr(&continued));
     assert_eq!(json_rows(&continued).len(), 1);
