@@ -38,7 +38,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng::{Registry, Restart, SupervisorSpec, Timeout};
-use throng_server::Utf8Bytes;
+use throng_server::Frames;
 
 use crate::error::{SocialError, unavailable};
 use crate::ids::{PostId, unique_micros};
@@ -89,7 +89,7 @@ impl Change {
 pub(crate) struct Published {
     pub(crate) post: Post,
     /// Frame of the post, encoded when the first socket or page needs it.
-    pub(crate) frame: OnceLock<Utf8Bytes>,
+    pub(crate) frame: OnceLock<Frames>,
 }
 
 impl Published {

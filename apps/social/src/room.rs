@@ -75,7 +75,8 @@ use crate::keys::{IdempotencyKey, Keys, Made, Now};
 use crate::name::{Name, RoomName};
 use crate::post::{PageBudget, Text};
 
-use live::{LiveRooms, RoomNews};
+use live::LiveRooms;
+pub(crate) use message::SaidMessage;
 pub use message::{RoomMessage, RoomMessages, RoomProfile, Said, Stored};
 
 /// State of a room, or of a name under which there is no room.
@@ -254,8 +255,8 @@ impl Room {
         self.messages = sequence;
         let message = RoomMessage::of(sequence, cell);
         let (room, live) = (name(cx), cx.deps().live.clone());
-        let said = RoomNews::Said(Arc::new(Said::new(room.clone(), message.clone())));
-        cx.after_commit(move || live.publish(&room, said));
+        let said = Arc::new(SaidMessage::new(room, message.clone()));
+        cx.after_commit(move || live.publish(&said));
         Ok(Stored { message, repeated: false })
     }
 

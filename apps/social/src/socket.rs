@@ -30,8 +30,8 @@ use futures_util::StreamExt;
 use throng::Timeout;
 use throng::prelude::*;
 use throng_server::{
-    ClientAddress, CloseCode, Outbox, OutboxError, Problem, SocketEnd, SocketInbox, SocketUpgrade,
-    Token, Utf8Bytes,
+    ClientAddress, CloseCode, Frames, Outbox, OutboxError, Problem, SocketEnd, SocketInbox,
+    SocketUpgrade, Token, Utf8Bytes,
 };
 
 use crate::error::{SocialError, unavailable};
@@ -80,7 +80,8 @@ pub(crate) fn check_text(text: &str) {
     let (room, key, detail) = (text, Some(text), text.into());
     let refused = ToClient::Refused { room, key, error: "x", detail, retry_after: None };
     let answer: serde_json::Value =
-        serde_json::from_str(refused.frame().as_str()).unwrap_or_default();
+        serde_json::from_str(refused.frame().texts().next().unwrap_or_default())
+            .unwrap_or_default();
     assert_eq!([&answer["room"], &answer["key"], &answer["detail"]], [text; 3]);
 }
 
@@ -107,7 +108,7 @@ struct Connection {
     /// The monitored relay that sends the news of the rooms.
     relay: Option<Pid>,
     /// Answers that found no room in the queue.
-    answers: VecDeque<Utf8Bytes>,
+    answers: VecDeque<Frames>,
     retry: Timeout,
 }
 
@@ -295,14 +296,14 @@ impl Connection {
         self.send(cx, ToClient::Reset { position: self.position }.frame());
     }
 
-    fn send(&mut self, cx: &mut Context<Self>, frame: Utf8Bytes) {
+    fn send(&mut self, cx: &mut Context<Self>, frame: Frames) {
         if !self.offer(cx, frame) {
             self.is_behind = true;
         }
     }
 
     /// Sends an answer to a message of the client, later if the queue has no room for it.
-    fn answer(&mut self, cx: &mut Context<Self>, frame: Utf8Bytes) {
+    fn answer(&mut self, cx: &mut Context<Self>, frame: Frames) {
         if self.answers.is_empty() && self.offer(cx, frame.clone()) {
             return;
         }
@@ -313,7 +314,7 @@ impl Connection {
     }
 
     /// Puts a frame into the queue. Returns false if there is no room; then `catch_up` comes after a while.
-    fn offer(&mut self, cx: &mut Context<Self>, frame: Utf8Bytes) -> bool {
+    fn offer(&mut self, cx: &mut Context<Self>, frame: Frames) -> bool {
         match self.outbox.send(frame) {
             Ok(()) => return true,
             Err(OutboxError::Full(_)) => self.retry.set(cx, RETRY, CatchUp {}),

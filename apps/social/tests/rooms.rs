@@ -178,12 +178,14 @@ impl Handle<RoomNews> for Observer {
     async fn handle(&mut self, news: RoomNews, cx: &mut Context<Self>) {
         match news {
             RoomNews::Said(said) => {
-                let next = self.seen.len() as u64 + 1;
-                if said.message.sequence == next {
-                    self.seen.push(said.message.clone());
-                } else if said.message.sequence > next {
-                    self.gaps += 1;
-                    self.enter(cx).await;
+                for message in said.messages() {
+                    let next = self.seen.len() as u64 + 1;
+                    if message.sequence == next {
+                        self.seen.push(message.clone());
+                    } else if message.sequence > next {
+                        self.gaps += 1;
+                        self.enter(cx).await;
+                    }
                 }
             }
             RoomNews::Presence(presence) => {

@@ -57,7 +57,8 @@ pub use rate::{Limited, Rate, RateTable};
 pub use server::{Drained, Limits, Server, Serving};
 pub use sign::{Cursor, CursorError, KeyError, Signer, Token, TokenError};
 pub use socket::{
-    CloseCode, Outbox, OutboxError, SocketEnd, SocketInbox, SocketLimits, SocketUpgrade, Sockets,
+    CloseCode, Frames, Outbox, OutboxError, SocketEnd, SocketInbox, SocketLimits, SocketUpgrade,
+    Sockets,
 };
 pub use tls::{Tls, TlsError};
 pub use tungstenite::Utf8Bytes;

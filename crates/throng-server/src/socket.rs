@@ -10,6 +10,7 @@
 //! | file | subject |
 //! |---|---|
 //! | `upgrade` | the handshake: a request becomes a socket or is refused |
+//! | `frames` | messages for clients, encoded once |
 //! | `reader` | bytes from the client to messages |
 //! | `queues` | the two bounded queues between a socket and the application |
 //! | `session` | the socket's life in its task: reading, writing, timeouts, the close handshake |
@@ -21,6 +22,7 @@
 //!   when they are empty. A frame is not copied for each of its receivers.
 //! * A [`SocketInbox`] always ends with a [`SocketEnd`], even if the request does not become a socket.
 
+mod frames;
 mod queues;
 mod reader;
 mod session;
@@ -33,6 +35,7 @@ use std::time::Duration;
 
 use tungstenite::Utf8Bytes;
 
+pub use frames::Frames;
 pub(crate) use queues::Endpoint;
 pub use queues::{Outbox, OutboxError, SocketInbox};
 #[cfg(feature = "fuzzing")]
@@ -57,7 +60,7 @@ pub struct SocketLimits {
     pub inbox_messages_max: usize,
     /// Maximum number of frames that wait in an [`Outbox`].
     pub outbox_frames_max: usize,
-    /// Maximum bytes of the frames that wait in an [`Outbox`].
+    /// Maximum bytes of the frames that wait in an [`Outbox`], with 2 to 10 bytes for the head of each.
     pub outbox_bytes_max: usize,
     /// Silence of the client after which the server sends a ping, repeated while the silence lasts.
     pub ping_interval: Duration,
@@ -147,8 +150,9 @@ impl Sockets {
         &self.0.origins
     }
 
-    fn count_dropped_frame(&self) {
-        self.0.frames_dropped.fetch_add(1, Ordering::Relaxed); // Relaxed: as in `frames_dropped`
+    fn count_dropped_frames(&self, count: usize) {
+        // Relaxed: as in `frames_dropped`.
+        self.0.frames_dropped.fetch_add(count as u64, Ordering::Relaxed);
     }
 
     /// Takes a place for a socket, unless there are as many as may be.

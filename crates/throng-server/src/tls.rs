@@ -456,7 +456,7 @@ mod tests {
 
     async fn say(upgrade: SocketUpgrade) -> Response {
         let (response, inbox, outbox) = upgrade.accept();
-        outbox.send("x".repeat(BYTES).into()).unwrap();
+        outbox.send("x".repeat(BYTES)).unwrap();
         // The socket stays open for as long as the process that serves it.
         tokio::spawn(async move { (tokio::time::sleep(HOUR).await, inbox).0 });
         response

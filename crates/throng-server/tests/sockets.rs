@@ -15,8 +15,8 @@ use axum::routing::get;
 use futures_util::StreamExt;
 use support::{Answer, PATIENCE, serve};
 use throng_server::{
-    CloseCode, Drained, Limits, Outbox, OutboxError, Serving, SocketEnd, SocketInbox, SocketLimits,
-    SocketUpgrade, Sockets, Utf8Bytes,
+    CloseCode, Drained, Frames, Limits, Outbox, OutboxError, Serving, SocketEnd, SocketInbox,
+    SocketLimits, SocketUpgrade, Sockets, Utf8Bytes,
 };
 use tokio::runtime::Runtime;
 use tokio::sync::Semaphore;
@@ -453,7 +453,7 @@ fn a_full_queue_hands_the_frame_back_and_others_are_unaffected() {
     let (mut quick, _quick_inbox, others) = running.open_mine();
 
     // The system's own buffers take some frames before the queue fills up.
-    let page = Utf8Bytes::from("x".repeat(50_000));
+    let page = Frames::from("x".repeat(49_996));
     let mut sent = 0;
     let refused = loop {
         match slow.send(page.clone()) {
@@ -465,25 +465,28 @@ fn a_full_queue_hands_the_frame_back_and_others_are_unaffected() {
         thread::sleep(Duration::from_millis(1));
     };
     assert!(matches!(&refused, OutboxError::Full(frame) if *frame == page), "{refused}");
-    assert!(refused.into_frame().as_ptr() == page.as_ptr(), "the frame was copied");
+    assert!(
+        refused.into_frames().as_bytes().as_ptr() == page.as_bytes().as_ptr(),
+        "the frame was copied"
+    );
     assert_eq!(slow.queued_bytes(), 100_000);
     assert!(slow.frames_dropped() > 0);
     assert_eq!(running.sockets.frames_dropped(), slow.frames_dropped());
 
-    assert_eq!(others.send("news".into()), Ok(()));
+    assert_eq!(others.send("news"), Ok(()));
     quick.expect(0x81, b"news");
-    let large = Utf8Bytes::from("x".repeat(100_001));
+    let large = Frames::from("x".repeat(100_001));
     assert_eq!(others.send(large.clone()), Err(OutboxError::TooLarge(large)));
     assert_eq!(others.frames_dropped(), 1);
 
     // Small frames fill the queue by their number.
     let (_full, _inbox, full) = running.open_mine();
     let mut sent = 0;
-    while full.send(Utf8Bytes::from_static("")).is_ok() {
+    while full.send("").is_ok() {
         sent += 1;
         assert!(sent < 1_000_000, "the queue has no bound");
     }
-    assert_eq!(full.send("z".into()).unwrap_err().into_frame(), "z");
+    assert_eq!(full.send("z").unwrap_err().into_frames(), "z".into());
 }
 
 /// Frames that wait are written together; their bytes must be those of single frames.
@@ -503,7 +506,7 @@ fn frames_that_wait_together_arrive_whole_and_in_order() {
             format!("{number:05}{}", "z".repeat(length))
         })
         .collect();
-    frames.iter().for_each(|frame| outbox.send(frame.as_str().into()).unwrap());
+    frames.iter().for_each(|frame| outbox.send(frame.as_str()).unwrap());
     // A ping in the middle is answered between two frames, never within one.
     client.send(&frame(0x89, b"ping"));
     let (mut texts, mut pongs) = (frames.iter(), 0);
@@ -527,13 +530,13 @@ fn a_client_that_does_not_read_is_closed_with_1013() {
     let (mut client, inbox, outbox) = running.open_mine();
     let fill = |outbox: &Outbox| {
         while !outbox.is_closed() {
-            let _ = outbox.send("x".repeat(50_000).into());
+            let _ = outbox.send("x".repeat(50_000));
             thread::sleep(Duration::from_millis(1));
         }
     };
     fill(&outbox);
     assert_eq!(running.end_of(inbox), SocketEnd::Stalled);
-    assert!(matches!(outbox.send("x".into()), Err(OutboxError::Closed(_))));
+    assert!(matches!(outbox.send("x"), Err(OutboxError::Closed(_))));
     // A client that reads again learns the reason.
     assert_eq!(client.close_code(), 1013);
     client.send(&frame(0x88, &1013_u16.to_be_bytes()));
@@ -615,11 +618,11 @@ fn an_application_closes_a_socket_after_its_frames() {
     let running = Running::with(SocketLimits::default());
     let (mut client, mut inbox, outbox) = running.open_mine();
     for number in 0..100 {
-        outbox.send(format!("{number}").into()).unwrap();
+        outbox.send(format!("{number}")).unwrap();
     }
     outbox.close(CloseCode::application(4000).unwrap(), &"ü".repeat(100));
     outbox.close(CloseCode::NORMAL, "too late");
-    assert!(matches!(outbox.send("x".into()), Err(OutboxError::Closed(_))));
+    assert!(matches!(outbox.send("x"), Err(OutboxError::Closed(_))));
     for number in 0..100 {
         client.expect(0x81, format!("{number}").as_bytes());
     }
@@ -656,7 +659,7 @@ fn a_socket_that_does_not_open_ends_its_inbox() {
     assert_eq!(answer.status, 204);
     let (inbox, outbox) = running.mine.lock().unwrap().recv_timeout(PATIENCE).unwrap();
     assert_eq!(running.end_of(inbox), SocketEnd::NotOpened);
-    assert!(matches!(outbox.send("x".into()), Err(OutboxError::Closed(_))));
+    assert!(matches!(outbox.send("x"), Err(OutboxError::Closed(_))));
 }
 
 #[test]
@@ -848,7 +851,7 @@ fn an_idle_socket_takes_a_few_kib() {
     println!("{measured} idle sockets: {} bytes each", each(idle));
 
     // Each client gets a page, and answers it with a message.
-    let page = Utf8Bytes::from("x".repeat(30_000));
+    let page = Frames::from("x".repeat(30_000));
     for (inbox, outbox) in &mut sockets {
         outbox.send(page.clone()).unwrap();
         assert_eq!(

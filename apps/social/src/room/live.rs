@@ -11,6 +11,16 @@
 //! over the relays, each socket gets the messages of a room in order, and a user with two sockets counts once. Each
 //! room has a relay as its home, to which all relays report the numbers of their users.
 //!
+//! ```text
+//!  mailbox of a relay   hear 1 │ hear 2 │ … │ pass_on │ hear 3 │ …  pass_on
+//!                       └ sends itself ───────▲  └─► each socket: 1 2    ▲  └─► each socket: 3
+//!                                                └ pause of a large room ┘
+//! ```
+//!
+//! A relay collects the messages of a room that are in its mailbox before it sends them, so a socket gets the messages
+//! that were committed together as one piece of news with joined frames. A room with many sockets then pauses for as
+//! long as it takes to write to them.
+//!
 //! Invariants:
 //! * A socket that has entered gets every message of the room that is committed after its relay has answered.
 //! * If a relay cannot be sent a message, because the runtime's mailbox budget is used up, it is ended by a signal.
@@ -26,24 +36,24 @@ use std::hash::Hash;
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use indexmap::IndexMap;
 use throng::prelude::*;
 use throng::{MonitorRef, Restart, Timeout};
-use throng_server::Utf8Bytes;
+use throng_server::Frames;
 
 use crate::error::{SocialError, unavailable};
 use crate::live::{relay_count, relay_of, unreachable_process};
 use crate::name::{Name, RoomName};
 
-use super::message::{RoomMessage, Said};
+use super::message::{RoomMessage, Said, SaidMessage};
 
 /// News of a room for a process that is present in it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RoomNews {
-    /// A message was said. It is on disk.
+    /// Messages were said. They are on disk.
     Said(Arc<Said>),
     /// Users have entered or exited.
     Presence(Arc<Presence>),
@@ -69,7 +79,7 @@ pub struct Presence {
     /// Users that have exited; empty if many are present.
     pub exited: BTreeSet<Name>,
     /// Frame of the news, encoded when the first socket needs it.
-    pub(crate) frame: OnceLock<Utf8Bytes>,
+    pub(crate) frame: OnceLock<Frames>,
 }
 
 /// A user is typing in a room.
@@ -80,7 +90,7 @@ pub struct Typing {
     /// Name of the user.
     pub name: Name,
     /// Frame of the news, encoded when the first socket needs it.
-    pub(crate) frame: OnceLock<Utf8Bytes>,
+    pub(crate) frame: OnceLock<Frames>,
 }
 
 /// Answer to a process that enters a room.
@@ -143,13 +153,13 @@ impl LiveRooms {
         Ok(LiveRooms(Arc::new(Shared { supervisor, relays, seats })))
     }
 
-    /// Sends news to all processes that are present in a room.
-    pub(crate) fn publish(&self, room: &RoomName, news: RoomNews) {
+    /// Sends a message to all processes that are present in its room.
+    pub(crate) fn publish(&self, said: &Arc<SaidMessage>) {
         if self.0.seats.load(Ordering::Relaxed) == 0 {
             return;
         }
         for relay in all(&self.0.relays) {
-            send(relay, Show { room: room.clone(), news: news.clone() });
+            send(relay, Hear { said: said.clone() });
         }
     }
 
@@ -221,7 +231,7 @@ struct Relay {
     /// Number of seats of all sockets in all rooms, over all relays.
     seats: Arc<AtomicUsize>,
     /// Rooms in which a socket of this relay's users is present.
-    rooms: HashMap<Arc<RoomName>, Attendance>,
+    rooms: HashMap<Arc<RoomName>, Hall>,
     sockets: HashMap<Pid, Socket>,
     /// Rooms whose home did not get the last report.
     unreported: HashSet<RoomName>,
@@ -235,8 +245,17 @@ struct Relay {
     tick: Timeout,
 }
 
-/// Users of a relay that are present in a room, each with one socket or more.
-type Attendance = IndexMap<Arc<Name>, Vec<Recipient<RoomNews>>>;
+/// A room with the sockets of a relay's users.
+#[derive(Default)]
+struct Hall {
+    /// Users that are present, each with one socket or more.
+    users: IndexMap<Arc<Name>, Vec<Recipient<RoomNews>>>,
+    /// Messages that the next [`PassOn`] sends.
+    said: Vec<Arc<SaidMessage>>,
+    /// Time before which no further messages are sent.
+    resume: Option<Instant>,
+    pause: Timeout,
+}
 
 /// Places of a socket's process.
 struct Socket {
@@ -312,8 +331,8 @@ impl Relay {
         user: &Name,
         is_out: impl Fn(Pid) -> bool,
     ) -> Vec<Recipient<RoomNews>> {
-        let Some(attendance) = self.rooms.get_mut(room) else { return Vec::new() };
-        let Some(sockets) = attendance.get_mut(user) else { return Vec::new() };
+        let Some(hall) = self.rooms.get_mut(room) else { return Vec::new() };
+        let Some(sockets) = hall.users.get_mut(user) else { return Vec::new() };
         let out: Vec<_> = sockets.extract_if(.., |socket| is_out(socket.pid())).collect();
         self.seats.fetch_sub(out.len(), Ordering::Relaxed);
         for socket in &out {
@@ -325,8 +344,8 @@ impl Relay {
             }
         }
         if sockets.is_empty() {
-            attendance.swap_remove(user);
-            if attendance.is_empty() {
+            hall.users.swap_remove(user);
+            if hall.users.is_empty() {
                 self.rooms.remove(room);
             }
             self.report(cx, room, Some((user.clone(), false)));
@@ -336,7 +355,7 @@ impl Relay {
 
     /// Reports the number of this relay's users in a room to the room's home.
     fn report(&mut self, cx: &Context<Self>, room: &RoomName, change: Option<(Name, bool)>) {
-        let present = self.rooms.get(room).map_or(0, IndexMap::len);
+        let present = self.rooms.get(room).map_or(0, |hall| hall.users.len());
         let note = Note { relay: self.number, room: room.clone(), present, change };
         if of(&self.relays, room).send(note).is_err() {
             self.unreported.insert(room.clone());
@@ -351,6 +370,22 @@ impl Relay {
         let show = || Show { room: room.clone(), news: news.clone() };
         // All relays get the news, also those after a relay that has no room.
         relays.filter(|relay| relay.send(show()).is_err()).count() == 0
+    }
+
+    /// Sends news to all sockets in a room, except to the sockets of the typing user. Returns their number.
+    async fn show_all(&self, room: &RoomName, news: RoomNews) -> u32 {
+        let typist = if let RoomNews::Typing(typing) = &news { Some(&typing.name) } else { None };
+        let users = self.rooms.get(room).into_iter().flat_map(|hall| &hall.users);
+        let others = users.filter(|(user, _)| Some(&***user) != typist);
+        let mut sent = 0;
+        for socket in others.flat_map(|(_, sockets)| sockets) {
+            sent += 1;
+            if sent % SENDS_AT_ONCE == 0 {
+                tokio::task::yield_now().await;
+            }
+            send_news(socket, news.clone());
+        }
+        sent
     }
 
     fn ensure_tick(&mut self, cx: &Context<Self>) {
@@ -389,8 +424,8 @@ impl Relay {
         socket: Recipient<RoomNews>,
     ) -> Pid {
         let room = shared(&self.rooms, room);
-        let attendance = self.rooms.entry(room.clone()).or_default();
-        let (user, is_first) = match attendance.get_full_mut(&user) {
+        let users = &mut self.rooms.entry(room.clone()).or_default().users;
+        let (user, is_first) = match users.get_full_mut(&user) {
             Some((_, _, sockets)) if sockets.iter().any(|its| its.pid() == socket.pid()) => {
                 return cx.pid();
             }
@@ -400,7 +435,7 @@ impl Relay {
             }
             None => {
                 let user = Arc::new(user);
-                attendance.insert(user.clone(), vec![socket]);
+                users.insert(user.clone(), vec![socket]);
                 (user, true)
             }
         };
@@ -426,27 +461,48 @@ impl Relay {
     /// Removes all sockets of a user from a room, of which the user is no member any more.
     #[message(send)]
     fn remove(&mut self, cx: &mut Context<Self>, room: RoomName, user: Name) {
+        // The user was a member when these were said.
+        let said = self.rooms.get(&room).into_iter().flat_map(|hall| pieces(&room, &hall.said));
+        let last: Vec<RoomNews> = said.chain([RoomNews::Removed(room.clone())]).collect();
         for socket in self.unseat(cx, &room, &user, |_| true) {
-            if socket.send(RoomNews::Removed(room.clone())).is_err() {
-                socket.pid().exit(unreachable_process());
+            last.iter().for_each(|news| send_news(&socket, news.clone()));
+        }
+    }
+
+    /// Takes a message, to send it together with those that arrive behind it.
+    #[message(send)]
+    fn hear(&mut self, cx: &mut Context<Self>, said: Arc<SaidMessage>) {
+        let Some(hall) = self.rooms.get_mut(&said.room) else { return };
+        if hall.said.is_empty() {
+            let pass_on = PassOn { room: said.room.clone() };
+            let wait = hall.resume.map(|resume| resume.saturating_duration_since(Instant::now()));
+            match wait {
+                Some(wait) if !wait.is_zero() => hall.pause.set(cx, wait, pass_on),
+                _ if cx.address().send(pass_on).is_err() => return cx.stop(unreachable_process()),
+                _ => {}
             }
+        }
+        hall.said.push(said);
+    }
+
+    /// Sends the messages of a room that were taken.
+    #[message(send)]
+    async fn pass_on(&mut self, room: RoomName) {
+        let Some(hall) = self.rooms.get_mut(&room) else { return };
+        let mut sent = 0;
+        for news in pieces(&room, &mem::take(&mut hall.said)) {
+            sent += self.show_all(&room, news).await;
+        }
+        if let Some(hall) = self.rooms.get_mut(&room) {
+            let pause = PAUSE_PER_SOCKET * sent;
+            hall.resume = (pause >= PAUSE_MIN).then(|| Instant::now() + pause);
         }
     }
 
     /// Sends news to all sockets in a room, except to the sockets of the typing user.
     #[message(send)]
     async fn show(&mut self, room: RoomName, news: RoomNews) {
-        let typist = if let RoomNews::Typing(typing) = &news { Some(&typing.name) } else { None };
-        let others = self.rooms.get(&room).into_iter().flatten();
-        let others = others.filter(|(user, _)| Some(&***user) != typist);
-        for (number, socket) in others.flat_map(|(_, sockets)| sockets).enumerate() {
-            if number % SENDS_AT_ONCE == SENDS_AT_ONCE - 1 {
-                tokio::task::yield_now().await;
-            }
-            if socket.send(news.clone()).is_err() {
-                socket.pid().exit(unreachable_process());
-            }
-        }
+        self.show_all(&room, news).await;
     }
 
     /// Reports to the homes that did not get the last report.
@@ -488,7 +544,7 @@ impl Relay {
     /// Passes on to the home of a room that a present user is typing.
     #[message(name = Type, send)]
     fn typing(&mut self, room: RoomName, user: Name) {
-        if self.rooms.get(&room).is_some_and(|attendance| attendance.contains_key(&user)) {
+        if self.rooms.get(&room).is_some_and(|hall| hall.users.contains_key(&user)) {
             let _ = of(&self.relays, &room).send(ShowTyping { room, user });
         }
     }
@@ -528,6 +584,30 @@ impl Relay {
     }
 }
 
+/// Sends news to a socket, which ends if there is no room for them.
+fn send_news(socket: &Recipient<RoomNews>, news: RoomNews) {
+    if socket.send(news).is_err() {
+        socket.pid().exit(unreachable_process());
+    }
+}
+
+/// Divides messages of a room into pieces of news, each of which takes a small part of a socket's queue.
+fn pieces(room: &RoomName, said: &[Arc<SaidMessage>]) -> impl Iterator<Item = RoomNews> {
+    let mut rest = said;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fit = |part: &&Arc<SaidMessage>| {
+            bytes += part.frame().len();
+            bytes <= PIECE_BYTES_MAX
+        };
+        // A message that is larger is a piece of its own.
+        let count = rest.iter().take(PIECE_MESSAGES_MAX).take_while(fit).count().max(1);
+        let (piece, behind) = rest.split_at_checked(count)?;
+        rest = behind;
+        Some(RoomNews::Said(Arc::new(Said::new(room.clone(), piece.to_vec()))))
+    })
+}
+
 /// Returns the key of the map that is equal to `key`, or else `key`.
 fn shared<K: Hash + Eq, V>(map: &HashMap<Arc<K>, V>, key: K) -> Arc<K>
 where
@@ -553,12 +633,36 @@ const NAMES_MAX: usize = 100;
 /// for every socket, so the cost grows with the square of the users.
 const TYPING_MAX: usize = 100;
 
+/// Pause of a room after a piece of news, for each socket of the relay that has got it. A write to
+/// a socket costs about as much for one message as for ten, so messages that come while the last piece is still being
+/// written are better sent together afterwards. On two cores with clients on the same machine, measured in one run
+/// (`bench run chat`) without a pause, with 10 µs, and with 25 µs:
+///
+/// | present, load | deliveries per second | p50 | p99 |
+/// |---|---|---|---|
+/// | 10,000, ten authors that wait for their own message | 370,000, 490,000, 685,000 | 233, 196, 152 ms | 822, 586, 310 ms |
+/// | 10,000, 20 messages per second | 197,000 | 154, 185, 117 ms | 425, 531, 239 ms |
+/// | 10,000, 10 messages per second | 100,000 | 95, 113, 123 ms | 324, 360, 237 ms |
+/// | 1,000, ten authors that wait for their own message | 610,000, 665,000, 647,000 | 16, 16, 17 ms | 63, 55, 42 ms |
+/// | 1,000, 300 messages per second | 298,000 | 26, –, 16 ms | 113, –, 38 ms |
+/// | 1,000, 100 messages per second | 100,000 | 10, –, 15 ms | 34, –, 26 ms |
+const PAUSE_PER_SOCKET: Duration = Duration::from_micros(25);
+
+/// Shortest pause, because a timer has milliseconds: rooms with fewer than 40 sockets to a relay have none.
+const PAUSE_MIN: Duration = Duration::from_millis(1);
+
+/// Maximum number of messages in a piece of news, and maximum bytes of their frames: a quarter of a socket's queue with
+/// its default limits, so that a client which reads slowly seldom misses messages that have room.
+const PIECE_MESSAGES_MAX: usize = 32;
+const PIECE_BYTES_MAX: usize = 64 * 1024;
+
 /// Number of sends after which a relay lets other processes run: about a millisecond.
-const SENDS_AT_ONCE: usize = 4096;
+const SENDS_AT_ONCE: u32 = 4096;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::post::Text;
 
     fn name(text: &str) -> Name {
         text.parse().unwrap()
@@ -582,6 +686,39 @@ mod tests {
         home.note(name("dave"), true);
         let news = home.news(&room).unwrap();
         assert_eq!((news.present, news.entered), (3, BTreeSet::from([name("dave")])));
+    }
+
+    #[test]
+    fn messages_are_divided_into_pieces_that_fit_a_part_of_a_queue() {
+        let room: RoomName = "rust".parse().unwrap();
+        let said = |sequence: u64, length: usize| {
+            let text = Text::new("😀".repeat(length)).unwrap();
+            let message = RoomMessage { sequence, author: name("alice"), text, time: 0 };
+            Arc::new(SaidMessage::new(room.clone(), message))
+        };
+        // A text of 5,000 of these characters has 20,000 bytes, and three of them less than 64 KiB.
+        for (lengths, expected) in [
+            (vec![], vec![]),
+            (vec![1], vec![1]),
+            (vec![1; 70], vec![32, 32, 6]),
+            (vec![5_000; 7], vec![3, 3, 1]),
+            (vec![1, 5_000, 5_000, 5_000, 5_000, 1], vec![4, 2]),
+        ] {
+            let messages: Vec<_> = (1..).zip(lengths).map(|(n, length)| said(n, length)).collect();
+            let (mut counts, mut next) = (Vec::new(), 1);
+            for news in pieces(&room, &messages) {
+                let RoomNews::Said(said) = news else { unreachable!() };
+                assert!(
+                    said.messages()
+                        .map(|message| message.sequence)
+                        .eq(next..next + said.messages().len() as u64)
+                );
+                assert_eq!(said.frames().messages(), said.messages().len());
+                next += said.messages().len() as u64;
+                counts.push(said.messages().len());
+            }
+            assert_eq!(counts, expected);
+        }
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Messages of rooms, and the views of a room that its users get.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
-use throng_server::Utf8Bytes;
+use throng_server::Frames;
 
 use crate::name::{Name, RoomName};
 use crate::post::Text;
@@ -65,19 +65,42 @@ pub struct RoomProfile {
     pub present: usize,
 }
 
-/// A message of a room, with the frame that all sockets send for it.
+/// Messages that were said in a room, in their order, with the frames that all sockets send for them.
 #[derive(Debug)]
 pub struct Said {
     /// The room.
     pub room: RoomName,
-    /// The message.
-    pub message: RoomMessage,
-    /// Frame of the message, encoded when the first socket needs it.
-    pub(crate) frame: OnceLock<Utf8Bytes>,
+    parts: Vec<Arc<SaidMessage>>,
+    /// Frames of the messages, joined when the first socket needs them.
+    pub(crate) frames: OnceLock<Frames>,
 }
 
 impl Said {
-    pub(crate) fn new(room: RoomName, message: RoomMessage) -> Said {
-        Said { room, message, frame: OnceLock::new() }
+    pub(super) fn new(room: RoomName, parts: Vec<Arc<SaidMessage>>) -> Said {
+        Said { room, parts, frames: OnceLock::new() }
+    }
+
+    /// Returns the messages, in the order of their sequence numbers; at least one.
+    pub fn messages(&self) -> impl ExactSizeIterator<Item = &RoomMessage> {
+        self.parts.iter().map(|part| &part.message)
+    }
+
+    pub(crate) fn parts(&self) -> &[Arc<SaidMessage>] {
+        &self.parts
+    }
+}
+
+/// A message of a room, with the frame that all sockets send for it.
+#[derive(Debug)]
+pub(crate) struct SaidMessage {
+    pub(crate) room: RoomName,
+    pub(crate) message: RoomMessage,
+    /// Frame of the message, encoded when the first relay needs it.
+    pub(crate) frame: OnceLock<Frames>,
+}
+
+impl SaidMessage {
+    pub(super) fn new(room: RoomName, message: RoomMessage) -> SaidMessage {
+        SaidMessage { room, message, frame: OnceLock::new() }
     }
 }

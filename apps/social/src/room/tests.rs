@@ -9,7 +9,7 @@ use throng::prelude::*;
 use throng_durable::Node;
 
 use super::live::RoomNews;
-use super::{RoomMessage, Said};
+use super::{RoomMessage, SaidMessage};
 use crate::name::{Name, RoomName};
 use crate::post::Text;
 use crate::service::Social;
@@ -28,9 +28,11 @@ impl Process for Listener {}
 impl Handle<RoomNews> for Listener {
     async fn handle(&mut self, news: RoomNews, _: &mut Context<Self>) {
         if let RoomNews::Said(said) = news {
-            assert_eq!(said.message.sequence, self.last + 1, "a message is missing or came twice");
-            self.last += 1;
-            self.delivered.fetch_add(1, Ordering::Relaxed);
+            for message in said.messages() {
+                assert_eq!(message.sequence, self.last + 1, "a message is missing or came twice");
+                self.last += 1;
+                self.delivered.fetch_add(1, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -141,11 +143,11 @@ fn cost_of_a_delivery() {
             for number in 1..=1_000 {
                 let text = Text::new("hello").unwrap();
                 let message = RoomMessage { sequence: number, author: user(0), text, time: 0 };
-                let said = RoomNews::Said(Arc::new(Said::new(room.clone(), message)));
+                let said = Arc::new(SaidMessage::new(room.clone(), message));
                 let all = number as usize * size;
                 let begun = Instant::now();
                 // The action that follows the commit of a message.
-                social.rooms.publish(&room, said);
+                social.rooms.publish(&said);
                 while delivered.load(Ordering::Relaxed) < all {
                     std::hint::spin_loop();
                 }

@@ -45,14 +45,14 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use throng_server::Utf8Bytes;
+use throng_server::Frames;
 
 use crate::http::PostView;
 use crate::ids::PostId;
 use crate::live::{Position, Published};
 use crate::name::{Name, RoomName};
 use crate::room::live::{Presence, Typing};
-use crate::room::{RoomMessage, Said};
+use crate::room::{RoomMessage, Said, SaidMessage};
 
 /// Message of a client.
 #[derive(Deserialize)]
@@ -128,7 +128,7 @@ pub(super) enum ToClient<'a> {
 }
 
 impl ToClient<'_> {
-    pub(super) fn frame(&self) -> Utf8Bytes {
+    pub(super) fn frame(&self) -> Frames {
         // Encoding cannot fail: a message has no maps with keys other than texts.
         serde_json::to_string(self).unwrap_or_default().into()
     }
@@ -136,17 +136,17 @@ impl ToClient<'_> {
 
 impl Published {
     /// Returns the post's frame, which is encoded once for all sockets and pages.
-    pub(super) fn frame(&self) -> Utf8Bytes {
+    pub(super) fn frame(&self) -> Frames {
         self.encoded().clone()
     }
 
     /// Returns the post in JSON, as it is in a page: the part of the frame after the type.
     pub(crate) fn json(&self) -> &str {
-        let frame = self.encoded().as_str();
+        let frame = self.encoded().texts().next().unwrap_or_default();
         frame.strip_prefix(POST_OPEN).and_then(|rest| rest.strip_suffix('}')).unwrap_or_default()
     }
 
-    fn encoded(&self) -> &Utf8Bytes {
+    fn encoded(&self) -> &Frames {
         self.frame.get_or_init(|| ToClient::Post { post: PostView::of(&self.post) }.frame())
     }
 }
@@ -154,17 +154,25 @@ impl Published {
 /// Beginning of the frame of a post, before the post.
 const POST_OPEN: &str = r#"{"type":"post","post":"#;
 
-impl Said {
+impl SaidMessage {
     /// Returns the message's frame, which is encoded once for all sockets.
-    pub(super) fn frame(&self) -> Utf8Bytes {
+    pub(crate) fn frame(&self) -> &Frames {
         let encode = || ToClient::Said { room: &self.room, message: &self.message }.frame();
-        self.frame.get_or_init(encode).clone()
+        self.frame.get_or_init(encode)
+    }
+}
+
+impl Said {
+    /// Returns the frames of all messages, which are joined once for all sockets of the relay.
+    pub(crate) fn frames(&self) -> Frames {
+        let join = || Frames::join(self.parts().iter().map(|part| part.frame()));
+        self.frames.get_or_init(join).clone()
     }
 }
 
 impl Presence {
     /// Returns the frame of the news, which is encoded once for all sockets.
-    pub(super) fn frame(&self) -> Utf8Bytes {
+    pub(super) fn frame(&self) -> Frames {
         let Presence { room, present, entered, exited, frame } = self;
         let encode = || ToClient::Presence { room, present: *present, entered, exited }.frame();
         frame.get_or_init(encode).clone()
@@ -173,7 +181,7 @@ impl Presence {
 
 impl Typing {
     /// Returns the frame of the news, which is encoded once for all sockets.
-    pub(super) fn frame(&self) -> Utf8Bytes {
+    pub(super) fn frame(&self) -> Frames {
         let encode = || ToClient::Typing { room: &self.room, name: &self.name }.frame();
         self.frame.get_or_init(encode).clone()
     }
@@ -191,7 +199,7 @@ mod tests {
             let published = Published::new(Post { id, author, text: Text::new(text).unwrap() });
             let json = serde_json::to_string(&PostView::of(&published.post)).unwrap();
             assert_eq!(published.json(), json);
-            assert_eq!(published.frame().as_str(), format!("{POST_OPEN}{json}}}"));
+            assert!(published.frame().texts().eq([format!("{POST_OPEN}{json}}}")]));
         }
     }
 }

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use throng::prelude::*;
-use throng_server::Limited;
+use throng_server::{Frames, Limited};
 
 use crate::error::SocialError;
 use crate::http::limits::Class;
@@ -26,8 +26,8 @@ use crate::http::slug;
 use crate::keys::IdempotencyKey;
 use crate::name::{Name, RoomName};
 use crate::post::Text;
-use crate::room::RoomMessage;
 use crate::room::live::{Entered, RoomNews};
+use crate::room::{RoomMessage, Said};
 
 use super::protocol::ToClient;
 use super::{CatchUp, Connection, RETRY};
@@ -71,20 +71,7 @@ fn parse_room(room: &str) -> Result<RoomName, Refusal> {
 impl Handle<RoomNews> for Connection {
     async fn handle(&mut self, news: RoomNews, cx: &mut Context<Self>) {
         match news {
-            RoomNews::Said(said) => {
-                let Some(seat) = self.rooms.get_mut(&said.room) else { return };
-                match said.message.sequence.checked_sub(seat.sequence) {
-                    None | Some(0) => {}
-                    Some(1) => {
-                        seat.sequence += 1;
-                        let is_behind = seat.is_behind;
-                        if !is_behind {
-                            self.show_in(cx, &said.room, said.frame());
-                        }
-                    }
-                    Some(_) => self.enter_again(cx, &said.room).await,
-                }
-            }
+            RoomNews::Said(said) => self.show_said(cx, &said).await,
             RoomNews::Presence(presence) => {
                 let Some(seat) = self.rooms.get_mut(&presence.room) else { return };
                 seat.present = presence.present;
@@ -105,6 +92,33 @@ impl Handle<RoomNews> for Connection {
 }
 
 impl Connection {
+    /// Shows messages of a room, those that the client does not have.
+    async fn show_said(&mut self, cx: &mut Context<Self>, said: &Said) {
+        let Some(seat) = self.rooms.get_mut(&said.room) else { return };
+        let (next, count) = (seat.sequence + 1, said.parts().len() as u64);
+        if said.messages().map(|message| message.sequence).eq(next..next + count) {
+            seat.sequence += count;
+            if !seat.is_behind {
+                self.show_in(cx, &said.room, said.frames());
+            }
+            return;
+        }
+        // The client has some of them since it entered, or it has missed others.
+        for part in said.parts() {
+            let Some(seat) = self.rooms.get_mut(&said.room) else { return };
+            match part.message.sequence.checked_sub(seat.sequence) {
+                None | Some(0) => {}
+                Some(1) => {
+                    seat.sequence += 1;
+                    if !seat.is_behind {
+                        self.show_in(cx, &said.room, part.frame().clone());
+                    }
+                }
+                Some(_) => self.enter_again(cx, &said.room).await,
+            }
+        }
+    }
+
     /// Makes the socket present in a room.
     pub(super) async fn enter(&mut self, cx: &mut Context<Self>, room: &str, last: Option<u64>) {
         if let Err(refusal) = self.try_enter(cx, room, last).await {
@@ -289,13 +303,8 @@ impl Connection {
     }
 
     /// Sends news of a room. Without room in the queue, the client is behind in this room.
-    fn show_in(
-        &mut self,
-        cx: &mut Context<Self>,
-        room: &RoomName,
-        frame: throng_server::Utf8Bytes,
-    ) {
-        if !self.offer(cx, frame)
+    fn show_in(&mut self, cx: &mut Context<Self>, room: &RoomName, frames: Frames) {
+        if !self.offer(cx, frames)
             && let Some(seat) = self.rooms.get_mut(room)
         {
             seat.is_behind = true;

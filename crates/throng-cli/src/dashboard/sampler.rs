@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use throng_durable::NodeStat;
-use throng_server::Utf8Bytes;
+use throng_server::Frames;
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -113,7 +113,7 @@ pub(super) struct Source {
 /// Newest sample, and the token at that time.
 #[derive(Clone, Debug)]
 pub(super) struct Sampled {
-    pub(super) frame: Utf8Bytes,
+    pub(super) frame: Frames,
     /// Digest of the admin token; `None` if it could not be read, so that no dashboard may be open.
     pub(super) token: Option<Digest>,
 }
@@ -194,7 +194,7 @@ impl Source {
             Sampled { frame: ToClient::Sample { sample }.frame(), token: token.read_blocking() }
         });
         // The task fails only while the runtime shuts down; the sockets end then anyway.
-        sampled.await.unwrap_or_else(|_| Sampled { frame: Utf8Bytes::default(), token: None })
+        sampled.await.unwrap_or_else(|_| Sampled { frame: Frames::default(), token: None })
     }
 }
 
@@ -241,7 +241,8 @@ mod tests {
                     seen.push(sampled.unwrap().frame);
                 }
                 assert_eq!(seen[0], seen[1], "the same frame for both");
-                assert!(seen[0][0].contains("\"sequence\":0"), "from the start, again: {seen:?}");
+                let is_first = seen[0][0].texts().any(|text| text.contains("\"sequence\":0"));
+                assert!(is_first, "from the start, again: {seen:?}");
                 drop(one);
                 other.changed().await.unwrap();
                 assert!(sampler.is_running());

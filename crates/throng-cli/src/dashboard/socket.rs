@@ -29,7 +29,7 @@ use axum::response::Response;
 use futures_util::StreamExt;
 use serde::{Deserialize, Serialize};
 use throng_server::{
-    ClientAddress, CloseCode, Outbox, OutboxError, SocketInbox, SocketUpgrade, Utf8Bytes,
+    ClientAddress, CloseCode, Frames, Outbox, OutboxError, SocketInbox, SocketUpgrade,
 };
 use tokio::time::timeout;
 
@@ -90,7 +90,7 @@ pub(super) enum ToClient {
 }
 
 impl ToClient {
-    pub(super) fn frame(&self) -> Utf8Bytes {
+    pub(super) fn frame(&self) -> Frames {
         // Encoding cannot fail: a message has no maps with keys other than texts.
         serde_json::to_string(self).unwrap_or_default().into()
     }
@@ -148,7 +148,7 @@ async fn watch(
     let mut samples = admin.0.sampler.subscribe();
     // The sample of another dashboard's second, if there is one.
     samples.mark_changed();
-    let mut asking: Option<Pin<Box<dyn Future<Output = Utf8Bytes> + Send + '_>>> = None;
+    let mut asking: Option<Pin<Box<dyn Future<Output = Frames> + Send + '_>>> = None;
     loop {
         tokio::select! {
             Ok(()) = samples.changed() => {
@@ -180,7 +180,7 @@ async fn watch(
     }
 }
 
-async fn answer(admin: &Admin, id: u64, request: Request) -> Utf8Bytes {
+async fn answer(admin: &Admin, id: u64, request: Request) -> Frames {
     // The semaphore is never closed.
     let _permit = admin.0.surveys.acquire().await;
     let mut answer = inspect(request, &admin.0.runtime, ROWS_MAX).await;
@@ -190,7 +190,7 @@ async fn answer(admin: &Admin, id: u64, request: Request) -> Utf8Bytes {
 
 /// Queues a frame. A client that reads too slowly misses it: the next sample replaces this one, and the page asks
 /// again.
-fn send(outbox: &Outbox, frame: Utf8Bytes) -> Result<(), Close> {
+fn send(outbox: &Outbox, frame: Frames) -> Result<(), Close> {
     match outbox.send(frame) {
         // The inbox tells that the socket is closed.
         Ok(()) | Err(OutboxError::Full(_) | OutboxError::Closed(_)) => Ok(()),
@@ -238,7 +238,7 @@ mod tests {
         let FromClient::Ask { id: 7, request } = ask else { panic!("{ask:?}") };
         assert_eq!(request, Request::Top { by: Order::Turns, limit: 3 });
         let frame = ToClient::Answer { id: 7, answer: Answer::Top(Vec::new()) }.frame();
-        assert_eq!(frame.as_str(), r#"{"type":"answer","id":7,"top":[]}"#);
+        assert!(frame.texts().eq([r#"{"type":"answer","id":7,"top":[]}"#]));
     }
 
     #[test]

@@ -28,6 +28,7 @@ use std::task::{Context, Poll, Waker};
 use futures_core::Stream;
 use tungstenite::Utf8Bytes;
 
+use super::frames::Frames;
 use super::reader::CONTROL_BYTES_MAX;
 use super::{CloseCode, SocketEnd, SocketLimits, SocketPlace, Sockets};
 
@@ -45,27 +46,27 @@ pub struct SocketInbox(Arc<Shared>);
 #[derive(Clone)]
 pub struct Outbox(Arc<Shared>);
 
-/// Error of [`Outbox::send`], with the frame that was not queued.
+/// Error of [`Outbox::send`], with the frames that were not queued.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OutboxError {
     /// The queue has no room, because the client reads too slowly; there may be room later.
     #[error("the socket's queue is full")]
-    Full(Utf8Bytes),
-    /// The frame is larger than [`SocketLimits::outbox_bytes_max`] and never fits.
-    #[error("the frame is larger than the socket's queue")]
-    TooLarge(Utf8Bytes),
+    Full(Frames),
+    /// The frames exceed [`SocketLimits::outbox_bytes_max`] or [`SocketLimits::outbox_frames_max`] and never fit.
+    #[error("the frames are larger than the socket's queue")]
+    TooLarge(Frames),
     /// The socket is closed or about to close.
     #[error("the socket is closed")]
-    Closed(Utf8Bytes),
+    Closed(Frames),
 }
 
 impl OutboxError {
-    /// Returns the frame that was not queued.
-    pub fn into_frame(self) -> Utf8Bytes {
+    /// Returns the frames that were not queued.
+    pub fn into_frames(self) -> Frames {
         match self {
-            OutboxError::Full(frame)
-            | OutboxError::TooLarge(frame)
-            | OutboxError::Closed(frame) => frame,
+            OutboxError::Full(frames)
+            | OutboxError::TooLarge(frames)
+            | OutboxError::Closed(frames) => frames,
         }
     }
 }
@@ -100,7 +101,9 @@ struct State {
     inbox: Option<Waker>,
     /// Whether the socket's task waits for room in the inbox.
     is_reading_paused: bool,
-    frames: VecDeque<Utf8Bytes>,
+    frames: VecDeque<Frames>,
+    /// Number of messages in `frames`.
+    frame_count: usize,
     frame_bytes: usize,
     frames_dropped: u64,
     /// Waker of the socket's task.
@@ -134,7 +137,10 @@ impl Stream for SocketInbox {
         let mut state = self.0.lock();
         if let Some(message) = state.messages.pop_front() {
             state.message_bytes -= message.len();
-            free_if_empty(&mut state.messages);
+            if state.messages.is_empty() {
+                // A burst leaves no memory behind.
+                state.messages = VecDeque::new();
+            }
             let task = if state.is_reading_paused && state.has_room(self.0.limits()) {
                 state.is_reading_paused = false;
                 state.task.take()
@@ -173,32 +179,41 @@ impl fmt::Debug for SocketInbox {
 }
 
 impl Outbox {
-    /// Queues a frame with the text `frame`. Clones of a frame share its memory, so an application can
-    /// encode a message once and send clones of it to many sockets.
+    /// Queues frames: all of them, or none. Clones of frames share their memory, so an application can encode a
+    /// message once and send clones of it to many sockets.
     ///
     /// # Errors
-    /// The frame, with the reason for which it was not queued. Frames that are refused as
+    /// The frames, with the reason for which they were not queued. Frames that are refused as
     /// [`Full`](OutboxError::Full) or [`TooLarge`](OutboxError::TooLarge) count as dropped.
-    pub fn send(&self, frame: Utf8Bytes) -> Result<(), OutboxError> {
+    pub fn send(&self, frames: impl Into<Frames>) -> Result<(), OutboxError> {
+        self.queue(frames.into())
+    }
+
+    fn queue(&self, frames: Frames) -> Result<(), OutboxError> {
         let limits = self.0.limits();
         let mut state = self.0.lock();
         if !matches!(state.close, CloseState::Open) {
-            return Err(OutboxError::Closed(frame));
+            return Err(OutboxError::Closed(frames));
         }
-        let is_too_large = frame.len() > limits.outbox_bytes_max;
-        let bytes = state.frame_bytes.saturating_add(frame.len());
-        if bytes > limits.outbox_bytes_max || state.frames.len() >= limits.outbox_frames_max {
-            state.frames_dropped += 1;
+        let fits = |count: usize, bytes: usize| {
+            count <= limits.outbox_frames_max && bytes <= limits.outbox_bytes_max
+        };
+        if frames.is_empty() {
+            return Ok(());
+        }
+        let count = state.frame_count.saturating_add(frames.messages());
+        let bytes = state.frame_bytes.saturating_add(frames.len());
+        if !fits(count, bytes) {
+            state.frames_dropped += frames.messages() as u64;
             drop(state);
-            self.0.sockets.count_dropped_frame();
-            return Err(if is_too_large {
-                OutboxError::TooLarge(frame)
-            } else {
-                OutboxError::Full(frame)
+            self.0.sockets.count_dropped_frames(frames.messages());
+            return Err(match fits(frames.messages(), frames.len()) {
+                true => OutboxError::Full(frames),
+                false => OutboxError::TooLarge(frames),
             });
         }
-        state.frame_bytes = bytes;
-        state.frames.push_back(frame);
+        (state.frame_count, state.frame_bytes) = (count, bytes);
+        state.frames.push_back(frames);
         let task = state.task.take();
         drop(state);
         wake(task);
@@ -214,10 +229,10 @@ impl Outbox {
 
     /// Returns the number of frames that wait in the queue.
     pub fn queued(&self) -> usize {
-        self.0.lock().frames.len()
+        self.0.lock().frame_count
     }
 
-    /// Returns the bytes of the frames that wait in the queue.
+    /// Returns the bytes of the frames that wait in the queue, with their heads.
     pub fn queued_bytes(&self) -> usize {
         self.0.lock().frame_bytes
     }
@@ -273,30 +288,29 @@ impl Endpoint {
         Some(request)
     }
 
-    /// Takes the next frame of the outgoing queue, and the frames behind it while all of them together have at most
-    /// `bytes_max` bytes.
-    pub(crate) fn next_frames(&self, bytes_max: usize) -> Option<(Utf8Bytes, Vec<Utf8Bytes>)> {
+    /// Takes the next frames of the outgoing queue, as many as have at most `bytes_max` bytes together, but those that
+    /// were queued together in any case.
+    pub(crate) fn next_frames(&self, bytes_max: usize) -> VecDeque<Frames> {
         let mut state = self.shared.lock();
-        let first = state.frames.pop_front()?;
-        let mut bytes = first.len();
-        let mut rest = Vec::new();
+        if state.frame_bytes <= bytes_max {
+            return state.take_frames();
+        }
+        let mut taken = VecDeque::new();
+        let mut bytes = 0;
         while let Some(next) = state.frames.front()
-            && bytes + next.len() <= bytes_max
+            && (taken.is_empty() || bytes + next.len() <= bytes_max)
         {
             bytes += next.len();
-            rest.extend(state.frames.pop_front());
+            state.frame_count -= next.messages();
+            taken.extend(state.frames.pop_front());
         }
         state.frame_bytes -= bytes;
-        free_if_empty(&mut state.frames);
-        Some((first, rest))
+        taken
     }
 
     /// Discards the outgoing queue.
     pub(crate) fn discard_frames(&self) {
-        let mut state = self.shared.lock();
-        state.frame_bytes = 0;
-        let discarded = std::mem::take(&mut state.frames);
-        drop(state);
+        let discarded = self.shared.lock().take_frames();
         drop(discarded);
     }
 
@@ -362,16 +376,15 @@ impl Shared {
 }
 
 impl State {
+    /// Takes the outgoing queue, with its memory, so that a burst does not leave memory behind in each socket.
+    fn take_frames(&mut self) -> VecDeque<Frames> {
+        (self.frame_count, self.frame_bytes) = (0, 0);
+        std::mem::take(&mut self.frames)
+    }
+
     fn has_room(&self, limits: &SocketLimits) -> bool {
         self.messages.len() < limits.inbox_messages_max.max(1)
             && self.message_bytes < limits.message_bytes_max.max(1)
-    }
-}
-
-/// Frees the memory of an empty queue, so that a burst does not leave memory behind in each socket.
-fn free_if_empty(queue: &mut VecDeque<Utf8Bytes>) {
-    if queue.is_empty() {
-        *queue = VecDeque::new();
     }
 }
 

@@ -11,13 +11,13 @@
 //! application's request to close, reads, writes, and checks the deadlines. A single timer serves all
 //! deadlines. It may fire early, because a client's bytes move deadlines without moving the timer.
 //!
-//! Frames that wait together are written together, because a system call costs more than copying small
-//! frames into one buffer.
+//! Frames that wait together are written together, by one system call.
 //!
-//! Invariants: at most one piece is being written, a control frame is a piece of its own, and a close frame is the
-//! last. Nothing is read while the inbox is full, unless the socket is closing. The inbox has the reason before the
+//! Invariants: a control frame is written between two frames of the application, never within one, and a close frame
+//! is the last. Nothing is read while the inbox is full, unless the socket is closing. The inbox has the reason before the
 //! session is over. A close takes at most [`SocketLimits::close_timeout`].
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -29,10 +29,9 @@ use axum::body::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep_until};
-use tungstenite::Utf8Bytes;
-use tungstenite::protocol::frame::FrameHeader;
-use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
+use tungstenite::protocol::frame::coding::Control;
 
+use super::frames::Frames;
 use super::queues::{CloseRequest, Endpoint};
 use super::reader::{ClientMessage, MessageReader, Violation};
 use super::{CloseCode, SocketEnd, SocketLimits};
@@ -82,7 +81,7 @@ struct Session {
     /// Bytes that were received and not yet decoded, because the inbox had no room.
     unread: Vec<u8>,
     is_reading_paused: bool,
-    writing: Option<Piece>,
+    unwritten: Unwritten,
     /// Payload of the client's latest ping, if it has not been answered.
     pong: Option<Bytes>,
     is_ping_due: bool,
@@ -105,21 +104,19 @@ struct Closing {
     is_answer_due: bool,
 }
 
-/// Frames that are written in one piece: either the head and the shared payload of one frame, or several frames in
-/// one buffer and no head.
-struct Piece {
-    head: [u8; SERVER_HEAD_BYTES_MAX],
-    head_bytes: usize,
-    payload: Bytes,
-    /// Number of bytes written, of the head and the payload together.
+/// Frames that are being written.
+#[derive(Default)]
+struct Unwritten {
+    frames: VecDeque<Frames>,
+    /// Number of bytes of the first that are written.
     written: usize,
 }
 
-/// Maximum bytes of the messages that are copied into one piece.
-const JOINED_BYTES_MAX: usize = 16 * 1024;
+/// Maximum bytes of the frames that are taken from the queue to be written together. A control frame waits for them.
+const TOGETHER_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of the longest head without a mask: 2 of flags and length, 8 of length.
-const SERVER_HEAD_BYTES_MAX: usize = 10;
+/// Maximum number of frames in one system call.
+const SLICES_MAX: usize = 32;
 
 /// Number of bytes read from the stream at once, into memory on the stack.
 const READ_BYTES: usize = 4 * 1024;
@@ -133,7 +130,7 @@ impl Session {
             reader: MessageReader::new(),
             unread,
             is_reading_paused: false,
-            writing: None,
+            unwritten: Unwritten::default(),
             pong: None,
             is_ping_due: false,
             closing: None,
@@ -180,7 +177,7 @@ impl Session {
 
     fn is_over(&self) -> bool {
         let is_closed = self.closing.as_ref().is_some_and(|closing| {
-            closing.frame.is_none() && !closing.is_answer_due && self.writing.is_none()
+            closing.frame.is_none() && !closing.is_answer_due && self.unwritten.is_done()
         });
         self.is_lost || is_closed
     }
@@ -262,17 +259,14 @@ impl Session {
     /// Writes until all frames are written or the client has to read first.
     fn poll_write(&mut self, cx: &mut Context<'_>) {
         while !self.is_lost {
-            if self.writing.is_none() {
-                self.writing = self.next_piece();
+            if self.unwritten.is_done() {
+                self.unwritten.frames = self.next_frames();
             }
-            let Some(piece) = &mut self.writing else { return self.poll_flush(cx) };
-            match piece.poll_write(Pin::new(&mut self.stream), cx) {
-                Poll::Ready(Ok(is_complete)) => {
-                    self.stalled = None;
-                    if is_complete {
-                        self.writing = None;
-                    }
-                }
+            if self.unwritten.is_done() {
+                return self.poll_flush(cx);
+            }
+            match self.unwritten.poll_write(Pin::new(&mut self.stream), cx) {
+                Poll::Ready(Ok(())) => self.stalled = None,
                 Poll::Ready(Err(_)) => self.lose(SocketEnd::Lost),
                 Poll::Pending => {
                     self.stalled.get_or_insert_with(Instant::now);
@@ -291,28 +285,29 @@ impl Session {
         }
     }
 
-    /// Returns the next piece to write: an answer to a ping, a ping, the application's frames in
-    /// their order, and the close frame as the last.
-    fn next_piece(&mut self) -> Option<Piece> {
+    /// Returns the next frames to write: an answer to a ping, a ping, the application's frames in their order, and the
+    /// close frame as the last. Returns none if there is nothing to write.
+    fn next_frames(&mut self) -> VecDeque<Frames> {
         let closed = self.closing.as_ref().is_some_and(|closing| closing.frame.is_none());
         if closed {
-            return None;
+            return VecDeque::new();
         }
-        if let Some(payload) = self.pong.take() {
-            return Piece::frame(OpCode::Control(Control::Pong), payload);
+        let control = if let Some(payload) = self.pong.take() {
+            Some(Frames::control(Control::Pong, &payload))
+        } else if std::mem::take(&mut self.is_ping_due) {
+            Some(Frames::control(Control::Ping, &[]))
+        } else {
+            None
+        };
+        if control.is_some() {
+            return control.into_iter().collect();
         }
-        if std::mem::take(&mut self.is_ping_due) {
-            return Piece::frame(OpCode::Control(Control::Ping), Bytes::new());
+        let frames = self.endpoint.next_frames(TOGETHER_BYTES_MAX);
+        if !frames.is_empty() {
+            return frames;
         }
-        if let Some((first, rest)) = self.endpoint.next_frames(JOINED_BYTES_MAX) {
-            return if rest.is_empty() {
-                Piece::frame(OpCode::Data(Data::Text), first.into())
-            } else {
-                Piece::texts(std::iter::once(first).chain(rest))
-            };
-        }
-        let payload = self.closing.as_mut()?.frame.take()?;
-        Piece::frame(OpCode::Control(Control::Close), payload)
+        let close = self.closing.as_mut().and_then(|closing| closing.frame.take());
+        close.map(|payload| Frames::control(Control::Close, &payload)).into_iter().collect()
     }
 
     /// Reads until no more bytes have arrived, the inbox is full, or no more bytes of the client are expected.
@@ -398,50 +393,41 @@ impl Session {
     }
 }
 
-impl Piece {
-    /// Creates a frame that is a whole message. Returns `None` if the head cannot be encoded, which
-    /// would be a bug in tungstenite.
-    fn frame(opcode: OpCode, payload: Bytes) -> Option<Piece> {
-        let mut head = [0; SERVER_HEAD_BYTES_MAX];
-        let mut rest = &mut head[..];
-        write_head(opcode, payload.len(), &mut rest)?;
-        let head_bytes = SERVER_HEAD_BYTES_MAX - rest.len();
-        Some(Piece { head, head_bytes, payload, written: 0 })
+impl Unwritten {
+    fn is_done(&self) -> bool {
+        self.frames.is_empty()
     }
 
-    /// Copies several text messages into one piece. Returns `None` as [`Piece::frame`] does.
-    fn texts(texts: impl Iterator<Item = Utf8Bytes>) -> Option<Piece> {
-        let mut frames = Vec::new();
-        for text in texts {
-            write_head(OpCode::Data(Data::Text), text.len(), &mut frames)?;
-            frames.extend_from_slice(text.as_str().as_bytes());
-        }
-        let head = [0; SERVER_HEAD_BYTES_MAX];
-        Some(Piece { head, head_bytes: 0, payload: frames.into(), written: 0 })
-    }
-
-    /// Writes some of the rest. Returns whether the whole piece is written.
+    /// Writes some of the rest.
     fn poll_write(
         &mut self,
         stream: Pin<&mut Stream>,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<bool>> {
-        let head = &self.head[self.written.min(self.head_bytes)..self.head_bytes];
-        let payload = &self.payload[self.written.saturating_sub(self.head_bytes)..];
-        let rest = [IoSlice::new(head), IoSlice::new(payload)];
-        let written = ready!(stream.poll_write_vectored(cx, &rest))?;
+    ) -> Poll<io::Result<()>> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let mut count = 0;
+        let mut begun = self.written;
+        for (slice, frames) in slices.iter_mut().zip(&self.frames) {
+            *slice = IoSlice::new(&frames.as_bytes()[begun..]);
+            (count, begun) = (count + 1, 0);
+        }
+        let written = ready!(stream.poll_write_vectored(cx, &slices[..count]))?;
         if written == 0 {
             return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
         }
         self.written += written;
-        Poll::Ready(Ok(self.written == self.head_bytes + self.payload.len()))
+        while let Some(first) = self.frames.front()
+            && let Some(rest) = self.written.checked_sub(first.len())
+        {
+            self.written = rest;
+            self.frames.pop_front();
+        }
+        if self.frames.is_empty() {
+            // A burst leaves no memory behind.
+            self.frames = VecDeque::new();
+        }
+        Poll::Ready(Ok(()))
     }
-}
-
-/// Writes the head of a frame that is a whole message.
-fn write_head(opcode: OpCode, payload_bytes: usize, target: &mut impl io::Write) -> Option<()> {
-    let header = FrameHeader { opcode, ..FrameHeader::default() };
-    header.format(payload_bytes as u64, target).ok()
 }
 
 /// Encodes the payload of a close frame.

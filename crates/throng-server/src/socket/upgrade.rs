@@ -43,7 +43,7 @@ use crate::tls::Secure;
 ///
 /// async fn greet(upgrade: SocketUpgrade) -> Response {
 ///     let (response, inbox, outbox) = upgrade.accept();
-///     let _ = outbox.send("hello".into());
+///     let _ = outbox.send("hello");
 ///     // The inbox is a `Stream` for the process that serves this client.
 ///     tokio::spawn(async move { drop(inbox) });
 ///     response
