@@ -336,7 +336,8 @@ fn name(cx: &mut Context<Room>) -> RoomName {
 }
 
 /// Maximum number of members of a room. If all are present, the last of them has a message about 50 ms after its
-/// commit (two workers on a busy machine with two cores; `cost_of_a_delivery` in `room/tests.rs`).
+/// commit (two workers on a busy machine with two cores; `cost_of_a_delivery` in `room/tests.rs`). A message that comes
+/// during the room's pause, which is 1.25 s then, waits for its end.
 const MEMBERS_MAX: u32 = 100_000;
 
 /// Maximum number of missed messages that a socket gets. They fit a socket's queue, which has 128 places by default.

@@ -382,7 +382,16 @@ async fn kill_a_relay(runtime: &RuntimeHandle) {
 
 #[test]
 fn every_socket_sees_each_message_once_while_sockets_enter_and_relays_end() {
-    const ROUNDS: usize = 12;
+    enter_and_end_relays(12, 12);
+}
+
+/// The room has so many sockets at a relay that it pauses after each piece of news.
+#[test]
+fn every_socket_sees_each_message_once_in_a_room_that_pauses() {
+    enter_and_end_relays(240, 3);
+}
+
+fn enter_and_end_relays(sockets: usize, rounds: usize) {
     const SAID: usize = 60;
     on_a_node(async |social, runtime| {
         let (rust, users) = (room("rust"), ["alice", "bob", "carol", "dave"]);
@@ -391,10 +400,10 @@ fn every_socket_sees_each_message_once_while_sockets_enter_and_relays_end() {
         for user in &users[1..] {
             social.join_room(&rust, &name(user)).await.unwrap();
         }
-        let sockets: Vec<_> = (0..12)
+        let sockets: Vec<_> = (0..sockets)
             .map(|number| Observer::spawn(social, runtime, &name(users[number % 4]), &rust))
             .collect();
-        for round in 0..ROUNDS {
+        for round in 0..rounds {
             let saying = users.map(|user| {
                 let (social, rust) = (social.clone(), rust.clone());
                 tokio::spawn(async move {
@@ -442,7 +451,7 @@ fn every_socket_sees_each_message_once_while_sockets_enter_and_relays_end() {
                 "a message left out without a reason"
             );
         }
-        let total = (ROUNDS * SAID) as u64;
+        let total = (rounds * SAID) as u64;
         for socket in &sockets {
             socket.enter().within(Duration::from_secs(60)).await.unwrap();
             let seen = socket.seen().await.unwrap();

@@ -75,6 +75,13 @@ pub struct SocketLimits {
     pub close_timeout: Duration,
 }
 
+impl SocketLimits {
+    /// Returns whether an outbox may have so many frames, with so many bytes.
+    fn can_hold(&self, frames: usize, bytes: usize) -> bool {
+        frames <= self.outbox_frames_max && bytes <= self.outbox_bytes_max
+    }
+}
+
 impl Default for SocketLimits {
     fn default() -> SocketLimits {
         SocketLimits {

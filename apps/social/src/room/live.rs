@@ -17,13 +17,13 @@
 //!                                                └ pause of a large room ┘
 //! ```
 //!
-//! A relay collects the messages of a room that are in its mailbox before it sends them, so a socket gets the messages
-//! that were committed together as one piece of news with joined frames. A room with many sockets then pauses for as
-//! long as it takes to write to them.
+//! A relay collects the messages of a room that are in its mailbox, and sends them to each socket as one piece of news
+//! with joined frames, or as several if they are many. A room with many sockets then pauses, for 25 µs for each of them.
 //!
 //! Invariants:
 //! * A socket that has entered gets every message of the room that is committed after its relay has answered.
 //! * If a relay cannot be sent a message, because the runtime's mailbox budget is used up, it is ended by a signal.
+//!   A relay that cannot send itself a message stops.
 //!   The relays share the count of the present users, so they are restarted together. The sockets notice
 //!   the end of their relay and enter again, with the last message that they have.
 //! * A socket that cannot be sent a message is ended, too.
@@ -469,7 +469,7 @@ impl Relay {
         }
     }
 
-    /// Takes a message, to send it together with those that arrive behind it.
+    /// Collects a message. The next [`PassOn`] sends it with the messages that arrive until then.
     #[message(send)]
     fn hear(&mut self, cx: &mut Context<Self>, said: Arc<SaidMessage>) {
         let Some(hall) = self.rooms.get_mut(&said.room) else { return };
@@ -485,16 +485,20 @@ impl Relay {
         hall.said.push(said);
     }
 
-    /// Sends the messages of a room that were taken.
+    /// Sends the collected messages of a room, and sets the pause of a large room.
     #[message(send)]
     async fn pass_on(&mut self, room: RoomName) {
         let Some(hall) = self.rooms.get_mut(&room) else { return };
-        let mut sent = 0;
-        for news in pieces(&room, &mem::take(&mut hall.said)) {
-            sent += self.show_all(&room, news).await;
+        let said = mem::take(&mut hall.said);
+        let mut sockets = 0;
+        for (number, news) in pieces(&room, &said).enumerate() {
+            if number > 0 {
+                tokio::task::yield_now().await;
+            }
+            sockets = self.show_all(&room, news).await;
         }
-        if let Some(hall) = self.rooms.get_mut(&room) {
-            let pause = PAUSE_PER_SOCKET * sent;
+        if let Some(hall) = self.rooms.get_mut(&room).filter(|_| !said.is_empty()) {
+            let pause = PAUSE_PER_SOCKET * sockets;
             hall.resume = (pause >= PAUSE_MIN).then(|| Instant::now() + pause);
         }
     }
@@ -633,7 +637,7 @@ const NAMES_MAX: usize = 100;
 /// for every socket, so the cost grows with the square of the users.
 const TYPING_MAX: usize = 100;
 
-/// Pause of a room after a piece of news, for each socket of the relay that has got it. A write to
+/// Pause of a room after its messages are sent, for each of its sockets at the relay. A write to
 /// a socket costs about as much for one message as for ten, so messages that come while the last piece is still being
 /// written are better sent together afterwards. On two cores with clients on the same machine, measured in one run
 /// (`bench run chat`) without a pause, with 10 µs, and with 25 µs:
@@ -648,12 +652,16 @@ const TYPING_MAX: usize = 100;
 /// | 1,000, 100 messages per second | 100,000 | 10, –, 15 ms | 34, –, 26 ms |
 const PAUSE_PER_SOCKET: Duration = Duration::from_micros(25);
 
-/// Shortest pause, because a timer has milliseconds: rooms with fewer than 40 sockets to a relay have none.
+/// Shortest pause, because timers have a resolution of a millisecond. A room with fewer than 40 sockets at a relay has
+/// none.
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 
-/// Maximum number of messages in a piece of news, and maximum bytes of their frames: a quarter of a socket's queue with
-/// its default limits, so that a client which reads slowly seldom misses messages that have room.
+/// Maximum number of messages in a piece of news: a quarter of a socket's queue with default limits. A full queue
+/// refuses whole pieces, so larger ones would cost slow clients more messages.
 const PIECE_MESSAGES_MAX: usize = 32;
+
+/// Maximum bytes of the frames in a piece: a quarter of a socket's queue with default limits. A larger message is a
+/// piece of its own.
 const PIECE_BYTES_MAX: usize = 64 * 1024;
 
 /// Number of sends after which a relay lets other processes run: about a millisecond.

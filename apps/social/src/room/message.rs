@@ -65,7 +65,7 @@ pub struct RoomProfile {
     pub present: usize,
 }
 
-/// Messages that were said in a room, in their order, with the frames that all sockets send for them.
+/// Messages of a room in the order of their numbers, with frames that the sockets of a relay share.
 #[derive(Debug)]
 pub struct Said {
     /// The room.

@@ -92,18 +92,22 @@ impl Handle<RoomNews> for Connection {
 }
 
 impl Connection {
-    /// Shows messages of a room, those that the client does not have.
+    /// Sends the client the messages of a piece of news that it does not have.
     async fn show_said(&mut self, cx: &mut Context<Self>, said: &Said) {
         let Some(seat) = self.rooms.get_mut(&said.room) else { return };
         let (next, count) = (seat.sequence + 1, said.parts().len() as u64);
         if said.messages().map(|message| message.sequence).eq(next..next + count) {
             seat.sequence += count;
-            if !seat.is_behind {
-                self.show_in(cx, &said.room, said.frames());
+            let joined = said.frames();
+            if !self.outbox.can_hold(&joined) {
+                let frames = said.parts().iter().map(|part| part.frame().clone());
+                self.show_each(cx, &said.room, frames);
+            } else if !seat.is_behind {
+                self.show_in(cx, &said.room, joined);
             }
             return;
         }
-        // The client has some of them since it entered, or it has missed others.
+        // The client got some of these with the answer to `enter`, or earlier messages are missing.
         for part in said.parts() {
             let Some(seat) = self.rooms.get_mut(&said.room) else { return };
             match part.message.sequence.checked_sub(seat.sequence) {
@@ -114,7 +118,8 @@ impl Connection {
                         self.show_in(cx, &said.room, part.frame().clone());
                     }
                 }
-                Some(_) => self.enter_again(cx, &said.room).await,
+                // The client then has these as well, or the rooms are entered again later.
+                Some(_) => return self.enter_again(cx, &said.room).await,
             }
         }
     }
@@ -287,10 +292,22 @@ impl Connection {
     }
 
     fn show_missed(&mut self, cx: &mut Context<Self>, room: &RoomName, missed: Vec<RoomMessage>) {
-        for message in &missed {
-            if self.rooms.get(room).is_some_and(|seat| !seat.is_behind) {
-                self.show_in(cx, room, ToClient::Said { room, message }.frame());
+        let frames = missed.iter().map(|message| ToClient::Said { room, message }.frame());
+        self.show_each(cx, room, frames);
+    }
+
+    /// Sends messages one by one, until one finds no room.
+    fn show_each(
+        &mut self,
+        cx: &mut Context<Self>,
+        room: &RoomName,
+        frames: impl Iterator<Item = Frames>,
+    ) {
+        for frames in frames {
+            if self.rooms.get(room).is_none_or(|seat| seat.is_behind) {
+                return;
             }
+            self.show_in(cx, room, frames);
         }
     }
 

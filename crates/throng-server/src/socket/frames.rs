@@ -7,8 +7,8 @@
 //!
 //! A server does not mask its frames, so a frame has the same bytes for every receiver.
 //!
-//! Invariant: the bytes are whole frames, one after another. Those that an application makes are text messages of
-//! one frame each.
+//! Invariant: the bytes are whole frames, one after another. An application can encode only text messages, each in
+//! one frame; the session encodes control frames.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use tungstenite::Utf8Bytes;
 use tungstenite::protocol::frame::FrameHeader;
 use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
-/// Encoded text messages for clients, one or more. Clones share their memory.
+/// Encoded text messages for clients. Clones share their memory.
 ///
 /// ```
 /// use throng_server::Frames;
@@ -34,7 +34,7 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// Encodes a text message; shared by the `From` implementations.
+    /// Encodes a text message.
     fn text(text: &str) -> Frames {
         Frames::encode(OpCode::Data(Data::Text), text.as_bytes())
     }
@@ -47,13 +47,13 @@ impl Frames {
     fn encode(opcode: OpCode, payload: &[u8]) -> Frames {
         let header = FrameHeader { opcode, ..FrameHeader::default() };
         let mut bytes = Vec::with_capacity(header.len(payload.len() as u64) + payload.len());
-        // A vector takes all bytes.
+        // Writing to a `Vec` cannot fail.
         let _ = header.format(payload.len() as u64, &mut bytes);
         bytes.extend_from_slice(payload);
         Frames { bytes: bytes.into(), messages: 1 }
     }
 
-    /// Joins messages, in their order, so that they enter a queue and are written together.
+    /// Joins messages in their order. An outbox queues all of them or none.
     ///
     /// Cost: a copy of the messages, unless there is only one part.
     pub fn join<'a>(parts: impl IntoIterator<Item = &'a Frames, IntoIter: Clone>) -> Frames {
@@ -76,7 +76,7 @@ impl Frames {
         self.messages
     }
 
-    /// Returns the number of bytes on the wire: those of the texts, and 2 to 10 bytes before each.
+    /// Returns the number of bytes on the wire: each text, and a head of 2, 4 or 10 bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
@@ -125,7 +125,7 @@ impl From<String> for Frames {
     }
 }
 
-/// The text of a message that came from a client.
+/// Encodes a client's message, to pass it on to other clients.
 impl From<Utf8Bytes> for Frames {
     fn from(text: Utf8Bytes) -> Frames {
         Frames::text(&text)

@@ -195,19 +195,16 @@ impl Outbox {
         if !matches!(state.close, CloseState::Open) {
             return Err(OutboxError::Closed(frames));
         }
-        let fits = |count: usize, bytes: usize| {
-            count <= limits.outbox_frames_max && bytes <= limits.outbox_bytes_max
-        };
         if frames.is_empty() {
             return Ok(());
         }
         let count = state.frame_count.saturating_add(frames.messages());
         let bytes = state.frame_bytes.saturating_add(frames.len());
-        if !fits(count, bytes) {
+        if !limits.can_hold(count, bytes) {
             state.frames_dropped += frames.messages() as u64;
             drop(state);
             self.0.sockets.count_dropped_frames(frames.messages());
-            return Err(match fits(frames.messages(), frames.len()) {
+            return Err(match self.can_hold(&frames) {
                 true => OutboxError::Full(frames),
                 false => OutboxError::TooLarge(frames),
             });
@@ -225,6 +222,11 @@ impl Outbox {
     pub fn close(&self, code: CloseCode, reason: &str) {
         let reason = &reason[..reason.floor_char_boundary(CONTROL_BYTES_MAX - 2)];
         self.0.request(CloseRequest::Outbox(code, reason.to_owned()));
+    }
+
+    /// Returns whether the queue can hold the frames when it is empty.
+    pub fn can_hold(&self, frames: &Frames) -> bool {
+        self.0.limits().can_hold(frames.messages(), frames.len())
     }
 
     /// Returns the number of frames that wait in the queue.
@@ -288,8 +290,8 @@ impl Endpoint {
         Some(request)
     }
 
-    /// Takes the next frames of the outgoing queue, as many as have at most `bytes_max` bytes together, but those that
-    /// were queued together in any case.
+    /// Takes frames from the front of the outgoing queue, at most `bytes_max` bytes. Frames of one `send` stay together;
+    /// the first entry is taken even if it is larger.
     pub(crate) fn next_frames(&self, bytes_max: usize) -> VecDeque<Frames> {
         let mut state = self.shared.lock();
         if state.frame_bytes <= bytes_max {
@@ -305,6 +307,10 @@ impl Endpoint {
             taken.extend(state.frames.pop_front());
         }
         state.frame_bytes -= bytes;
+        if state.frames.is_empty() {
+            // A burst leaves no memory behind.
+            state.frames = VecDeque::new();
+        }
         taken
     }
 
@@ -376,7 +382,7 @@ impl Shared {
 }
 
 impl State {
-    /// Takes the outgoing queue, with its memory, so that a burst does not leave memory behind in each socket.
+    /// Takes all frames with the queue's memory, so that an idle socket keeps none from a burst.
     fn take_frames(&mut self) -> VecDeque<Frames> {
         (self.frame_count, self.frame_bytes) = (0, 0);
         std::mem::take(&mut self.frames)
@@ -401,3 +407,68 @@ const _: () = {
     travels::<SocketInbox>();
     is_shared::<Outbox>();
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limited(
+        outbox_frames_max: usize,
+        outbox_bytes_max: usize,
+    ) -> (Endpoint, SocketInbox, Outbox) {
+        let limits =
+            SocketLimits { outbox_frames_max, outbox_bytes_max, ..SocketLimits::default() };
+        let sockets = Sockets::new(limits, None::<String>);
+        queues(sockets.place().unwrap())
+    }
+
+    /// Joins `count` messages of 10 bytes on the wire.
+    fn joined(count: usize) -> Frames {
+        Frames::join(&vec![Frames::from("12345678"); count])
+    }
+
+    #[test]
+    fn joined_frames_are_queued_all_or_none() {
+        let (endpoint, _inbox, outbox) = limited(8, 1_000);
+        assert_eq!(outbox.send(Frames::default()), Ok(()));
+        assert_eq!((outbox.queued(), endpoint.next_frames(1_000).len()), (0, 0), "nothing to send");
+
+        assert_eq!(outbox.send(joined(7)), Ok(()));
+        assert_eq!(outbox.send(joined(2)), Err(OutboxError::Full(joined(2))));
+        assert_eq!((outbox.queued(), outbox.queued_bytes(), outbox.frames_dropped()), (7, 70, 2));
+        assert_eq!(outbox.send("12345678"), Ok(()));
+        assert_eq!(outbox.send(joined(9)), Err(OutboxError::TooLarge(joined(9))));
+        assert!(outbox.can_hold(&joined(8)) && !outbox.can_hold(&joined(9)));
+        assert_eq!((outbox.queued(), outbox.frames_dropped()), (8, 11));
+        assert_eq!(endpoint.sockets().frames_dropped(), 11);
+
+        endpoint.discard_frames();
+        assert_eq!((outbox.queued(), outbox.queued_bytes()), (0, 0));
+        assert_eq!(outbox.send(joined(8)), Ok(()));
+        outbox.close(CloseCode::NORMAL, "");
+        assert_eq!(outbox.send("12345678"), Err(OutboxError::Closed("12345678".into())));
+        assert_eq!(endpoint.next_frames(1_000), [joined(8)], "those before the close are written");
+    }
+
+    #[test]
+    fn frames_are_taken_in_batches_and_leave_no_memory() {
+        for (sent, batches) in [
+            (vec![3], vec![vec![3]]),
+            (vec![1, 1, 1], vec![vec![1, 1, 1]]),
+            (vec![4, 2, 5, 1], vec![vec![4, 2], vec![5, 1]]),
+            (vec![4, 3, 5, 1], vec![vec![4], vec![3], vec![5, 1]]),
+            // An entry that is larger than a batch is one of its own.
+            (vec![1, 9], vec![vec![1], vec![9]]),
+            (vec![9, 1], vec![vec![9], vec![1]]),
+        ] {
+            let (endpoint, _inbox, outbox) = limited(100, 1_000);
+            sent.iter().for_each(|count| outbox.send(joined(*count)).unwrap());
+            for batch in batches {
+                let taken = endpoint.next_frames(60);
+                assert!(taken.iter().map(Frames::messages).eq(batch), "{sent:?}");
+            }
+            assert_eq!((outbox.queued(), outbox.queued_bytes()), (0, 0));
+            assert_eq!(endpoint.shared.lock().frames.capacity(), 0, "{sent:?}");
+        }
+    }
+}

@@ -11,7 +11,7 @@
 //! application's request to close, reads, writes, and checks the deadlines. A single timer serves all
 //! deadlines. It may fire early, because a client's bytes move deadlines without moving the timer.
 //!
-//! Frames that wait together are written together, by one system call.
+//! Waiting frames are written in batches; a vectored write takes up to 32 entries of the queue.
 //!
 //! Invariants: a control frame is written between two frames of the application, never within one, and a close frame
 //! is the last. Nothing is read while the inbox is full, unless the socket is closing. The inbox has the reason before the
@@ -108,14 +108,15 @@ struct Closing {
 #[derive(Default)]
 struct Unwritten {
     frames: VecDeque<Frames>,
-    /// Number of bytes of the first that are written.
+    /// Number of bytes of the first entry that are already written.
     written: usize,
 }
 
-/// Maximum bytes of the frames that are taken from the queue to be written together. A control frame waits for them.
+/// Maximum bytes of a batch from the queue; a larger entry is a batch of its own. A control frame waits until the batch
+/// is written.
 const TOGETHER_BYTES_MAX: usize = 16 * 1024;
 
-/// Maximum number of frames in one system call.
+/// Maximum number of the queue's entries in one vectored write.
 const SLICES_MAX: usize = 32;
 
 /// Number of bytes read from the stream at once, into memory on the stack.
@@ -286,7 +287,7 @@ impl Session {
     }
 
     /// Returns the next frames to write: an answer to a ping, a ping, the application's frames in their order, and the
-    /// close frame as the last. Returns none if there is nothing to write.
+    /// close frame as the last. Returns an empty queue if there is nothing to write.
     fn next_frames(&mut self) -> VecDeque<Frames> {
         let closed = self.closing.as_ref().is_some_and(|closing| closing.frame.is_none());
         if closed {
@@ -398,7 +399,7 @@ impl Unwritten {
         self.frames.is_empty()
     }
 
-    /// Writes some of the rest.
+    /// Writes as much as the stream takes in one call, and removes the entries that are complete.
     fn poll_write(
         &mut self,
         stream: Pin<&mut Stream>,
