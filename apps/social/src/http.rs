@@ -144,7 +144,7 @@ impl Deref for App {
     }
 }
 
-/// Maker of a request, known by a valid token that was not revoked. `limits` makes it.
+/// User that makes a request, identified in `limits` by a valid token that was not revoked.
 #[derive(Clone)]
 struct Caller {
     name: Name,
@@ -242,11 +242,10 @@ async fn register(
     let attempt = app.settings.limits.registration(client.network())?;
     let outcome = app.social.on_behalf_of(client.0).register(&name, password).await;
     // A name that is taken counts, because its registration checks the password.
-    if !matches!(outcome, Ok(Registration::New) | Err(SocialError::NameTaken(_))) {
+    if !matches!(outcome, Ok(Registration::New { .. }) | Err(SocialError::NameTaken(_))) {
         attempt.give_back();
     }
-    outcome?;
-    Ok(app.session(&name))
+    Ok(app.session(&name, outcome?.since()))
 }
 
 async fn log_in(
@@ -258,8 +257,8 @@ async fn log_in(
     let social = app.social.on_behalf_of(client.0);
     match Name::try_from(name) {
         Ok(name) => {
-            attempt.until(social.log_in(&name, password)).await?;
-            Ok(app.session(&name))
+            let since = attempt.until(social.log_in(&name, password)).await?;
+            Ok(app.session(&name, since))
         }
         Err(_) => {
             attempt.until(social.log_in_invalid_name(password)).await?;
@@ -422,9 +421,11 @@ async fn no_store(mut response: Response) -> Response {
 }
 
 impl App {
-    fn session(&self, name: &Name) -> Response {
+    /// Begins a session whose token is as old as the check of the password.
+    fn session(&self, name: &Name, since: u64) -> Response {
         let Settings { signer, token_ttl, .. } = &self.settings;
-        let (token, Token { expires, .. }) = signer.issue_token(name.as_str(), *token_ttl);
+        let (token, Token { expires, .. }) =
+            signer.issue_token_at(name.as_str(), since, *token_ttl);
         let session =
             SessionView { id: name.as_str(), name: name.as_str(), token, expires_at: expires };
         (StatusCode::CREATED, Json(session)).into_response()
@@ -583,7 +584,7 @@ fn parse_after(after: Option<String>) -> Result<Option<Name>, Problem> {
     after.map(Name::try_from).transpose().map_err(after_invalid)
 }
 
-/// Parses the id of a post in a path. An id has one spelling, and nobody has a post under anything else.
+/// Parses the id of a post in a path. An id has one spelling, and a text that is no id names no post.
 fn parse_id(id: &str) -> Option<PostId> {
     id.parse::<PostId>().ok().filter(|parsed| parsed.to_string() == id)
 }

@@ -98,9 +98,24 @@ pub struct Health {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Registration {
     /// The user is new.
-    New,
+    New {
+        /// See [`since`](Registration::since).
+        since: u64,
+    },
     /// An earlier request has registered the user with the same password.
-    Repeated,
+    Repeated {
+        /// See [`since`](Registration::since).
+        since: u64,
+    },
+}
+
+impl Registration {
+    /// Returns the time of the registration, or of the check of the password, in milliseconds since 1970. A token for
+    /// the user must be issued as of this time: a password that is changed later revokes it.
+    pub fn since(self) -> u64 {
+        let (Registration::New { since } | Registration::Repeated { since }) = self;
+        since
+    }
 }
 
 impl Social {
@@ -182,14 +197,15 @@ impl Social {
             return self.registered_before(name, password, account).await;
         }
         let hash = self.passwords.hash(self.client(Some(name)), password.clone()).await?;
-        let account = Account { password_hash: hash, created_ms: Now::by_the_clock().ms() };
+        let since = Now::by_the_clock().ms();
+        let account = Account { password_hash: hash, created_ms: since };
         match self.user(name).register(account).await? {
             // Another request has registered the name meanwhile, perhaps the same one.
             Err(SocialError::NameTaken(_)) => match self.user(name).account_of().await? {
                 Some(account) => self.registered_before(name, password, account).await,
                 None => Err(SocialError::NameTaken(name.clone())),
             },
-            outcome => outcome.map(|()| Registration::New),
+            outcome => outcome.map(|()| Registration::New { since }),
         }
     }
 
@@ -229,20 +245,37 @@ impl Social {
         if !is_recent {
             return taken;
         }
-        match self.check(Some(name), password.into_text(), Some(account.password_hash)).await {
+        match self.admit(name, password.into_text(), Some(account.password_hash)).await {
             Err(SocialError::WrongCredentials) => taken,
-            outcome => outcome.map(|()| Registration::Repeated),
+            outcome => outcome.map(|since| Registration::Repeated { since }),
         }
     }
 
-    /// Checks a login. A wrong name and a wrong password cost the same.
+    /// Checks a login. A wrong name and a wrong password cost the same. Returns the time of the check, in milliseconds
+    /// since 1970. A token for the user must be issued as of this time: a password that is changed later revokes it.
     ///
     /// # Errors
     /// [`WrongCredentials`](SocialError::WrongCredentials),
     /// [`TooManyLogins`](SocialError::TooManyLogins).
-    pub async fn log_in(&self, name: &Name, password: String) -> Result<(), SocialError> {
+    pub async fn log_in(&self, name: &Name, password: String) -> Result<u64, SocialError> {
         let stored = self.user(name).password_hash().await?;
-        self.check(Some(name), password, stored).await
+        self.admit(name, password, stored).await
+    }
+
+    /// Checks a password by the hash that was `stored` when the check began, and returns the time of the check.
+    ///
+    /// Hashing waits for its turn and takes a while. If the password is changed meanwhile, the old one is refused. If it
+    /// is changed after the returned time, the change revokes the tokens that are as old.
+    async fn admit(
+        &self,
+        name: &Name,
+        password: String,
+        stored: Option<String>,
+    ) -> Result<u64, SocialError> {
+        self.check(Some(name), password, stored.clone()).await?;
+        let since = Now::by_the_clock().ms();
+        let is_same = self.user(name).password_hash().await? == stored;
+        if is_same { Ok(since) } else { Err(SocialError::WrongCredentials) }
     }
 
     /// Rejects a login under an invalid name, at the same cost as any other login.
@@ -624,6 +657,38 @@ mod tests {
             }
             let again = social.register_hashed(&alice, hashed).await;
             assert!(matches!(again, Err(SocialError::NameTaken(_))), "{again:?}");
+            node.shutdown().await;
+        });
+    }
+
+    #[test]
+    fn a_login_counts_from_its_check_and_not_after_a_change_of_the_password() {
+        const OLD: &str = "correct horse";
+        const NEW: &str = "battery staple";
+        let data = tempfile::tempdir().unwrap();
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let node = Node::open(data.path()).start(runtime).unwrap();
+            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+            let alice: Name = "alice".parse().unwrap();
+            let password = || Password::new(OLD).unwrap();
+            let registered = social.register(&alice, password()).await.unwrap().since();
+            let repeated = social.register(&alice, password()).await.unwrap().since();
+            let logged_in = social.log_in(&alice, OLD.to_owned()).await.unwrap();
+            // A login and a registration that have read the hash, and wait for the check.
+            let stored = social.user(&alice).password_hash().await.unwrap();
+            let account = social.user(&alice).account_of().await.unwrap().unwrap();
+            social.change_password(&alice, OLD.into(), Password::new(NEW).unwrap()).await.unwrap();
+            for since in [registered, repeated, logged_in] {
+                let checked = social.check_token(&alice, since).await;
+                assert!(matches!(checked, Err(SocialError::TokenRevoked)), "{checked:?}");
+            }
+            let late = social.admit(&alice, OLD.to_owned(), stored).await;
+            assert!(matches!(late, Err(SocialError::WrongCredentials)), "{late:?}");
+            let late = social.registered_before(&alice, password(), account).await;
+            assert!(matches!(late, Err(SocialError::NameTaken(_))), "{late:?}");
+            let since = social.log_in(&alice, NEW.to_owned()).await.unwrap();
+            social.check_token(&alice, since).await.unwrap();
             node.shutdown().await;
         });
     }

@@ -163,7 +163,12 @@ impl Signer {
     /// Issues a token for `subject` with a validity of `ttl` from now; returns it sealed and
     /// decoded.
     pub fn issue_token(&self, subject: &str, ttl: Duration) -> (String, Token) {
-        let issued = unix_ms();
+        self.issue_token_at(subject, unix_ms(), ttl)
+    }
+
+    /// Issues a token as [`issue_token`](Self::issue_token) does, with a given time of issue in milliseconds since 1970:
+    /// for a server that revokes tokens by that time, and has checked a password some time ago.
+    pub fn issue_token_at(&self, subject: &str, issued: u64, ttl: Duration) -> (String, Token) {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let token =
             Token { subject: subject.to_owned(), issued, expires: issued.saturating_add(ttl_ms) };

@@ -15,7 +15,7 @@
 //! * Only a valid token that is not revoked takes from an account, so nobody else can use up what a user may do.
 //! * A valid token is admitted whatever the network has sent: a machine that guesses cannot shut its neighbours out
 //!   of their sessions. Its wrong tokens are refused, and a token has too many bits to be guessed.
-//! * A password is not looked at while the network's bucket is empty, right or wrong.
+//! * No password is checked while the network's bucket is empty, whether it is right or wrong.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -224,17 +224,17 @@ pub(super) struct Attempt<'t, K> {
 }
 
 impl<'t, K: Clone + Eq + Hash> Attempt<'t, K> {
-    /// The token is taken first: of attempts at the same time, no more are made than there are tokens.
+    /// Takes the token before the attempt, so that no more attempts run at a time than there are tokens.
     fn begin(table: &'t RateTable<K>, key: K) -> Result<Attempt<'t, K>, Limited> {
         table.take(&key)?;
         Ok(Attempt { table, key })
     }
 
     /// Checks a password. Gives the token back unless it is wrong: a check that did not take place is no attempt.
-    pub(super) async fn until(
+    pub(super) async fn until<T>(
         self,
-        check: impl Future<Output = Result<(), SocialError>>,
-    ) -> Result<(), SocialError> {
+        check: impl Future<Output = Result<T, SocialError>>,
+    ) -> Result<T, SocialError> {
         let outcome = check.await;
         if !matches!(outcome, Err(SocialError::WrongCredentials)) {
             self.give_back();
@@ -252,7 +252,7 @@ impl<'t, K: Clone + Eq + Hash> Attempt<'t, K> {
 #[derive(Clone)]
 struct Identity(Option<Result<Caller, Problem>>);
 
-/// Finds out who makes a request, and admits it.
+/// Identifies the user that makes a request, and admits the request within the user's or the network's rate.
 pub(super) async fn admit(
     State(app): State<App>,
     request: Request,
@@ -297,7 +297,7 @@ impl FromRequestParts<App> for Caller {
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Problem> {
         let identified = match parts.extensions.remove() {
             Some(Identity(Some(identified))) => identified,
-            // Refused, because the token is missing.
+            // Without an `Authorization` header, this returns the problem `token-missing`.
             _ => app.identify(parts).await,
         };
         let problem = match identified {
