@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng::{Registry, Restart, SupervisorSpec, Timeout};
+use throng::{MonitorRef, Registry, Restart, SupervisorSpec, Timeout};
 use throng_server::Frames;
 
 use crate::error::{SocialError, unavailable};
@@ -60,7 +60,7 @@ struct Shared {
     relays: Box<[Child<Relay>]>,
     /// Number of subscriptions of all timelines.
     subscriptions: Arc<AtomicUsize>,
-    /// Number of times that a relay has started, or was found dead. A timeline that has subscribed at an earlier
+    /// Number of times that a relay has started, or could not be reached. A timeline that has subscribed at an earlier
     /// number may have missed posts.
     epoch: Arc<AtomicUsize>,
 }
@@ -186,7 +186,7 @@ impl Live {
         }
     }
 
-    /// Ends all timelines, because one of their relays has lost a change.
+    /// Ends all timelines, because one of their relays may have lost a change.
     fn end_all(&self) {
         self.0.epoch.fetch_add(1, Ordering::Relaxed);
         for timeline in self.0.timelines.range::<Name>(..) {
@@ -323,8 +323,15 @@ struct Relay {
     /// Timelines that follow each author.
     readers: HashMap<Name, HashSet<Address<Timeline>>>,
     /// Each timeline, and the authors whom it follows.
-    authors: HashMap<Pid, (Address<Timeline>, HashSet<Name>)>,
+    authors: HashMap<Pid, Following>,
     subscriptions: Arc<AtomicUsize>,
+}
+
+/// Timeline with the authors whom it follows; at least one.
+struct Following {
+    reader: Address<Timeline>,
+    monitor: MonitorRef,
+    authors: HashSet<Name>,
 }
 
 impl Relay {
@@ -337,14 +344,23 @@ impl Relay {
         }
     }
 
-    /// Replaces the authors whom a timeline follows.
-    fn replace(&mut self, reader: Address<Timeline>, authors: HashSet<Name>) {
+    /// Replaces the authors whom a timeline follows. A timeline is monitored while it follows some.
+    fn replace(
+        &mut self,
+        cx: &mut Context<Self>,
+        reader: Address<Timeline>,
+        authors: HashSet<Name>,
+    ) {
+        let monitor = self.authors.get(&reader.pid()).map(|known| known.monitor);
         let (added, removed) = (authors.len(), self.remove(reader.pid()));
         for author in &authors {
             self.readers.entry(author.clone()).or_default().insert(reader);
         }
         if !authors.is_empty() {
-            self.authors.insert(reader.pid(), (reader, authors));
+            let monitor = monitor.unwrap_or_else(|| cx.monitor(reader));
+            self.authors.insert(reader.pid(), Following { reader, monitor, authors });
+        } else if let Some(monitor) = monitor {
+            cx.demonitor(monitor);
         }
         self.subscriptions.fetch_add(added, Ordering::Relaxed);
         self.subscriptions.fetch_sub(removed, Ordering::Relaxed);
@@ -352,10 +368,12 @@ impl Relay {
 
     /// Removes a timeline, and returns the number of authors whom it followed.
     fn remove(&mut self, reader: Pid) -> usize {
-        let Some((address, authors)) = self.authors.remove(&reader) else { return 0 };
+        let Some(Following { reader, authors, .. }) = self.authors.remove(&reader) else {
+            return 0;
+        };
         for author in &authors {
             if let Some(readers) = self.readers.get_mut(author) {
-                readers.remove(&address);
+                readers.remove(&reader);
                 if readers.is_empty() {
                     self.readers.remove(author);
                 }
@@ -367,7 +385,7 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let left = self.authors.values().map(|(_, authors)| authors.len()).sum();
+        let left = self.authors.values().map(|known| known.authors.len()).sum();
         self.subscriptions.fetch_sub(left, Ordering::Relaxed);
     }
 }
@@ -391,10 +409,7 @@ impl Relay {
         authors: HashSet<Name>,
         epoch: Arc<AtomicUsize>,
     ) -> (usize, Pid) {
-        if !self.authors.contains_key(&reader.pid()) {
-            cx.monitor(reader);
-        }
-        self.replace(reader, authors);
+        self.replace(cx, reader, authors);
         (epoch.load(Ordering::Relaxed), cx.pid())
     }
 
@@ -538,8 +553,8 @@ impl Timeline {
         self.tell(&News::Change(change));
     }
 
-    /// Returns the change that brings a watcher up to date with a post; `None` if it is below the floor, so that it
-    /// is not known whether the post was deleted.
+    /// Returns the change that brings a watcher up to date with a post; `None` if the post is below the floor, because
+    /// the timeline does not know then whether the post was deleted.
     fn present(&self, id: PostId) -> Option<Change> {
         match self.posts.get(&id) {
             Some(published) => Some(Change::Posted(published.clone())),
@@ -638,7 +653,7 @@ impl Timeline {
         Ok(Some(Watching { timeline, position: self.position, missed }))
     }
 
-    /// Has the timeline built again, because the follows have changed.
+    /// Builds the timeline again, now or at the next read, because the follows have changed.
     #[message(send)]
     async fn refresh(&mut self, cx: &mut Context<Self>) {
         self.renew(cx).await;

@@ -1,4 +1,4 @@
-//! Rooms: places in which members say messages, each numbered and kept, to all present users.
+//! Rooms, in which members say messages to all present users. Each message is numbered and kept.
 //!
 //! ```text
 //!  say ──► Room "rust" ──after commit──► Relay 0 ─┬─► Connection of alice
@@ -50,8 +50,8 @@
 //! * The messages of a room are numbered 1, 2, 3, … without gaps, in the order of their commits. A message is
 //!   written once, to its own cell, and never rewritten.
 //! * A message is on disk before any socket gets it, and before it is acknowledged.
-//! * The room's own list of members decides. The list of a user's rooms has every room of which the user is a member,
-//!   and may have others after a crash; see `membership.rs`.
+//! * The room's own list of members is authoritative. The list of a user's rooms has every room of which the user is a
+//!   member, and may have others after a crash; see `membership.rs`.
 //! * Only members say messages, read them, or are present. A block between two users has no effect in a room:
 //!   all members of a room see the same numbered messages, and a client hides the authors that its user blocks.
 
@@ -335,9 +335,9 @@ fn name(cx: &mut Context<Room>) -> RoomName {
     }
 }
 
-/// Maximum number of members of a room. If all are present, the last of them has a message about 50 ms after its
+/// Maximum number of members of a room. If all are present, the last of them gets a message about 50 ms after its
 /// commit (two workers on a busy machine with two cores; `cost_of_a_delivery` in `room/tests.rs`). A message that comes
-/// during the room's pause, which is 1.25 s then, waits for its end.
+/// during the room's pause, which is 1.25 s then, waits until the pause is over.
 const MEMBERS_MAX: u32 = 100_000;
 
 /// Maximum number of missed messages that a socket gets. They fit a socket's queue, which has 128 places by default.

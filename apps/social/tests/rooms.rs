@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use fastrand::Rng;
-use futures_util::future::{join_all, poll_fn};
+use futures_util::future::{join_all, maybe_done, poll_fn};
 use hoard::{Hoard, Load};
 use social::{
     IdempotencyKey, Name, Password, RoomMessage, RoomName, RoomNews, Social, SocialError, Text,
@@ -294,6 +294,37 @@ fn only_members_say_read_and_enter() {
         refused().await;
         social.say(&rust, &alice, text("among us"), None).await.unwrap();
         assert_eq!(observer.seen().await.unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_room_is_in_the_list_of_each_member_after_a_join_and_a_leave_at_the_same_time() {
+    on_a_node(async |social, _| {
+        let (alice, bob, rust) = (name("alice"), name("bob"), room("rust"));
+        register(social, &["alice", "bob"]).await;
+        social.create_room(&rust, &alice).await.unwrap();
+        let change = async |joins: bool| match joins {
+            true => social.join_room(&rust, &bob).await,
+            false => social.leave_room(&rust, &bob).await,
+        };
+        // The first one stops after each of its steps, while the second one runs from its beginning to its end.
+        for (was_member, first_joins, steps) in
+            (0..28).map(|case| (case % 2 == 0, case % 4 < 2, case / 4))
+        {
+            change(was_member).await.unwrap();
+            let mut first = pin!(maybe_done(change(first_joins)));
+            for _ in 0..steps {
+                poll_fn(|cx| Poll::Ready(first.as_mut().poll(cx).is_ready())).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            change(!first_joins).await.unwrap();
+            first.as_mut().await;
+            first.take_output().unwrap().unwrap();
+            let (members, _) = social.room_members(&rust, None, 10).await.unwrap();
+            let listed = social.memberships(&bob).await.unwrap();
+            let case = (was_member, first_joins, steps);
+            assert_eq!(listed.contains(&rust), members.contains(&bob), "{case:?}");
+        }
     });
 }
 

@@ -3,11 +3,14 @@
 //! ```text
 //!           room's members     user's list                  room's members     user's list
 //! join   2. + user          ◄─ 1. + room          leave   1. − user         ─► 2. − room
+//!                           ─► 3. + room                  3. member again?  ─► 4. + room
 //! ```
 //!
-//! The members of the room decide. A crash between the two steps leaves a room in the list of a user without
-//! membership, and never the reverse; repeating the operation completes it. A list that is read is checked against its
-//! rooms, so an incomplete operation is never seen.
+//! The further steps are for a join and a leave at the same time, of which each may come between two steps of the other.
+//!
+//! The room's list of members is authoritative. A crash between the two steps leaves a room in the list of a user who
+//! is no member, and never the reverse; repeating the operation completes it. Reading a user's list asks each room
+//! whether the user is a member, so the result never shows an incomplete operation.
 //!
 //! Invariant: the list has every room of which the user is a member, and at most [`MEMBERSHIPS_MAX`] rooms.
 

@@ -13,8 +13,7 @@ use super::MessageCell;
 /// Message that was said in a room.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RoomMessage {
-    /// Number of the message in its room. The first message has the number 1, and each message the number after
-    /// that of the message before.
+    /// Number of the message in its room: the messages of a room are numbered 1, 2, 3, … without gaps.
     pub sequence: u64,
     /// Name of the author.
     pub author: Name,
@@ -61,7 +60,7 @@ pub struct RoomProfile {
     pub members: u32,
     /// Number of messages, and the sequence number of the newest.
     pub messages: u64,
-    /// Number of users that are present: users of whom a socket has entered the room.
+    /// Number of users that are present: users with a socket that has entered the room.
     pub present: usize,
 }
 

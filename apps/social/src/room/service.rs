@@ -90,7 +90,18 @@ impl Social {
         // This check only keeps rooms that refuse the user out of the user's list.
         self.room(room).admits(user.clone()).await??;
         self.user(user).call(AddRoom(room.clone())).await??;
-        self.room(room).join(user.clone()).await?
+        self.room(room).join(user.clone()).await??;
+        self.list(room, user).await
+    }
+
+    /// Adds a room to the list of a member again, because a leave at the same time may have removed it. If the list is
+    /// full meanwhile, ends the membership.
+    async fn list(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
+        let listed = self.user(user).call(AddRoom(room.clone())).await?;
+        if matches!(listed, Err(SocialError::MembershipsFull)) {
+            self.room(room).leave(user.clone()).await??;
+        }
+        listed
     }
 
     /// Ends the membership of `user` in a room; idempotent. The user's sockets leave the room as well. Messages stay,
@@ -100,8 +111,21 @@ impl Social {
     /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NoSuchUser`](SocialError::NoSuchUser). If the user's process cannot
     /// be reached, the membership has ended, but the room takes one of the user's places until the call is repeated.
     pub async fn leave_room(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
-        self.room(room).leave(user.clone()).await??;
-        self.user(user).call(RemoveRoom(room.clone())).await?
+        let left = self.room(room).leave(user.clone()).await?;
+        if !matches!(left, Ok(()) | Err(SocialError::NoSuchRoom(_))) {
+            return left;
+        }
+        // Also a room whose creation did not happen takes a place in the list.
+        self.user(user).call(RemoveRoom(room.clone())).await??;
+        left?;
+        // A join at the same time may have ended between the two steps.
+        if self.room(room).has_member(user.clone()).await?? {
+            return match self.list(room, user).await {
+                Err(SocialError::MembershipsFull) => Ok(()),
+                listed => listed,
+            };
+        }
+        Ok(())
     }
 
     /// Returns the rooms of which `user` is a member, in alphabetical order; at most 500.
@@ -114,7 +138,7 @@ impl Social {
         let listed = self.user(user).call(ListRooms).await??;
         let rooms = stream::iter(listed).map(async |room| {
             let is_member = match self.room(&room).has_member(user.clone()).await? {
-                // Left in the list by a creation that did not happen.
+                // The user's list still has the room of a creation that failed.
                 Err(SocialError::NoSuchRoom(_)) => false,
                 is_member => is_member?,
             };
@@ -176,11 +200,15 @@ impl Social {
         socket: Recipient<RoomNews>,
         last: Option<u64>,
     ) -> Result<Entered, SocialError> {
-        // This check only keeps users that are no members from showing up; the call below decides.
-        if !self.room(room).has_member(user.clone()).await?? {
+        // This check only keeps users that are no members from being shown as present; `catch_up` below decides.
+        let is_member = self.room(room).has_member(user.clone()).await;
+        if !matches!(is_member, Ok(Ok(true))) {
+            // The socket may be present from before.
+            self.exit_room(room, user, socket.pid());
+            is_member??;
             return Err(SocialError::NotMember(room.clone()));
         }
-        // Messages from the next one of the room on are in the mailbox of the process, and all before in the answer.
+        // Once this call returns, new messages go to the mailbox of the process; `catch_up` returns all earlier ones.
         let relay = self.rooms.enter(room, user, socket).await?;
         let entered = async {
             let caught_up = self.room(room).catch_up(user.clone(), last).await??;

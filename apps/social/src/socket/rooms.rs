@@ -10,9 +10,9 @@
 //! Invariants:
 //! * A client gets each message of a room once and in order, or a `room_reset`. If news find no room in the client's
 //!   queue, the server tries to send a `room_reset` at intervals until there is room, and no other news before.
-//! * A gap in the news, or the end of the relay, makes the socket enter again behind the client's back, with the last
-//!   sequence number.
-//! * A number of users present that the client did not get is in the next `room_reset` or `presence`.
+//! * After a gap in the news, or the end of the relay, the socket enters again with the last sequence number, without
+//!   telling the client.
+//! * If the client missed a change of the number of users present, the next `room_reset` or `presence` has the number.
 
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
@@ -118,7 +118,7 @@ impl Connection {
                         self.show_in(cx, &said.room, part.frame().clone());
                     }
                 }
-                // The client then has these as well, or the rooms are entered again later.
+                // Entering again, now or at a later attempt, brings the client these messages as well.
                 Some(_) => return self.enter_again(cx, &said.room).await,
             }
         }
@@ -147,7 +147,7 @@ impl Connection {
             match self.enter_as_user(cx, &room, last).await {
                 Ok(entered) => entered,
                 Err(error) => {
-                    // The service has removed the socket from the room.
+                    // If this call has entered the room, the service has ended the presence again.
                     self.rooms.remove(&room);
                     return Err(error.into());
                 }
@@ -216,7 +216,7 @@ impl Connection {
         Ok((room, stored.message.sequence))
     }
 
-    /// Shows others that the client is typing, at most once in a while. Other typing is free.
+    /// Shows others that the client is typing, at most once per [`TYPING`]. Typing in between costs no token.
     pub(super) fn typing(&mut self, cx: &mut Context<Self>, room: &RoomName) {
         let Some(seat) = self.rooms.get_mut(room) else { return };
         if seat.typed.is_none_or(|typed| typed.elapsed() >= TYPING) {
@@ -256,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Brings the rooms up to date that could not be before.
+    /// Enters rooms again and resets the client in rooms, where this was not possible before.
     pub(super) async fn catch_up_rooms(&mut self, cx: &mut Context<Self>) {
         let is_due = |seat: &&Seat| seat.is_behind || seat.is_lost;
         let due = self.rooms.iter().filter(|(_, seat)| is_due(seat));
@@ -277,7 +277,7 @@ impl Connection {
         match outcome {
             Ok(Entered { sequence, present, missed, relay, .. }) => {
                 (seat.sequence, seat.present, seat.is_lost) = (sequence, present, false);
-                // The number of users present is sent as well, if it has changed, by the relay.
+                // The relay sends the number of users present, if it has changed.
                 seat.is_behind |= missed.is_none();
                 self.watch_relay(cx, relay);
                 self.show_missed(cx, room, missed.unwrap_or_default());
