@@ -95,7 +95,7 @@ impl<R> FairQueue<R> {
         let mut state = self.state();
         if let Some(resource) = state.idle.pop() {
             drop(state);
-            // The receiver is there, so the resource does not come back.
+            // The receiver is alive, so sending cannot fail.
             let _ = sender.send(self.lend(resource));
         } else {
             let displaced = if state.waiting < state.waiting_max {
@@ -219,8 +219,8 @@ impl<R> Drop for BorrowGuard<R> {
 
 impl<R> Drop for WaitGuard<'_, R> {
     fn drop(&mut self) {
-        // A waiter that was served is no longer in the queue. Another one of the name that has left
-        // meanwhile may be taken in its place: each takes one.
+        // A waiter that was served is no longer in the queue. This then removes another waiter of
+        // the name that has left meanwhile, if there is one, before that waiter's own drop does.
         self.receiver.close();
         self.queue.state().remove(self.address, &self.name, |waiters| {
             waiters.remove(waiters.iter().position(Waiter::is_closed)?)

@@ -9,10 +9,10 @@ impl Social {
     /// Returns the first `limit` users (at least one) that follow `name` and come after `after`, in alphabetical
     /// order, and whether there are more.
     ///
-    /// The list follows the follows: a follow or its end is in it once the process of `name` has handled a message
-    /// of the follower, usually within milliseconds. A message that was lost, with the program or for want of room, is
-    /// sent again after ten seconds, or when the follower is next active. Follows that a version without lists of
-    /// followers has stored are added when the follower is next active.
+    /// The list lags behind: it shows a follow, or the end of a follow, once the process of `name` has handled a
+    /// message of the follower, usually within milliseconds. A message that was lost, with the program or for want of
+    /// room, is sent again after ten seconds, or when the follower is next active. A follow that was stored by a
+    /// version without lists of followers is added when the follower is next active.
     ///
     /// ```
     /// # use social::{Name, Password, Social};

@@ -65,7 +65,7 @@ pub struct ForYouPost {
 pub struct VisitPosition {
     /// Number of the visit.
     pub visit: u64,
-    /// Number of posts of the visit before the position, those that were left out included.
+    /// Number of the visit's posts before the position, with the posts that were left out.
     pub offset: u64,
 }
 
@@ -101,7 +101,8 @@ impl Social {
         self
     }
 
-    /// Returns the most active tags, most active first: at most 50. Posts count, by half after six hours.
+    /// Returns the most active tags, most active first: at most 50. The activity of a tag is the number of its posts,
+    /// of which each counts half after six hours.
     ///
     /// A post counts within a second, unless the service is overloaded.
     ///
@@ -115,14 +116,15 @@ impl Social {
     /// 256 KiB of text unless a single post has more. Without a position, it begins a visit.
     ///
     /// The posts are the best of those with the tags of the reader's [interests](Social::interests), of all posts
-    /// with the most likes for their age, and of the newest posts of the users that the reader follows. A post takes
-    /// part within a second, unless the service is overloaded. Posts of the reader, and posts whose author blocks the
-    /// reader or is blocked by the reader, are left out.
+    /// with the most likes for their age, and of the newest posts of the users that the reader follows. A new post is
+    /// considered within a second, unless the service is overloaded. Posts of the reader, and posts whose author blocks
+    /// the reader or is blocked by the reader, are left out.
     ///
     /// The pages of a visit have no post twice: they go through at most 200 posts, in an order that is fixed when the
     /// visit begins. A page that is read again has the same posts, without those that were deleted meanwhile; it may
-    /// be empty although another one follows. A reader has the two visits that began last, until five minutes have passed
-    /// without a page, or the node stops. If more than 10,000 readers have visits, further readers get a single page.
+    /// be empty although another one follows. The service keeps the last two visits of a reader, until the reader has
+    /// read no page for five minutes, or the node stops. If 10,000 readers have visits, further readers get a single
+    /// page.
     ///
     /// ```
     /// # use social::{Name, Password, Reason, Social, Text};
@@ -200,8 +202,8 @@ impl Social {
         Ok(page)
     }
 
-    /// Returns the number of changes of posts that the rankings of [`for_you`](Social::for_you) have not taken part
-    /// in, because they came faster than they were collected, since the service was started.
+    /// Returns the number of changes of posts that are missing in the rankings of [`for_you`](Social::for_you),
+    /// because they came faster than they were collected, since the service was started.
     pub fn changes_dropped(&self) -> u64 {
         self.collectors.dropped()
     }
@@ -269,8 +271,8 @@ impl Social {
         Ok(liked.buffer_unordered(CALLS_MAX).filter_map(std::future::ready).collect().await)
     }
 
-    /// Returns a post if it can be shown to the reader. A post whose author cannot be asked is left out: it must not
-    /// keep the reader from all others.
+    /// Returns a post if it can be shown to the reader. A post whose author cannot be asked is left out, so that one
+    /// such author does not cost the reader the whole page.
     async fn show(
         &self,
         reader: &Name,

@@ -42,8 +42,8 @@ struct Service {
     _runtime: Runtime,
 }
 
-/// Returns the path of a new data directory, in memory if there is some. The service lasts until the process ends, so
-/// the directory is removed by a later one.
+/// Returns the path of a new data directory, in `/dev/shm` if it exists. The service lasts until the process ends, so
+/// a later process removes the directory.
 fn data_directory() -> std::io::Result<PathBuf> {
     const NAME: &str = "throng-fuzz-";
     let memory = PathBuf::from("/dev/shm");
@@ -100,7 +100,7 @@ impl Service {
         Ok(Service { address, token, cursor, _serving: serving, _runtime: runtime })
     }
 
-    /// Puts the token and the cursor in the places of their names.
+    /// Replaces `@TOKEN@` and `@CURSOR@` by the token and the cursor.
     fn filled(&self, data: &[u8]) -> Vec<u8> {
         let filled = replaced(data, b"@TOKEN@", self.token.as_bytes());
         replaced(&filled, b"@CURSOR@", self.cursor.as_bytes())
@@ -163,8 +163,8 @@ fn replaced(data: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
 /// If the server fails, does not end the connection, or sends a malformed answer.
 pub fn http(data: &[u8]) {
     let service = Service::shared();
-    // The end of the stream cancels the last request; with another one behind them, all requests of the input are
-    // answered.
+    // The end of the stream cancels the last request. A further request comes last, so that all requests of the input
+    // are answered.
     let last = b"GET /api/v1/health HTTP/1.1\r\nhost: x\r\n\r\n";
     let answers = service.exchange(&[&service.filled(data), &last[..]].concat());
     let mut rest = answers.as_slice();
@@ -218,9 +218,9 @@ fn check_answer(bytes: &[u8]) -> Option<&[u8]> {
     Some(&rest[length..])
 }
 
-/// Sends the bytes as frames. If the first byte is even, each line of the rest is the text of a message, after a valid
-/// hello and before a text that is none, which the service must answer by a close. Otherwise the rest are the bytes of
-/// frames, with a close frame after them.
+/// Sends the bytes as frames. If the first byte is even, each line of the rest is the text of a message. A valid hello
+/// comes before the lines, and a text that is no message after them, which the service must answer by a close.
+/// Otherwise the rest are the bytes of frames, with a close frame after them.
 ///
 /// # Panics
 /// If the server fails, does not end the connection, or sends a malformed frame.

@@ -264,7 +264,8 @@ impl Slots {
         }
     }
 
-    /// Inserts a slot at a place. Cost: linear in the slots behind; in all if a message on its way shares them.
+    /// Inserts a slot at a place. Cost: linear in the number of slots behind the place, or in the number of all slots
+    /// if a message on its way shares them.
     fn insert(&mut self, place: usize, slot: u32) {
         match self {
             Slots::Few { len, slots } if usize::from(*len) < Slots::FEW => {
@@ -282,8 +283,8 @@ impl Slots {
     }
 }
 
-/// A post on its way to the shards of its author's followers, which share it. The last of them that drops it replies,
-/// so a message that is lost with its process is not waited for.
+/// A post on its way to the shards of its author's followers, which share it. Dropping the last reference sends the
+/// reply, so the author does not wait for a message that is lost with its process.
 #[derive(Debug)]
 struct Delivery {
     post: Arc<Post>,
@@ -366,7 +367,7 @@ impl Shard {
         self.post(slot, draft, None);
     }
 
-    /// The last shard of followers replies.
+    /// Sends a message. The last shard of followers replies with the number of timelines.
     #[message]
     fn send_message_to_all(&mut self, slot: u32, draft: Draft, reply: ReplyTo<u64>) {
         self.post(slot, draft, Some(reply));

@@ -42,8 +42,8 @@
 //! ```
 //!
 //! Invariants:
-//! * A user's process calls no other user's process, so no two wait for each other: it sends. Operations on
-//!   several users ([`Social::timeline`]) run outside the users' turns: in the caller, or in the process of a live
+//! * A user's process sends to other users' processes and never calls them, so no two wait for each other. Operations
+//!   on several users ([`Social::timeline`]) run outside the users' turns: in the caller, or in the process of a live
 //!   timeline, which no user's process calls.
 //! * A post or a message is written once, to its own cell, and never rewritten. A turn rewrites only the small
 //!   state of the user or room.

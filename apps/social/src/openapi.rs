@@ -180,7 +180,7 @@ impl Operation {
         }
         for (status, names) in by_status(&self.problems) {
             match responses.get_mut(&status.to_string()) {
-                // The health of a node that cannot write has the status of some problems.
+                // A status can belong to a view and to problems: a node that cannot write reports its health with 503.
                 Some(response) => {
                     let mut problem = problems::response(status, &names);
                     response["content"][MEDIA_TYPE] = problem["content"][MEDIA_TYPE].take();

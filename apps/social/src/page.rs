@@ -1,4 +1,4 @@
-//! The web page: embedded files, without a build step and without anything from elsewhere.
+//! The web page: embedded files, without a build step and without anything from other origins.
 //!
 //! ```text
 //! index.html ─► theme, colours (of all pages)
@@ -6,7 +6,7 @@
 //!                       └► shared by the views: store, socket, api, elements ─► make (of all pages)
 //! ```
 //!
-//! The page keeps what users have written as text. It is shown by text nodes, and never as HTML.
+//! The page shows the texts of users as text nodes, and never as HTML.
 
 use axum::Router;
 use throng_server::page_routes;

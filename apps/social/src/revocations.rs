@@ -32,7 +32,7 @@ struct Shards {
 
 #[derive(Debug, Default)]
 struct Shard {
-    /// Number of times that a copy was to be forgotten.
+    /// Number of calls of [`forget`](Revocations::forget) for users of this shard.
     generation: u64,
     copies: HashMap<Name, Revoked>,
 }
@@ -48,13 +48,13 @@ impl Revocations {
         self.shard(name).generation
     }
 
-    /// Keeps a copy, unless a revocation may have come since the generation.
+    /// Keeps a copy that was asked for in a generation, unless a revocation may have come since then.
     pub(crate) fn keep(&self, name: &Name, revoked: Revoked, generation: u64) {
         let mut shard = self.shard(name);
         if shard.generation != generation {
             return;
         }
-        // Every user that makes requests has a copy again soon: cheaper than an order of use, kept at each request.
+        // A user that makes requests has a copy again soon. Tracking the order of use would cost more, at each request.
         if shard.copies.len() >= COPIES_MAX {
             shard.copies.clear();
         }
@@ -71,7 +71,7 @@ impl Revocations {
     fn shard(&self, name: &Name) -> MutexGuard<'_, Shard> {
         let Shards { hasher, shards } = &*self.0;
         let shard = hasher.hash_one(name) as usize % SHARDS;
-        // Each change is a single step, so that a panic leaves a whole shard.
+        // Each change is a single step, so a panic leaves the shard consistent.
         shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

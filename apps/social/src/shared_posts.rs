@@ -7,10 +7,10 @@
 //!  by id: weak ────┼────────┘     found again while any of them has it
 //! ```
 //!
-//! Without sharing, each timeline had copies of up to 400 posts, and each copy was encoded for itself.
+//! Without sharing, each timeline would have copies of up to 400 posts, and each copy would be encoded separately.
 //!
 //! Invariant: a shard has at most twice as many entries as posts were in memory at its last sweep, or [`SWEEP_MIN`]. A
-//! post never changes, so a post that is found is the one that was looked for.
+//! post never changes, so the shared copy is never out of date.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -26,7 +26,7 @@ pub(crate) struct SharedPosts([Mutex<Shard>; SHARDS]);
 #[derive(Debug)]
 struct Shard {
     posts: HashMap<PostId, Weak<Published>>,
-    /// Number of entries at which those of posts that have left memory are removed.
+    /// Number of entries at which the shard is swept: the entries of posts that have left memory are removed.
     sweep_at: usize,
 }
 
@@ -37,7 +37,7 @@ impl Default for Shard {
 }
 
 impl SharedPosts {
-    /// Returns the post that others have already, or shares this one.
+    /// Returns the shared copy of a post. If there is none, this post becomes the shared copy.
     pub(crate) fn share(&self, post: Post) -> Arc<Published> {
         let mut shard = self.shard(post.id);
         if let Some(found) = shard.posts.get(&post.id).and_then(Weak::upgrade) {
@@ -53,16 +53,17 @@ impl SharedPosts {
         shared
     }
 
-    /// Returns the post that others have already, or this one without sharing it: for a page, which nobody keeps.
+    /// Returns the shared copy of a post, or this post without sharing it. A page, which is dropped after the answer,
+    /// gets its posts in this way.
     pub(crate) fn find(&self, post: Post) -> Arc<Published> {
         let found = self.shard(post.id).posts.get(&post.id).and_then(Weak::upgrade);
         found.unwrap_or_else(|| Arc::new(Published::new(post)))
     }
 
     fn shard(&self, id: PostId) -> MutexGuard<'_, Shard> {
-        // The low bits of ids that were given in the same millisecond differ; those of different ones may not.
+        // Ids of the same millisecond differ in their low bits; ids of different milliseconds may not.
         let shard = (id.get() ^ id.time_ms()) as usize % SHARDS;
-        // Each change is a single step, so that a panic leaves a whole shard.
+        // Each change is a single step, so a panic leaves the shard consistent.
         self.0[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,8 @@
 //! Invariants:
 //! * A client gets every change of its timeline once and in order, or a `reset`. If a change finds no room in the
 //!   client's queue, the server tries to send a `reset` at intervals until there is room.
-//! * An answer to a message of the client is never dropped. A client that asks on and reads no answers is closed.
+//! * An answer to a message of the client is never dropped. The socket of a client that keeps sending messages without
+//!   reading the answers is closed.
 //! * A socket shows nothing before its token was checked, and nothing after the token has expired. Revoking the
 //!   token closes its sockets.
 //! * A message beyond the rate of the user is answered `refused`, and the socket stays open.
@@ -243,7 +244,7 @@ impl Connection {
         self.session = Some(Session { name: name.clone(), issued, place: None });
         // A revocation from here on comes as news.
         self.check_session().await?;
-        // After the check, because the owner of a token that was revoked takes no place of the user's.
+        // The check comes first, so that a revoked token takes no place among the user's sockets.
         let place = self.app.settings.limits.socket(&name).ok_or(TOO_MANY_SOCKETS)?;
         if let Some(session) = &mut self.session {
             session.place = Some(place);
@@ -259,7 +260,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Closes a socket that was not welcomed. A network with too many invalid tokens gets another code.
+    /// Closes a socket whose hello failed. A network that has sent too many invalid tokens gets another code.
     fn refuse_hello(&mut self, cx: &mut Context<Self>, code: CloseCode, reason: &str) {
         if code != UNAUTHORIZED {
             return self.close(cx, code, reason);
@@ -333,7 +334,7 @@ impl Connection {
 /// reads ahead, several times over.
 const ANSWERS_MAX: usize = 64;
 
-/// Number of frames that wait for a client which is behind, above which it is not reset yet.
+/// Maximum number of frames that may wait for a client that is behind when it is reset.
 const RESET_BELOW: usize = 4;
 
 /// Close of a socket beyond the maximum of its user.

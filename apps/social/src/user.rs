@@ -228,7 +228,7 @@ impl User {
         names(cx, FOLLOWING, self.following)
     }
 
-    /// Records that another user follows this user, or does not, as of the change with a number.
+    /// Records whether another user follows this user, as of the follower's change with a number.
     #[message(send)]
     pub(crate) fn note_follower(
         &mut self,
@@ -246,7 +246,7 @@ impl User {
         outbox::report(self.acknowledged(cx, &target, sequence));
     }
 
-    /// Sends again for the cells of the outbox behind `after`.
+    /// Sends the changes in the outbox behind `after` again, and resumes other unfinished work.
     #[message(send)]
     pub(crate) fn resend(&mut self, cx: &mut Context<Self>, after: Option<String>) {
         outbox::report(self.resume(cx, after));

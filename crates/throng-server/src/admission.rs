@@ -67,7 +67,7 @@ impl Drop for ConnectionPlace {
             Some(count) if *count > 1 => *count -= 1,
             _ => {
                 networks.remove(&self.network);
-                // The memory of a flood of connections goes back.
+                // Frees the memory that a flood of connections has taken.
                 if networks.capacity() > 4 * networks.len() + 64 {
                     networks.shrink_to_fit();
                 }

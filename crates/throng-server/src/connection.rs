@@ -226,8 +226,8 @@ fn answer(
     limits: Arc<Limits>,
 ) -> impl Future<Output = Response> {
     let id = request_id::of(request.headers());
-    // At the level of errors, because the warnings of a handler must have the id at every level; with the target of
-    // the access log, which must have it under every filter.
+    // The span has the level of errors, so that the warnings of a handler have the id at every level of the log, and
+    // the target of the access log, so that the access log has the id under every filter.
     let span =
         tracing::error_span!(target: ACCESS, "request", id = id.to_str().unwrap_or_default());
     let is_secure = request.extensions().get::<Secure>().is_some();

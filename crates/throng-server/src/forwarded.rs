@@ -83,7 +83,7 @@ pub enum ForwardedHeader {
     Forwarded,
 }
 
-/// Proxies whose word about their client is believed; none by default.
+/// Proxies that are trusted to name their client; none by default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
     /// Networks of the proxies.
@@ -118,7 +118,7 @@ impl TrustedProxies {
                     ForwardedHeader::XForwardedFor => address_of(hop.trim()),
                     ForwardedHeader::Forwarded => forwarded_for(hop),
                 };
-                // A proxy that does not name its client stands for it.
+                // A proxy that does not name its client counts as the client.
                 let Some(address) = address else { return client };
                 client = address.to_canonical();
                 if !self.contains(client) {

@@ -46,14 +46,14 @@ const HEAD_BYTES_MAX: usize = 512;
 /// Reads a stream of requests in pieces and as a whole, and compares the outcomes.
 ///
 /// # Panics
-/// If they differ, or if delivered bytes are rejected when they are read again.
+/// If the outcomes differ, or if delivered bytes are rejected when they are read again.
 pub fn heads(data: &[u8]) {
     let mut stream = data;
     let mut cuts = Cuts::take(&mut stream);
     let (whole, end) = delivered(stream, || usize::MAX);
     let (pieces, end_of_pieces) = delivered(stream, || cuts.size());
     assert_eq!(end, end_of_pieces, "the end of the requests depends on the cuts");
-    // Of a body that breaks, the bytes before the break may or may not have been delivered.
+    // The bytes of a body before its break may or may not have been delivered.
     let is_same = whole == pieces || end.0 == Delivery::Broken && pieces.starts_with(&whole);
     assert!(is_same, "the bytes for hyper depend on the cuts");
     assert!(whole.len() <= stream.len(), "hyper got bytes that nobody sent");
@@ -90,7 +90,7 @@ fn delivered(
 /// Reads a stream of frames in pieces and as a whole, and compares the messages.
 ///
 /// # Panics
-/// If they differ or exceed a limit.
+/// If the messages differ or exceed a limit.
 pub fn frames(data: &[u8]) {
     let mut stream = data;
     let mut cuts = Cuts::take(&mut stream);
@@ -159,7 +159,7 @@ pub fn forwarded(data: &[u8]) {
         assert!(seen(stranger, &[data]).is_none_or(|seen| seen == stranger));
         let before = seen(proxy, &[data, named.as_bytes()]);
         assert!(before.is_none_or(|seen| seen == client), "{name}: a line before the proxy's");
-        // An open quote of the client makes the line unreadable, and then the proxy stands for its client.
+        // An open quote of the client makes the line unreadable, and then the proxy counts as the client.
         let joined = seen(proxy, &[&[data, b", ", named.as_bytes()].concat()]);
         assert!(joined.is_none_or(|seen| [client, proxy].contains(&seen)), "{name}: {joined:?}");
     }

@@ -19,7 +19,7 @@
 //!   headers may be repeated.
 //! * Everything that a client can make grow has a bound: connections, heads, bodies, messages of a
 //!   socket and the queues of both directions, and the time of each.
-//! * The address of a client is that of its connection, or the word of a proxy that the operator trusts.
+//! * The address of a client is that of its connection, or the address that a trusted proxy names.
 //! * A browser's page opens a socket only if its origin is the server's own or listed.
 //! * Every answer to a request with a whole head has an `X-Request-Id`, and the handler runs in a `tracing` span with
 //!   the same id: the client's, or a drawn one. Logs have no query strings, headers or bodies.

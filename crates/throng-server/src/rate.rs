@@ -32,7 +32,7 @@ use indexmap::IndexMap;
 
 use crate::Problem;
 
-/// Number of requests in a period: a bucket of so many tokens, which fills up in the period.
+/// Number of requests in a period: the size of a bucket of tokens, which fills up within the period.
 ///
 /// ```
 /// use std::time::Duration;
@@ -61,7 +61,7 @@ impl Rate {
     /// Longest period of a rate: a year.
     pub const PERIOD_MAX: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-    /// Creates a rate; `None` if there are no requests, more than one in each nanosecond, or no period up to
+    /// Creates a rate; `None` if there are no requests, more than one in each nanosecond, or a period longer than
     /// [`PERIOD_MAX`](Rate::PERIOD_MAX).
     pub const fn new(requests: u32, period: Duration) -> Option<Rate> {
         let nanoseconds = period.as_nanos();
@@ -72,7 +72,7 @@ impl Rate {
         if interval == 0 {
             return None;
         }
-        // A whole number of intervals, so that the bucket has exactly so many tokens.
+        // The capacity is a whole number of intervals, so the bucket has exactly `requests` tokens.
         Some(Rate(Some(Bucket { interval, capacity: interval * requests as u64 })))
     }
 }

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! Invariants: at most `connections_max` connections are served, of each network of clients at most
-//! `connections_per_network_max`, and at most `REFUSALS_MAX` are being refused. When [`Serving::drain`] returns, no task of this server is left.
+//! `connections_per_network_max`, and at most `REFUSALS_MAX` are being refused. When
+//! [`Serving::drain`] returns, no task of this server is left.
 
 use std::io;
 use std::net::SocketAddr;
@@ -33,7 +34,7 @@ pub struct Limits {
     /// Maximum number of connections of one network of clients (see [`ClientAddress::network`]); further
     /// connections get 429 and are closed. Connections of trusted proxies do not count. No limit by default.
     pub connections_per_network_max: usize,
-    /// Proxies whose word about the address of their client is believed; none by default.
+    /// Proxies that are trusted to name the address of their client; none by default.
     pub trusted_proxies: TrustedProxies,
     /// Maximum bytes of a request's head, up to and including the empty line at its end. Larger
     /// heads, and heads with more than 100 header lines, get 431.

@@ -162,7 +162,7 @@ impl Sockets {
         self.0.frames_dropped.fetch_add(count as u64, Ordering::Relaxed);
     }
 
-    /// Takes a place for a socket, unless there are as many as may be.
+    /// Takes a place for a socket, or counts a refusal if all places are taken.
     fn place(&self) -> Option<SocketPlace> {
         let max = self.limits().sockets_max;
         let next = |taken| if taken < max { Some(taken + 1) } else { None };

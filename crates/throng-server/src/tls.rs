@@ -9,7 +9,7 @@
 //!
 //! Invariants: a connection has a place among `connections_max` before its first byte is read. Files that cannot be
 //! used change nothing: [`Tls::reload`] keeps the certificate that it had. A private key that every user of the
-//! machine can access is refused. TLS 1.2 and 1.3 only, by rustls.
+//! machine can access is refused. rustls speaks TLS 1.2 and 1.3 only.
 
 use std::fmt;
 use std::fs::File;
@@ -111,8 +111,8 @@ impl Tls {
     /// Loads a chain of certificates, the server's first, and the private key of the first, from files in PEM. The key
     /// is in PKCS #8, PKCS #1 (RSA) or SEC 1 (EC), and not encrypted.
     ///
-    /// A certificate that is out of date is loaded, and logged as an error: its clients refuse it, but a node that does
-    /// not start helps nobody.
+    /// A certificate that is out of date is loaded, and logged as an error. Clients refuse such a certificate, but they
+    /// would not reach a node that does not start either.
     ///
     /// # Errors
     /// A file cannot be used.
@@ -129,7 +129,7 @@ impl Tls {
     /// while it reads.
     ///
     /// # Errors
-    /// A file cannot be used, or the certificate is out of date. The certificate stays that of before.
+    /// A file cannot be used, or the certificate is out of date. The previous certificate stays in use.
     pub fn reload(&self) -> Result<(), TlsError> {
         let TlsInner { certificate, key, config } = &*self.0;
         let (loaded, validity) = read(certificate, key)?;
@@ -141,7 +141,7 @@ impl Tls {
     }
 
     fn acceptor(&self) -> TlsAcceptor {
-        // A thread that panicked has left a whole configuration.
+        // The configuration is replaced in a single step, so it is valid even if the lock is poisoned.
         self.0.config.read().unwrap_or_else(PoisonError::into_inner).clone().into()
     }
 }
@@ -246,7 +246,7 @@ impl Listener {
 }
 
 impl Arrival {
-    /// Does the handshake, if the connection is to be secure. Returns nothing if the handshake failed, took longer than
+    /// Does the handshake, if the server has a certificate. Returns `None` if the handshake failed, took longer than
     /// `time`, or was under way when `drain` became true; the connection is closed then.
     pub(crate) async fn secure(
         self,
@@ -314,12 +314,12 @@ impl Stream {
     }
 }
 
-/// Returns the header that makes browsers use TLS only for the host of a request that came over TLS. Not for the
-/// machine itself, as other programs serve it on other ports without TLS.
+/// Returns the header that makes browsers use only TLS for the host of a request, which came over TLS. The host
+/// `localhost` gets no header, because other programs may serve it on other ports without TLS.
 pub(crate) fn strict_transport(request: &HeaderMap) -> Option<HeaderValue> {
     let host = Authority::try_from(request.get(header::HOST)?.as_bytes()).ok()?;
     let is_local = host.host().eq_ignore_ascii_case("localhost");
-    // Thirty days, so that the visitors of a node that stops using TLS come back in the end.
+    // Thirty days: when a node stops using TLS, its visitors can reach it again after that time.
     (!is_local).then(|| HeaderValue::from_static("max-age=2592000"))
 }
 

@@ -1,4 +1,4 @@
-//! Collectors: the way of posts and likes from their authors to the groups, in few durable turns.
+//! Collectors, which carry posts and likes from the authors to the groups in few durable turns.
 //!
 //! ```text
 //!  User "bob" ──after commit──▶ Collector 0 ──┐  every 200 ms at most     ┌─▶ Group "#rust"
@@ -6,20 +6,20 @@
 //!                                              in a single message        └─▶ Trends
 //! ```
 //!
-//! A collector gets everything of an author, in order, and keeps the best posts of each group until the next flush. So
-//! a tag that everybody uses costs as many durable turns as a tag that a few users use, and a post of which many
-//! likes arrive at once is written once.
+//! A collector gets all changes of an author's posts, in order, and keeps the best posts of each group until the next
+//! flush. So a popular tag costs as many durable turns as a tag that a few users use, and a post that gets many likes
+//! at once is written once.
 //!
 //! Invariants:
-//! * A collector has at most [`ROOM`] messages in its mailbox and the changes of at most [`GROUPS_MAX`] groups in memory.
-//!   What does not fit is dropped and [counted](Collectors::dropped): authors are never slowed down.
-//! * A collector has one flush under way at most. While the disk is slow, the changes of more time make a flush.
-//! * A collector keeps no node open, except while a flush waits for groups. A shutdown ends these calls: what a group
-//!   has not been sent by then is lost.
+//! * A collector has at most [`ROOM`] messages in its mailbox, and the changes of at most [`GROUPS_MAX`] groups in
+//!   memory. Further changes are dropped and [counted](Collectors::dropped): authors are never slowed down.
+//! * A collector has one flush under way at most. While the disk is slow, a flush has the changes of a longer time.
+//! * A collector keeps no node open, except while a flush waits for groups. A shutdown ends these calls, and the
+//!   changes that were not sent to a group by then are lost.
 //!
-//! Changes that are dropped, or lost with the program or a collector, are missing in a ranking and nowhere else: a post
-//! may not be shown to others than its followers, or with fewer likes' worth of rank until its next like. A post whose
-//! deletion is lost is left out when its author is asked for the text, and its place decays.
+//! Changes that are dropped, or lost with the program or a collector, are missing in a ranking and nowhere else. Such
+//! a post may be shown only to the author's followers, or be ranked by an earlier number of likes until its next like.
+//! A post whose deletion is lost is left out when its author is asked for the text, and sinks in the ranking with time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -114,7 +114,7 @@ impl Collectors {
         (supervisor, handle)
     }
 
-    /// Takes the change of a post to the groups, unless the author's collector has no room for it.
+    /// Sends the change of a post to the author's collector, or counts the change as dropped if that fails.
     pub(crate) fn offer(&self, change: PostChange) {
         let collector = self.0.pool.keyed(&change.author);
         if collector.send(Collect { change }).is_err() {
@@ -164,7 +164,8 @@ impl Collector {
                 return fits;
             }
         };
-        // A post that is refused is worse than all that are kept, and than those that the group will have.
+        // A refused post is worse than the posts that are kept, all of them or as many of its author as a ranking may
+        // have; the group will have those instead.
         updates.ranking.offer(Ranked { id: *id, author: author.clone(), likes });
         true
     }
@@ -179,7 +180,7 @@ impl Collector {
 
 #[process(client = CollectorClient)]
 impl Collector {
-    /// Begins to wait for the next flush, once a flush has ended, however it has ended.
+    /// Sets the timer of the next flush when a flush has ended, successfully or not.
     #[hook]
     fn down(&mut self, cx: &mut Context<Self>, down: Down) {
         if self.flush == Some(down.pid) {
@@ -230,7 +231,7 @@ impl Collector {
         }
     }
 
-    /// Follows a flush. The end of the flush's process begins the next one.
+    /// Receives the result of a flush and does nothing: `down` handles the end of the flush's process.
     #[message(send)]
     fn flushed(&mut self) {}
 }
@@ -245,13 +246,13 @@ fn report(outcome: Result<(), throng_durable::EntityError>) {
     }
 }
 
-/// Number of changes that wait in the mailbox of a collector: about half a megabyte.
+/// Maximum number of changes that wait in the mailbox of a collector: about half a megabyte.
 const ROOM: usize = 4_096;
 
-/// Number of groups for which a collector keeps changes between two flushes.
+/// Maximum number of groups for which a collector keeps changes between two flushes.
 const GROUPS_MAX: usize = 1_024;
 
-/// Number of groups that a flush asks at a time.
+/// Maximum number of groups that a flush calls at a time.
 const CALLS_MAX: usize = 32;
 
 /// Time between two flushes: short against the time in which a reader reads a page, and long enough for a few hundred

@@ -4,8 +4,9 @@
 //! cells   posts    POST-ID → author, likes     the posts of the ranking
 //! ```
 //!
-//! Invariant: the ranking in memory is that of the cells. It is built from the cells when the process starts, and a
-//! turn writes a cell for each change, so that a post costs tens of bytes and not the whole ranking. The state is empty.
+//! Invariant: the ranking in memory and the cells have the same posts. The process builds the ranking from the cells
+//! when it starts, and a turn writes a cell for each change, so that a post costs tens of bytes and not the whole
+//! ranking. The state is empty.
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
@@ -66,7 +67,7 @@ impl Group {
     #[message]
     pub(crate) fn update(&mut self, cx: &mut Context<Self>, updates: Updates) {
         let mut posts = cx.cells::<U64, (Name, u64)>(POSTS);
-        // Best first, so that no post is put that a later one of the turn replaces.
+        // The best post comes first, so that no later post of the turn replaces one that was just put.
         for post in updates.ranking.into_posts() {
             let (id, cell) = (post.id, (post.author.clone(), post.likes));
             let had = self.ranking.remove(id);

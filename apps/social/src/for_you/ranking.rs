@@ -4,12 +4,13 @@
 //! score = log2(1 + likes) + time / HALF_LIFE
 //! ```
 //!
-//! The weight `(1 + likes) · 2^(time / HALF_LIFE)` of a post decays against newer posts, and the score is its logarithm:
-//! twice the likes are worth as much as six hours. A score changes only with the likes, so nothing is scored again.
+//! The weight `(1 + likes) · 2^(time / HALF_LIFE)` of a post decays relative to newer posts, and the score is the
+//! logarithm of the weight: twice the likes are worth as much as six hours. A score changes only with the likes, so
+//! no score is computed again as time passes.
 //!
-//! Invariants: a ranking has at most [`POSTS_MAX`] posts, at most [`PER_AUTHOR_MAX`] of an author, each once, in falling
-//! order of the score; the higher id wins a tie. As long as likes only grow and no post is deleted, these are the
-//! best posts of all that were offered.
+//! Invariants: a ranking has at most [`POSTS_MAX`] posts, at most [`PER_AUTHOR_MAX`] of an author, each once, in
+//! falling order of the score; the higher id wins a tie. As long as likes only grow and no post is deleted, these are
+//! the best posts of all that were offered.
 
 use std::cmp::Ordering;
 
@@ -52,7 +53,7 @@ pub(crate) enum Offered {
 }
 
 impl Ranking {
-    /// Offers a post with its present likes, also if the ranking has it with others.
+    /// Offers a post with its present number of likes. A copy with an earlier number is removed.
     ///
     /// Cost: a pass over the ranking, which fits the cache of a core.
     pub(crate) fn offer(&mut self, post: Ranked) -> Offered {
@@ -100,10 +101,10 @@ impl Ranking {
     }
 }
 
-/// Time in which the weight of a post halves against newer posts: a page that is read twice a day has other posts.
+/// Time in which the weight of a post halves relative to newer posts: a reader who comes twice a day sees other posts.
 pub(super) const HALF_LIFE_MS: f64 = 6.0 * 3_600_000.0;
 
-/// Maximum number of posts of a ranking: more than the posts of a visit, for readers who have seen or may not see some.
+/// Maximum number of posts of a ranking: more than the posts of a visit, because readers may not see some of them.
 pub(super) const POSTS_MAX: usize = 256;
 
 /// Maximum number of posts of an author in a ranking, so that no author fills it.

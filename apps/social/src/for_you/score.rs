@@ -13,7 +13,7 @@ use crate::tags::Tag;
 /// Post that may be shown to a reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Id of the post, which has its time.
+    /// Id of the post, which includes the time of the post.
     pub id: PostId,
     /// Name of the author.
     pub author: Name,
@@ -32,7 +32,7 @@ pub struct Reader {
     pub interests: Vec<Tag>,
 }
 
-/// Reason for which a post is shown. A post with several has the first of this list.
+/// Reason for which a post is shown. If several reasons apply, the first of this list counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The reader follows the author.
@@ -77,8 +77,8 @@ pub trait Score: Send + Sync {
     /// Returns the score of a post for a reader. Posts with higher scores come first, and newer posts first among
     /// those with the same score. A NaN is allowed, and its place is not specified.
     ///
-    /// The method runs in the task of the request, for some thousand candidates of a visit, so it must not block. A
-    /// panic ends the request.
+    /// The method runs in the task of the request, for up to a few thousand candidates per visit, so it must not block.
+    /// A panic ends the request.
     fn score(&self, candidate: &Candidate, reader: &Reader) -> f64;
 }
 

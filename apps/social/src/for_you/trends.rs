@@ -1,9 +1,9 @@
 //! The most active tags: a decayed count of the posts of each tag, for a bounded number of tags.
 //!
-//! A tag without a count takes over the place and the count of the least active tag (the algorithm *Space-Saving*). So a
-//! tag that becomes active is in the list soon, and a count is too high by at most the count of the least
+//! A tag without a count takes over the place and the count of the least active tag (the algorithm *Space-Saving*). So
+//! a tag that becomes active is in the list soon, and a count is too high by at most the count of the least
 //! active tag, which is at most a 256th of the sum. A post counts half after six hours. Likes do not count, and
-//! a post that is deleted has counted.
+//! a deleted post still counts.
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
@@ -16,7 +16,8 @@ use crate::tags::Tag;
 #[derive(Durable, Debug, Default, Serialize, Deserialize)]
 #[durable(kind = "trends")]
 pub(crate) struct Trends {
-    /// Tags, and the logarithms of their counts plus the half-lives until the last post; most active first.
+    /// Tags, most active first. The number of a tag is the binary logarithm of its count at the last change, plus the
+    /// time of that change in half-lives since 1970.
     counts: Vec<(Tag, f64)>,
 }
 
@@ -25,7 +26,7 @@ pub(crate) const TRENDS: &str = "tags";
 
 #[process]
 impl Trends {
-    /// Counts posts of tags that were published until a time in milliseconds since 1970.
+    /// Adds numbers of posts to the counts of tags, at a time in milliseconds since 1970.
     #[message]
     pub(crate) fn count(&mut self, tags: Vec<(Tag, u64)>, now_ms: u64) {
         let now = now_ms as f64 / HALF_LIFE_MS;

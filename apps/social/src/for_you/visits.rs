@@ -1,7 +1,7 @@
 //! Visits: the order of the posts that a reader pages through, in memory.
 //!
 //! Each reader has a process with the last [`PER_READER_MAX`] visits, so that the pages of a visit have no post
-//! twice while posts and likes arrive. It has ids and no texts, and ends after [`IDLE`] without a page.
+//! twice while posts and likes arrive. The process keeps no texts of posts, and ends after [`IDLE`] without a page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ impl Visits {
             let visits = visits.map_err(|error| unavailable(throng::Error::from(error)))?;
             match visits.call(Begin { number, posts: posts.clone() }).await {
                 Ok(()) => return Ok(Some(number)),
-                // The process has ended, for want of pages: start another.
+                // The process has ended, because the reader read no page for a while: start another.
                 Err(CallError::NoProcess(_) | CallError::Died(_)) => {}
                 Err(error) => return Err(unavailable(throng::Error::from(error))),
             }
@@ -76,7 +76,7 @@ struct ReaderVisits {
 
 #[process(client = VisitsClient)]
 impl ReaderVisits {
-    /// Keeps a visit in place of the oldest one.
+    /// Keeps a visit, and drops the oldest one if there are too many.
     #[message]
     fn begin(&mut self, cx: &mut Context<Self>, number: u64, posts: Arc<[Candidate]>) {
         self.idle.set(cx, IDLE, Leave {});

@@ -67,7 +67,7 @@ async fn unlike(
     Path((name, id)): Path<(String, String)>,
 ) -> Result<StatusCode, Problem> {
     let author = parse_name(name)?;
-    // Nobody likes a post under anything but an id; number 0 is no post's id.
+    // A text that is no id names no post, and neither does the id 0.
     let id = parse_id(&id).unwrap_or(PostId::new(0));
     app.social.unlike(&caller.name, &author, id).await?;
     Ok(StatusCode::NO_CONTENT)

@@ -112,11 +112,12 @@ impl Timeline {
         }
     }
 
-    /// Inserts a post at its place. Cost: constant for the newest post, else linear in the newer posts; linear in all
-    /// if a reader has them.
+    /// Inserts a post at its place. Cost: constant for the newest post, otherwise linear in the number of newer posts;
+    /// linear in the number of all posts if a reader has them.
     pub(super) fn insert(&mut self, post: Arc<Post>) {
         let (entry, entries) = (Entry::new(post), self.own());
-        // From the end, because late posts are a few places late, and a search would read the whole list.
+        // The scan begins at the end: a late post belongs a few places before it, and a binary search would read posts
+        // far away in memory.
         let newer = entries.iter().rev().take_while(|other| other.order(&entry).is_gt()).count();
         entries.insert(entries.len() - newer, entry);
     }

@@ -130,7 +130,7 @@ pub(super) fn parameters() -> Value {
         "User": in_path("name", reference("schemas", "UserName")),
         "Room": in_path("room", reference("schemas", "RoomName")),
         "Post": in_path("id", reference("schemas", "PostId")),
-        // A DELETE of what does not exist has nothing to do, so any text is accepted.
+        // A DELETE of a post that does not exist changes nothing, so any text is accepted.
         "AnyPost": in_path("id", json!({ "type": "string", "minLength": 1 })),
         "Tag": in_path("tag", reference("schemas", "Tag")),
         "Limit": in_query(

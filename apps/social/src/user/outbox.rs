@@ -20,8 +20,8 @@
 //! * A number leaves its user only after its commit, so no number stands for two states of a follow.
 //! * A user whose follow has changed has a cell in the outbox until the target has the change on disk. So **when all
 //!   outboxes are empty, the followers of each user are the users who follow it**. A follow that has a cell may be
-//!   missing in the target's list, or still be there after its end. The cell goes when follower and target both handle
-//!   messages and commit; a follower that is not in memory goes on when it is next activated.
+//!   missing in the target's list, or still be there after its end. The cell is deleted once follower and target have
+//!   handled their messages and committed; a follower that is not in memory resumes when it is next activated.
 //! * The turn of a target reads and writes a constant number of cells, however many followers it has.
 //!
 //! Users of earlier versions have follows without cells in the outbox. Such a user *announces* them, a window of
@@ -49,7 +49,7 @@ use super::{Acknowledge, FOLLOWING, NoteFollower, Resend, User, name};
 pub(super) struct Outbox {
     /// Number of the last change of a follow.
     sequence: u64,
-    /// Present while follows of an earlier version are to be announced: the last name that was.
+    /// Last name that was announced, or empty; present while follows of an earlier version are left to be announced.
     unannounced: Option<String>,
     #[serde(skip)]
     permit: Option<OwnedSemaphorePermit>,
@@ -93,8 +93,9 @@ impl User {
         Ok(())
     }
 
-    /// Goes on with the work that an earlier activation left, or that has not been acknowledged in time: sends again
-    /// for the cells of the outbox behind `after`, a bounded number in a turn, announces follows, and removes likes.
+    /// Resumes the work that an earlier activation left, or that was not acknowledged in time: sends the changes in the
+    /// outbox behind `after` again, a bounded number in a turn, and removes likes. Without such work, announces follows
+    /// of an earlier version.
     pub(super) fn resume(
         &mut self,
         cx: &mut Context<Self>,
@@ -242,8 +243,8 @@ impl User {
     }
 }
 
-/// Logs why a turn without a caller has failed. It has changed nothing but counts that fit its cells, and the outbox
-/// makes another attempt.
+/// Logs why a turn without a caller has failed. The counts that the turn has changed match the cells that it has
+/// changed, and the outbox makes another attempt.
 pub(super) fn report(outcome: Result<(), CellError>) {
     if let Err(error) = outcome {
         tracing::warn!(%error, "a change of a follow or the removal of likes has to wait for another attempt");

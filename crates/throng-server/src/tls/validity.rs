@@ -6,7 +6,7 @@
 //!                  validity  SEQUENCE { notBefore, notAfter }, … }, … }
 //! ```
 //!
-//! This only warns of a certificate that no client accepts; it verifies nothing.
+//! The server uses the time to report a certificate that no client would accept. Nothing is verified here.
 
 /// Seconds since 1970 at which a certificate becomes valid, and at which it expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Reads the validity of a certificate; nothing if it has another form.
+    /// Reads the validity of a certificate; `None` if the certificate has another form.
     pub(super) fn of(certificate: &[u8]) -> Option<Validity> {
         let mut certificate = Der(Der(certificate).next_of(SEQUENCE)?);
         let mut fields = Der(certificate.next_of(SEQUENCE)?);
