@@ -22,7 +22,8 @@
 //!
 //! Invariants:
 //! * A socket that has entered gets every message of the room that is committed after its relay has answered.
-//! * If a relay cannot be sent a message, because the runtime's mailbox budget is used up, it is ended by a signal.
+//! * If a relay cannot be sent a message, because the runtime's mailbox budget is used up, it is ended by a signal,
+//!   except if the message is the exit of a socket or typing.
 //!   A relay that cannot send itself a message stops.
 //!   The relays share the count of the present users, so they are restarted together. The sockets notice
 //!   the end of their relay and enter again, with the last message that they have.
@@ -178,9 +179,10 @@ impl LiveRooms {
         entered.map_err(|error| unavailable(throng::Error::from(error)))
     }
 
-    /// Ends the presence of a process in a room.
+    /// Ends the presence of a process in a room. If the relay cannot be sent the message, the process counts as present
+    /// until it ends: ending the relay would make all sockets enter again, while there is no room for that.
     pub(super) fn exit(&self, room: RoomName, user: Name, socket: Pid) {
-        send(of(&self.0.relays, &user), Vacate { room, user, socket });
+        let _ = of(&self.0.relays, &user).send(Vacate { room, user, socket });
     }
 
     /// Ends the presence of all processes of a user in a room, because the user is no member any more.

@@ -201,11 +201,7 @@ impl Social {
         last: Option<u64>,
     ) -> Result<Entered, SocialError> {
         // This check only keeps users that are no members from being shown as present; `catch_up` below decides.
-        let is_member = self.room(room).has_member(user.clone()).await;
-        if !matches!(is_member, Ok(Ok(true))) {
-            // The socket may be present from before.
-            self.exit_room(room, user, socket.pid());
-            is_member??;
+        if !self.room(room).has_member(user.clone()).await?? {
             return Err(SocialError::NotMember(room.clone()));
         }
         // Once this call returns, new messages go to the mailbox of the process; `catch_up` returns all earlier ones.

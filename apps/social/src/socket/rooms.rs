@@ -146,9 +146,16 @@ impl Connection {
         let Entered { sequence, members, present, missed, relay } =
             match self.enter_as_user(cx, &room, last).await {
                 Ok(entered) => entered,
-                Err(error) => {
-                    // If this call has entered the room, the service has ended the presence again.
+                Err(error @ (SocialError::NotMember(_) | SocialError::NoSuchRoom(_))) => {
                     self.rooms.remove(&room);
+                    return Err(error.into());
+                }
+                Err(error) => {
+                    // A socket that was present before may not be any more.
+                    if let Some(seat) = self.rooms.get_mut(&room) {
+                        seat.is_lost = true;
+                        self.retry.set(cx, RETRY, CatchUp {});
+                    }
                     return Err(error.into());
                 }
             };
