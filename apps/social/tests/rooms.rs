@@ -325,6 +325,21 @@ fn a_room_is_in_the_list_of_each_member_after_a_join_and_a_leave_at_the_same_tim
             let case = (was_member, first_joins, steps);
             assert_eq!(listed.contains(&rust), members.contains(&bob), "{case:?}");
         }
+        for steps in 0..7 {
+            let new = room(&format!("new_{steps}"));
+            let mut creation = pin!(maybe_done(social.create_room(&new, &bob)));
+            for _ in 0..steps {
+                poll_fn(|cx| Poll::Ready(creation.as_mut().poll(cx).is_ready())).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            let left = social.leave_room(&new, &bob).await;
+            assert!(matches!(left, Ok(()) | Err(SocialError::NoSuchRoom(_))), "{left:?}");
+            creation.as_mut().await;
+            creation.take_output().unwrap().unwrap();
+            let (members, _) = social.room_members(&new, None, 10).await.unwrap();
+            let listed = social.memberships(&bob).await.unwrap();
+            assert_eq!(listed.contains(&new), members.contains(&bob), "{steps} steps");
+        }
     });
 }
 

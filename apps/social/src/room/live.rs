@@ -652,7 +652,7 @@ const TYPING_MAX: usize = 100;
 /// | 1,000, ten authors that wait for their own message | 610,000, 665,000, 647,000 | 16, 16, 17 ms | 63, 55, 42 ms |
 /// | 1,000, 300 messages per second | 298,000 | 26, –, 16 ms | 113, –, 38 ms |
 /// | 1,000, 100 messages per second | 100,000 | 10, –, 15 ms | 34, –, 26 ms |
-const PAUSE_PER_SOCKET: Duration = Duration::from_micros(25);
+pub(super) const PAUSE_PER_SOCKET: Duration = Duration::from_micros(25);
 
 /// Shortest pause, because timers have a resolution of a millisecond. A room with fewer than 40 sockets at a relay has
 /// none.

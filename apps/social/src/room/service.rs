@@ -28,7 +28,8 @@ impl Social {
             Ok(_) => return Err(SocialError::RoomTaken(room.clone())),
         }
         self.user(owner).call(AddRoom(room.clone())).await??;
-        self.room(room).found(owner.clone(), Now::by_the_clock()).await?
+        self.room(room).found(owner.clone(), Now::by_the_clock()).await??;
+        self.list(room, owner).await
     }
 
     /// Returns the public data of a room.
@@ -117,8 +118,7 @@ impl Social {
         }
         // Also a room whose creation did not happen takes a place in the list.
         self.user(user).call(RemoveRoom(room.clone())).await??;
-        left?;
-        // A join at the same time may have ended between the two steps.
+        // A join or a creation at the same time may have ended between the two steps.
         if self.room(room).has_member(user.clone()).await?? {
             return match self.list(room, user).await {
                 Err(SocialError::MembershipsFull) => Ok(()),

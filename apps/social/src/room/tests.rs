@@ -8,8 +8,10 @@ use futures_util::stream::{self, StreamExt};
 use throng::prelude::*;
 use throng_durable::Node;
 
-use super::live::RoomNews;
+use super::live::{PAUSE_PER_SOCKET, RoomNews};
+use super::membership::{AddRoom, ListRooms};
 use super::{RoomMessage, SaidMessage};
+use crate::error::SocialError;
 use crate::name::{Name, RoomName};
 use crate::post::Text;
 use crate::service::Social;
@@ -96,6 +98,20 @@ fn on_a_node(test: impl AsyncFnOnce(&Social)) {
 }
 
 #[test]
+fn a_room_that_was_not_created_takes_no_place_after_a_leave() {
+    on_a_node(async |social| {
+        let (alice, rust): (_, RoomName) = (user(0), "rust".parse().unwrap());
+        let account = Account { password_hash: String::new(), created_ms: 0 };
+        social.user(&alice).register(account).await.unwrap().unwrap();
+        // The first step of a creation that ended there.
+        social.user(&alice).call(AddRoom(rust.clone())).await.unwrap().unwrap();
+        let left = social.leave_room(&rust, &alice).await;
+        assert!(matches!(left, Err(SocialError::NoSuchRoom(_))), "{left:?}");
+        assert_eq!(social.user(&alice).call(ListRooms).await.unwrap().unwrap(), []);
+    });
+}
+
+#[test]
 fn ten_thousand_present_processes_get_each_message_once() {
     const SIZE: usize = 10_000;
     const SAID: usize = 5;
@@ -142,7 +158,7 @@ fn cost_of_a_delivery() {
             let mut times = Vec::new();
             for number in 1..=(1_000_000 / size as u64).clamp(100, 1_000) {
                 // The pause of a large room is not a part of the cost.
-                tokio::time::sleep(Duration::from_micros(25) * size as u32).await;
+                tokio::time::sleep(PAUSE_PER_SOCKET * size as u32).await;
                 let text = Text::new("hello").unwrap();
                 let message = RoomMessage { sequence: number, author: user(0), text, time: 0 };
                 let said = Arc::new(SaidMessage::new(room.clone(), message));
