@@ -61,15 +61,12 @@ fn ready(stops: bool, writable: bool) -> Response {
 
 fn unready(name: &'static str, detail: &'static str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, name, detail)
-        .with_header(header::CACHE_CONTROL, NO_STORE)
 }
 
 fn ok() -> Response {
-    ([(header::CACHE_CONTROL, NO_STORE)], "ok\n").into_response()
+    // No cache may answer a probe in the node's place.
+    ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], "ok\n").into_response()
 }
-
-/// Keeps a cache from answering a probe in the node's place.
-const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 
 #[cfg(test)]
 mod tests {

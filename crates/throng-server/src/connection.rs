@@ -36,7 +36,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tower::ServiceExt;
+use tower::Service;
 use tracing::Instrument;
 
 use crate::exchange::{BodyProgress, Exchange, ExchangeGuard, ExchangePhase};
@@ -81,38 +81,32 @@ async fn serve_requests(
     limits: Arc<Limits>,
     mut drain: watch::Receiver<bool>,
 ) -> Option<Upgraded> {
-    let is_secure = stream.is_secure();
     let exchange = Exchange::default();
+    let is_secure = stream.is_secure();
     let guard = ExchangeGuard::new(stream, exchange.clone(), &limits);
-    let header_timeout = limits.header_timeout;
-    // hyper accepts no smaller buffer.
-    let buffer_bytes_max = limits.head_bytes_max.max(8 * 1024);
-    let upgrading = Upgrading::default();
+    let answerer = Arc::new(Answerer {
+        router: Mutex::new(router),
+        client,
+        is_secure,
+        limits,
+        drain: drain.clone(),
+        upgrading: Mutex::default(),
+    });
     let service = service_fn({
-        let exchange = exchange.clone();
-        let upgrading = upgrading.clone();
-        let drain = drain.clone();
-        move |mut request: Request<Incoming>| {
-            let answering = exchange.begin();
-            let ClientAddress(peer) = client;
-            let client = ClientAddress(limits.trusted_proxies.client(peer, request.headers()));
-            request.extensions_mut().insert(client);
-            if is_secure {
-                request.extensions_mut().insert(Secure);
-            }
-            let answer = answer(router.clone(), request, client, limits.clone());
-            let upgrading = upgrading.clone();
-            let drain = drain.clone();
+        let (answerer, exchange) = (answerer.clone(), exchange.clone());
+        move |request: Request<Incoming>| {
+            let (answerer, answering) = (answerer.clone(), exchange.begin());
             Box::pin(async move {
-                let response = hand_over(answer.await, &drain, &upgrading);
+                let response = answerer.answer(request).await;
                 Ok::<_, Infallible>(response.map(|body| answering.until_end_of(body)))
             })
         }
     });
     let mut connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
-        .max_buf_size(buffer_bytes_max)
+        .header_read_timeout(answerer.limits.header_timeout)
+        // hyper accepts no smaller buffer.
+        .max_buf_size(answerer.limits.head_bytes_max.max(8 * 1024))
         .serve_connection(TokioIo::new(guard), service);
 
     let mut draining = false;
@@ -127,7 +121,7 @@ async fn serve_requests(
     let parts = connection.into_parts();
     let guard = parts.io.into_inner();
     // hyper ends the connection after a 101. Only a 101 that was written opens a socket.
-    let endpoint = upgrading.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let endpoint = answerer.upgrading.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(endpoint) = endpoint
         && outcome.is_ok()
         && exchange.phase() == ExchangePhase::Idle
@@ -198,92 +192,106 @@ pub(crate) async fn refuse(
 const LINGER: Duration = Duration::from_secs(1);
 const LINGER_BYTES_MAX: usize = 1024 * 1024;
 
-/// Endpoint of an accepted socket, from the handler's answer until the answer is written.
-type Upgrading = Arc<Mutex<Option<Endpoint>>>;
-
-/// Takes the endpoint out of an answer that accepts a socket, unless the server drains.
-fn hand_over(
-    mut response: Response,
-    drain: &watch::Receiver<bool>,
-    upgrading: &Upgrading,
-) -> Response {
-    let Some(endpoint) = take_endpoint(&mut response) else { return response };
-    if *drain.borrow() {
-        // hyper adds `close` to the headers of answers during a drain, and some clients take such a
-        // 101 for malformed.
-        endpoint.end(SocketEnd::Drain);
-        return draining().into_response();
-    }
-    *upgrading.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoint);
-    response
+/// Part of a connection that answers its requests. All requests of the connection share it by one pointer, because
+/// cloning a pointer that all connections share moves its cache line between cores.
+struct Answerer {
+    /// Router of the server. The lock is never contended, because only the connection's task calls the router.
+    router: Mutex<Router>,
+    /// Peer of the connection.
+    client: ClientAddress,
+    is_secure: bool,
+    limits: Arc<Limits>,
+    drain: watch::Receiver<bool>,
+    /// Endpoint of an accepted socket, from the handler's answer until the answer is written.
+    upgrading: Mutex<Option<Endpoint>>,
 }
 
-/// Answers a request in a span with its id, and gives the id to the answer.
-fn answer(
-    router: Router,
-    request: Request<Incoming>,
-    client: ClientAddress,
-    limits: Arc<Limits>,
-) -> impl Future<Output = Response> {
-    let id = request_id::of(request.headers());
-    // The span has the level of errors, so that the warnings of a handler have the id at every level of the log, and
-    // the target of the access log, so that the access log has the id under every filter.
-    let span =
-        tracing::error_span!(target: ACCESS, "request", id = id.to_str().unwrap_or_default());
-    let is_secure = request.extensions().get::<Secure>().is_some();
-    let strict = if is_secure { strict_transport(request.headers()) } else { None };
-    let answering = async move {
-        let mut response = answer_in_span(router, request, client, limits).await;
+impl Answerer {
+    /// Answers a request in a span with its id, and gives the id to the answer.
+    async fn answer(&self, request: Request<Incoming>) -> Response {
+        let id = request_id::of(request.headers());
+        // The span has the level of errors, so that the warnings of a handler have the id at every level of the log,
+        // and the target of the access log, so that the access log has the id under every filter.
+        let span =
+            tracing::error_span!(target: ACCESS, "request", id = id.to_str().unwrap_or_default());
+        let strict = if self.is_secure { strict_transport(request.headers()) } else { None };
+        let response = self.answer_in_span(request).instrument(span).await;
+        let mut response = self.hand_over(response);
         response.headers_mut().insert(request_id::HEADER, id);
         if let Some(strict) = strict {
             response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, strict);
         }
         response
-    };
-    answering.instrument(span)
-}
+    }
 
-/// Passes a request through the router, within its timeout, and turns a panic into an answer.
-async fn answer_in_span(
-    router: Router,
-    request: Request<Incoming>,
-    ClientAddress(client): ClientAddress,
-    limits: Arc<Limits>,
-) -> Response {
-    let began = Instant::now();
-    let method = request.method().clone();
-    let path = request.uri().path().to_owned();
-    let progress = BodyProgress::default();
-    let no_body = request.body().is_end_stream();
-    let too_large = request.body().size_hint().lower() > limits.body_bytes_max as u64;
-    let mut response = if let Some(problem) = ambiguous(&request) {
-        problem.into_response()
-    } else if too_large {
-        body_too_large().into_response()
-    } else {
-        let request = request
-            .map(|body| Body::new(progress.track(Limited::new(body, limits.body_bytes_max))));
-        match timeout(limits.request_timeout, catch_panic(router.oneshot(request))).await {
-            Ok(Some(Ok(response))) => ensure_problem(response),
-            Ok(None) => panicked().into_response(),
-            Err(_) if progress.is_awaited() => body_too_slow().into_response(),
-            Err(_) => too_slow().into_response(),
+    /// Passes a request through the router, within its timeout, and turns a panic into an answer.
+    async fn answer_in_span(&self, mut request: Request<Incoming>) -> Response {
+        let (began, limits) = (Instant::now(), &*self.limits);
+        let ClientAddress(peer) = self.client;
+        let client = limits.trusted_proxies.client(peer, request.headers());
+        request.extensions_mut().insert(ClientAddress(client));
+        if self.is_secure {
+            request.extensions_mut().insert(Secure);
         }
-    };
-    if !(no_body || progress.is_at_end()) {
-        // The rest of the body lies between this request and the next. Without this header, the
-        // client would send the next request into the closing stream.
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        let (method, uri) = (request.method().clone(), request.uri().clone());
+        let has_body = !request.body().is_end_stream();
+        let progress = has_body.then(BodyProgress::default);
+        let too_large = request.body().size_hint().lower() > limits.body_bytes_max as u64;
+        let mut response = if let Some(problem) = ambiguous(&request) {
+            problem.into_response()
+        } else if too_large {
+            body_too_large().into_response()
+        } else {
+            let request = request.map(|body| match &progress {
+                Some(progress) => {
+                    Body::new(progress.track(Limited::new(body, limits.body_bytes_max)))
+                }
+                None => Body::empty(),
+            });
+            match timeout(limits.request_timeout, catch_panic(self.route(request))).await {
+                Ok(Some(response)) => ensure_problem(response),
+                Ok(None) => panicked().into_response(),
+                Err(_) if progress.as_ref().is_some_and(BodyProgress::is_awaited) => {
+                    body_too_slow().into_response()
+                }
+                Err(_) => too_slow().into_response(),
+            }
+        };
+        if progress.is_some_and(|progress| !progress.is_at_end()) {
+            // The rest of the body lies between this request and the next. Without this header, the
+            // client would send the next request into the closing stream.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        let (path, status) = (uri.path(), response.status().as_u16());
+        if response.status().is_server_error() {
+            tracing::warn!(%method, %path, status, "request failed");
+        }
+        // A body of unknown length has no size here.
+        let bytes = response.body().size_hint().exact();
+        let elapsed = began.elapsed();
+        tracing::debug!(target: ACCESS, %method, %path, status, bytes, ?elapsed, %client, "answered");
+        response
     }
-    let status = response.status().as_u16();
-    if response.status().is_server_error() {
-        tracing::warn!(%method, %path, status, "request failed");
+
+    async fn route(&self, request: Request<Body>) -> Response {
+        // A router is always ready, and has no state that a panic leaves inconsistent.
+        let routed = self.router.lock().unwrap_or_else(PoisonError::into_inner).call(request);
+        let Ok(response) = routed.await;
+        response
     }
-    // A body of unknown length has no size here.
-    let bytes = response.body().size_hint().exact();
-    let elapsed = began.elapsed();
-    tracing::debug!(target: ACCESS, %method, %path, status, bytes, ?elapsed, %client, "answered");
-    response
+
+    /// Takes the endpoint out of an answer that accepts a socket, unless the server drains.
+    fn hand_over(&self, mut response: Response) -> Response {
+        let Some(endpoint) = take_endpoint(&mut response) else { return response };
+        if *self.drain.borrow() {
+            // hyper adds `close` to the headers of answers during a drain, and some clients take such a
+            // 101 for malformed.
+            endpoint.end(SocketEnd::Drain);
+            return draining().into_response();
+        }
+        *self.upgrading.lock().unwrap_or_else(PoisonError::into_inner) = Some(endpoint);
+        response
+    }
 }
 
 /// Target of the event for each answered request, at the level of debugging.
@@ -322,8 +330,7 @@ fn is_host(value: &[u8]) -> bool {
 /// Returns the future's output, or `None` if it panicked (the panic hook has printed the reason).
 async fn catch_panic<F: Future>(future: F) -> Option<F::Output> {
     let mut future = pin!(future);
-    // Unwind safe: the future is not polled after a panic, and it borrows nothing from the router,
-    // which is cloned for each request.
+    // Unwind safe: the future is not polled after a panic, and what it borrows stays consistent.
     poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
         Ok(poll) => poll.map(Some),
         Err(_) => Poll::Ready(None),

@@ -218,11 +218,10 @@ fn next_head(
         unread.drain(..2 * empty_lines);
         *checked = 0;
     }
-    while let Some(&byte) = unread.get(*checked) {
-        if *checked == bytes_max {
-            return Err(HeadRefusal::TooLarge);
-        }
-        let after_cr = *checked > 0 && unread[*checked - 1] == b'\r';
+    let end = unread.len().min(bytes_max);
+    let mut after_cr = *checked > 0 && unread[*checked - 1] == b'\r';
+    for at in *checked..end {
+        let byte = unread[at];
         let sound = match byte {
             b'\n' => after_cr,
             b'\r' | b'\t' | b' '..=b'~' | 0x80.. => !after_cr,
@@ -231,12 +230,13 @@ fn next_head(
         if !sound {
             return Err(HeadRefusal::Control);
         }
-        *checked += 1;
-        if byte == b'\n' && unread[..*checked].ends_with(b"\r\n\r\n") {
-            return body(&unread[..*checked]).map(|body| Some((*checked, body)));
+        after_cr = byte == b'\r';
+        if byte == b'\n' && unread[..=at].ends_with(b"\r\n\r\n") {
+            return body(&unread[..=at]).map(|body| Some((at + 1, body)));
         }
     }
-    Ok(None)
+    *checked = end;
+    if unread.len() > end { Err(HeadRefusal::TooLarge) } else { Ok(None) }
 }
 
 /// Returns the length of the body that follows a head.

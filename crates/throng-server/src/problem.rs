@@ -3,11 +3,13 @@
 //! ```text
 //! HTTP/1.1 409 Conflict
 //! content-type: application/problem+json
+//! cache-control: no-store
 //!
 //! {"type":"urn:throng:problem:name-taken","title":"name taken","status":409,"detail":"…"}
 //! ```
 //!
-//! Invariants: a `type` is stable, and programs may compare it. The `title` is derived from the
+//! Invariants: no cache may keep a problem, because a problem describes one moment; a handler can say
+//! otherwise in a header. A `type` is stable, and programs may compare it. The `title` is derived from the
 //! type, so it is the same for all problems of a type. The `detail` is for people and may change.
 
 use std::borrow::Cow;
@@ -48,7 +50,9 @@ impl Problem {
         name: &'static str,
         detail: impl Into<Cow<'static, str>>,
     ) -> Problem {
-        Problem(Box::new(Fields { status, name, detail: detail.into(), headers: HeaderMap::new() }))
+        let mut headers = HeaderMap::new();
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Problem(Box::new(Fields { status, name, detail: detail.into(), headers }))
     }
 
     /// Adds a header to the response, such as `Retry-After`, and replaces any header of the same
@@ -162,6 +166,7 @@ pub(crate) fn ensure_problem(response: Response) -> Response {
     };
     let (Parts { mut headers, .. }, _) = response.into_parts();
     for name in [
+        header::CACHE_CONTROL,
         header::CONTENT_TYPE,
         header::CONTENT_LENGTH,
         header::CONTENT_ENCODING,

@@ -160,6 +160,11 @@ impl Signer {
         Signer { keyed: Arc::new(Hmac::new(&block.into())) }
     }
 
+    /// Returns whether both are clones of one signer, so that what one seals is what the other seals.
+    pub fn is_clone_of(&self, other: &Signer) -> bool {
+        Arc::ptr_eq(&self.keyed, &other.keyed)
+    }
+
     /// Issues a token for `subject` with a validity of `ttl` from now; returns it sealed and
     /// decoded.
     pub fn issue_token(&self, subject: &str, ttl: Duration) -> (String, Token) {

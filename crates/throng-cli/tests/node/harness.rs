@@ -214,6 +214,7 @@ impl Answer {
     pub(crate) fn is_problem(&self, status: u16, name: &str) {
         assert_eq!(self.status, status, "{self:?}");
         assert_eq!(self.headers["content-type"], "application/problem+json", "{self:?}");
+        assert_eq!(self.headers["cache-control"], "no-store", "{self:?}");
         assert_eq!(self.body["type"], format!("urn:throng:problem:{name}"), "{self:?}");
         assert_eq!(self.body["status"], status, "{self:?}");
         assert!(self.body["title"].as_str().is_some_and(|title| !title.is_empty()), "{self:?}");

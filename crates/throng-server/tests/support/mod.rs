@@ -52,6 +52,7 @@ impl Answer {
     pub(crate) fn is_problem(&self, status: u16, name: &str) {
         assert_eq!(self.status, status, "{self:?}");
         assert!(self.head.contains("\r\ncontent-type: application/problem+json"), "{self:?}");
+        assert!(self.head.contains("\r\ncache-control: no-store"), "{self:?}");
         let problem: Value = serde_json::from_str(&self.body).expect("the body is JSON");
         assert_eq!(problem["type"], format!("urn:throng:problem:{name}"), "{self:?}");
         assert_eq!(problem["status"], status, "{self:?}");

@@ -104,6 +104,9 @@ impl Document {
                 None => {}
             }
         }
+        if answer.headers.get("cache-control").is_none_or(|value| value != "no-store") {
+            found.push("a cache may keep the answer".to_owned());
+        }
         let listed: BTreeSet<String> = keys(&response["headers"]).map(str::to_lowercase).collect();
         for name in answer.headers.keys().map(|name| name.as_str()) {
             if !listed.contains(name) && !HTTP_HEADERS.contains(&name) {
