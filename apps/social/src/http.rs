@@ -54,14 +54,16 @@ pub(crate) mod limits;
 mod rooms;
 
 use std::error::Error as _;
+use std::fmt::Display;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::body::Bytes;
 use axum::extract::{FromRef, Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{from_fn_with_state, map_response};
+use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
@@ -70,13 +72,14 @@ use throng_server::{ClientAddress, Cursor, Json, Problem, Query, Signer, Sockets
 use crate::error::SocialError;
 use crate::ids::PostId;
 use crate::keys::IdempotencyKey;
+use crate::listing::ListingName;
 use crate::name::{Name, NameError};
 use crate::openapi;
 use crate::page;
 use crate::password::Password;
 use crate::post::{Post, Text};
 use crate::revoked::Issued;
-use crate::service::{Health, PostPage, Registration, Social, Status};
+use crate::service::{Health, Registration, Social, Status};
 use crate::socket;
 use crate::user::Profile;
 
@@ -99,32 +102,29 @@ pub struct Settings {
 pub fn routes(social: Social, settings: Settings) -> Router {
     let app = App(Arc::new(AppState { social, settings }));
     let api = Router::new()
-        .route("/users", post(register).get(search))
-        .route("/sessions", post(log_in).delete(log_out_everywhere))
-        .route("/sessions/current", delete(log_out))
-        .route("/password", put(change_password))
-        .route("/users/{name}", get(profile))
-        .route("/users/{name}/posts", get(posts))
-        .route("/following", get(following))
-        .route("/following/{name}", put(follow).delete(unfollow))
-        .route("/blocks", get(blocks))
-        .route("/blocks/{name}", put(block).delete(unblock))
-        .route("/posts", post(publish))
-        .route("/posts/{id}", delete(delete_post))
-        .route("/timeline", get(timeline))
-        .route("/socket", get(socket::open))
-        .route("/health", get(health))
+        .route("/api/v1/users", post(register).get(search))
+        .route("/api/v1/sessions", post(log_in).delete(log_out_everywhere))
+        .route("/api/v1/sessions/current", delete(log_out))
+        .route("/api/v1/password", put(change_password))
+        .route("/api/v1/users/{name}", get(profile))
+        .route("/api/v1/users/{name}/posts", get(posts))
+        .route("/api/v1/following", get(following))
+        .route("/api/v1/following/{name}", put(follow).delete(unfollow))
+        .route("/api/v1/blocks", get(blocks))
+        .route("/api/v1/blocks/{name}", put(block).delete(unblock))
+        .route("/api/v1/posts", post(publish))
+        .route("/api/v1/posts/{id}", delete(delete_post))
+        .route("/api/v1/timeline", get(timeline))
+        .route("/api/v1/socket", get(socket::open))
+        .route("/api/v1/health", get(health))
         .merge(followers::routes())
         .merge(for_you::routes())
         .merge(likes::routes())
         .merge(rooms::routes())
         .merge(openapi::routes())
-        .layer(from_fn_with_state(app.clone(), limits::admit));
-    Router::new()
-        .nest("/api/v1", api)
-        .layer(map_response(no_store))
-        .merge(page::routes())
-        .with_state(app)
+        // One layer, and no nested router: each of them boxes and moves every request once more.
+        .route_layer(from_fn_with_state(app.clone(), limits::admit));
+    api.merge(page::routes()).with_state(app)
 }
 
 /// State of the routes. It is cloned several times for each request, so a clone is a single pointer.
@@ -312,10 +312,8 @@ async fn posts(
     Query(query): Query<PageQuery>,
 ) -> Result<Response, Problem> {
     let name = parse_name(name)?;
-    let cursors = format!("posts {name}");
-    let (before, limit) = app.page(&cursors, &query)?;
-    let page = app.social.page_of(&name, before.map(PostId::new), limit).await?;
-    Ok(app.listing(&cursors, &page))
+    let (before, limit) = app.page(ListingName::posts(&name), &query)?;
+    Ok(listing(app.social.posts_body(&name, before, limit, &app.settings.signer).await?))
 }
 
 async fn timeline(
@@ -324,11 +322,8 @@ async fn timeline(
     Query(query): Query<PageQuery>,
 ) -> Result<Response, Problem> {
     let reader = caller.name;
-    let cursors = format!("timeline {reader}");
-    let (before, limit) = app.page(&cursors, &query)?;
-    let before = before.map(PostId::new);
-    let page = app.social.timeline_page(&reader, before, limit).await?;
-    Ok(app.listing(&cursors, &page))
+    let (before, limit) = app.page(ListingName::timeline(&reader), &query)?;
+    Ok(listing(app.social.timeline_body(&reader, before, limit, &app.settings.signer).await?))
 }
 
 async fn following(State(app): State<App>, caller: Caller) -> Result<Json<FollowingView>, Problem> {
@@ -413,13 +408,6 @@ fn health_view(health: &Health) -> Response {
     (code, Json(health)).into_response()
 }
 
-/// Forbids caching: a response is for one reader and only valid at that moment.
-async fn no_store(mut response: Response) -> Response {
-    let no_store = HeaderValue::from_static("no-store");
-    response.headers_mut().insert(header::CACHE_CONTROL, no_store);
-    response
-}
-
 impl App {
     /// Begins a session whose token is as old as the check of the password.
     fn session(&self, name: &Name, since: u64) -> Response {
@@ -432,50 +420,29 @@ impl App {
     }
 
     /// Returns the start of a page and its limit.
-    fn page(&self, cursors: &str, query: &PageQuery) -> Result<(Option<u64>, usize), Problem> {
+    fn page(
+        &self,
+        cursors: ListingName<'_>,
+        query: &PageQuery,
+    ) -> Result<(Option<PostId>, usize), Problem> {
         let (cursor, limit) = self.open_page(cursors, query)?;
-        Ok((cursor.map(|cursor| cursor.id), limit))
+        Ok((cursor.map(|cursor| PostId::new(cursor.id)), limit))
     }
 
     /// Returns the cursor of a page and its limit.
     fn open_page(
         &self,
-        cursors: &str,
+        cursors: impl Display,
         query: &PageQuery,
     ) -> Result<(Option<Cursor>, usize), Problem> {
         let limit = check_limit(query.limit)?;
         let Some(sealed) = &query.cursor else { return Ok((None, limit)) };
-        let cursor = self.settings.signer.open_cursor(cursors, sealed).map_err(|_| {
-            let detail = "cursor must be an unmodified next_cursor of this same listing";
-            Problem::new(StatusCode::BAD_REQUEST, "cursor-invalid", detail)
-        })?;
+        let cursor =
+            self.settings.signer.open_cursor(&cursors.to_string(), sealed).map_err(|_| {
+                let detail = "cursor must be an unmodified next_cursor of this same listing";
+                Problem::new(StatusCode::BAD_REQUEST, "cursor-invalid", detail)
+            })?;
         Ok((Some(cursor), limit))
-    }
-
-    /// Builds the response with a page, from the encoded posts.
-    fn listing(&self, cursors: &str, page: &PostPage) -> Response {
-        let next_cursor = page.next.map(|id| {
-            let cursor = Cursor { time: id.time_ms(), id: id.get() };
-            self.settings.signer.seal_cursor(cursors, cursor)
-        });
-        let length: usize = page.posts.iter().map(|post| post.json().len() + 1).sum();
-        let mut body = String::with_capacity(length + LISTING_BYTES);
-        body.push_str(r#"{"posts":["#);
-        for (number, post) in page.posts.iter().enumerate() {
-            if number > 0 {
-                body.push(',');
-            }
-            body.push_str(post.json());
-        }
-        body.push_str(r#"],"next_cursor":"#);
-        match next_cursor {
-            // The characters of a cursor need no escapes.
-            Some(cursor) => body.extend(["\"", &cursor, "\""]),
-            None => body.push_str("null"),
-        }
-        body.push('}');
-        let json = HeaderValue::from_static("application/json");
-        ([(header::CONTENT_TYPE, json)], body).into_response()
     }
 }
 
@@ -491,6 +458,12 @@ impl PostView<'_> {
     pub(crate) fn of(post: &Post) -> PostView<'_> {
         PostView { id: post.id, author: &post.author, text: &post.text, time: post.id.time_ms() }
     }
+}
+
+/// Builds the response with the encoded page of a listing.
+fn listing(body: Bytes) -> Response {
+    let json = HeaderValue::from_static("application/json");
+    ([(header::CONTENT_TYPE, json)], body).into_response()
 }
 
 /// Returns the status and the name of the problem of an error, and logs errors of the service.
@@ -611,9 +584,6 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
         }
     }
 }
-
-/// Room for the braces, names and cursor of a listing.
-const LISTING_BYTES: usize = 128;
 
 pub(crate) const LIMIT_DEFAULT: usize = 20;
 pub(crate) const LIMIT_MAX: usize = 100;

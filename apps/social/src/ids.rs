@@ -227,6 +227,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
+    use crate::testing::on_a_node;
 
     /// Takes `count` ticks at a constant `clock`, extending the lease as [`IdGenerator::next`]
     /// does.
@@ -284,20 +285,16 @@ mod tests {
     #[test]
     fn a_disk_slower_than_the_lease_still_gives_ids() {
         static CLOCK: AtomicU64 = AtomicU64::new(0);
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
+        on_a_node(1, async |_, node| {
             let mut ids = IdGenerator::new(0);
             // Each reading of the clock is beyond the lease that the previous reading extended.
             ids.clock = || CLOCK.fetch_add(2 * tick_of(LEASE), Ordering::SeqCst);
             let mut given = Vec::new();
             for _ in 0..5 {
-                let id = tokio::time::timeout(Duration::from_secs(30), ids.next(&node)).await;
+                let id = tokio::time::timeout(Duration::from_secs(30), ids.next(node)).await;
                 given.push(id.unwrap().unwrap());
             }
             assert!(given.is_sorted_by(|a, b| a < b), "{given:?}");
-            node.shutdown().await;
         });
     }
 

@@ -174,9 +174,10 @@ pub(crate) const BY_POST: &str = "keys-by-post";
 #[cfg(test)]
 mod tests {
     use throng::prelude::*;
-    use throng_durable::{Durable, Node};
+    use throng_durable::Durable;
 
     use super::*;
+    use crate::testing::on_a_node;
 
     /// Entity that keeps only keys.
     #[derive(Durable, Debug, Default, Serialize, Deserialize)]
@@ -231,14 +232,8 @@ mod tests {
         IdempotencyKey::new(&format!("key-{number}")).unwrap()
     }
 
-    fn on_a_node(test: impl AsyncFnOnce(&throng_durable::Entity<Keeper>)) {
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
-            test(&node.entity::<Keeper>("one")).await;
-            node.shutdown().await;
-        });
+    fn with_a_keeper(test: impl AsyncFnOnce(&throng_durable::Entity<Keeper>)) {
+        on_a_node(1, async |_, node| test(&node.entity::<Keeper>("one")).await);
     }
 
     #[test]
@@ -251,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_key_is_kept_for_a_day_and_no_longer() {
-        on_a_node(async |keeper| {
+        with_a_keeper(async |keeper| {
             let used = async |number, ms| keeper.used(number, post(ms), at(ms)).await.unwrap();
             assert_eq!(used(0, 5).await, Used::First);
             for number in 1..40 {
@@ -271,7 +266,7 @@ mod tests {
 
     #[test]
     fn a_key_beyond_the_maximum_is_refused_until_the_oldest_expires() {
-        on_a_node(async |keeper| {
+        with_a_keeper(async |keeper| {
             let used = async |number, ms| keeper.used(number, post(ms), at(ms)).await.unwrap();
             assert_eq!(used(0, 0).await, Used::First);
             keeper.count(IdempotencyKey::COUNT_MAX - 2).await.unwrap();
@@ -287,7 +282,7 @@ mod tests {
 
     #[test]
     fn a_key_from_a_wrong_clock_does_not_stay_until_then() {
-        on_a_node(async |keeper| {
+        with_a_keeper(async |keeper| {
             let used = async |id, now| keeper.used(0, post(id), at(now)).await.unwrap();
             assert_eq!(used(10 * KEPT_MS, 10 * KEPT_MS).await, Used::First);
             assert_eq!(

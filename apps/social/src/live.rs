@@ -35,17 +35,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng::{MonitorRef, Registry, Restart, SupervisorSpec, Timeout};
-use throng_server::Frames;
+use throng_server::{Frames, Signer};
 
 use crate::error::{SocialError, unavailable};
 use crate::ids::{PostId, unique_micros};
+use crate::listing::{BodyMemory, CachedBody, ListingName, PostPage, wanted};
 use crate::merge::{Merge, Merged};
 use crate::name::Name;
 use crate::post::Post;
 use crate::shared_posts::SharedPosts;
+
+#[cfg(test)]
+mod tests;
 
 /// The live timelines of a service; cheap to clone.
 #[derive(Clone, Debug)]
@@ -55,6 +60,7 @@ pub(crate) struct Live(Arc<Shared>);
 struct Shared {
     timelines: Registry<Name, Timeline>,
     posts: SharedPosts,
+    bodies: BodyMemory,
     /// Supervisor of the relays.
     supervisor: Address<Supervisor>,
     relays: Box<[Child<Relay>]>,
@@ -168,8 +174,16 @@ impl Live {
         }
         let (timelines, relays) = (Registry::new(runtime), relays.into());
         let live = move |supervisor| {
-            let posts = SharedPosts::default();
-            Live(Arc::new(Shared { timelines, posts, supervisor, relays, subscriptions, epoch }))
+            let (posts, bodies) = (SharedPosts::default(), BodyMemory::default());
+            Live(Arc::new(Shared {
+                timelines,
+                posts,
+                bodies,
+                supervisor,
+                relays,
+                subscriptions,
+                epoch,
+            }))
         };
         (supervisor, live)
     }
@@ -275,22 +289,40 @@ impl Live {
         spawned.map(Some).map_err(|error| unavailable(throng::Error::from(error)))
     }
 
-    /// Returns the newest `wanted` posts with ids below `before` of a reader's timeline. Returns `None` if the
+    /// Returns the newest `limit` posts with ids below `before` of a reader's timeline. Returns `None` if the
     /// timeline does not reach that far back, if its relay is not running, or if there are too many live timelines.
     pub(crate) async fn page(
         &self,
         merge: &Merge,
         reader: &Name,
         before: Option<PostId>,
-        wanted: usize,
-    ) -> Result<Option<Vec<Arc<Published>>>, SocialError> {
-        let page = || Page { merge: merge.clone(), before, wanted };
+        limit: usize,
+    ) -> Result<Option<PostPage>, SocialError> {
+        let page = || Page { merge: merge.clone(), before, limit };
         Ok(self.ask(reader, page).await?.transpose()?.flatten())
+    }
+
+    /// Returns the body of the answer with the [`page`](Live::page).
+    pub(crate) async fn body(
+        &self,
+        merge: &Merge,
+        reader: &Name,
+        before: Option<PostId>,
+        limit: usize,
+        signer: &Signer,
+    ) -> Result<Option<Bytes>, SocialError> {
+        let body = || Body { merge: merge.clone(), before, limit, signer: signer.clone() };
+        Ok(self.ask(reader, body).await?.transpose()?.flatten())
     }
 
     /// Returns the posts that the timelines share.
     pub(crate) fn posts(&self) -> &SharedPosts {
         &self.0.posts
+    }
+
+    /// Returns the memory of the cached bodies of all listings.
+    pub(crate) fn bodies(&self) -> &BodyMemory {
+        &self.0.bodies
     }
 
     /// Returns the relay of a reader's timeline.
@@ -451,14 +483,18 @@ struct Timeline {
     bytes: usize,
     /// Id below which posts may be missing; `None` if no posts are missing.
     floor: Option<PostId>,
-    /// Timer until the timeline ends, set by each read.
+    /// Timer of the next [`Leave`].
     idle: Timeout,
+    /// Whether the timeline was read since the last [`Leave`], or since its start.
+    was_read: bool,
     watchers: HashMap<Pid, Recipient<News>>,
     /// Access to the authors, for building the timeline again for its watchers; `None` without watchers.
     merge: Option<Merge>,
     position: Position,
     /// Posts of the latest changes, oldest first; the last one led to `position`.
     changes: VecDeque<PostId>,
+    /// Cached body of the newest page.
+    newest: CachedBody,
 }
 
 impl Timeline {
@@ -475,10 +511,12 @@ impl Timeline {
             bytes,
             floor: None,
             idle,
+            was_read: false,
             watchers: HashMap::new(),
             merge: None,
             position: Position { stream: 0, sequence: 0 },
             changes: VecDeque::new(),
+            newest: CachedBody::default(),
         }
     }
 
@@ -511,6 +549,7 @@ impl Timeline {
         self.trim();
         self.position = Position { stream: unique_micros(), sequence: 0 };
         self.changes.clear();
+        self.newest.invalidate();
         self.tell(&News::Reset(self.position));
         Ok(true)
     }
@@ -545,6 +584,7 @@ impl Timeline {
 
     /// Records a change that has been applied, and sends it to the watchers.
     fn note(&mut self, change: Change) {
+        self.newest.invalidate();
         self.position.sequence += 1;
         if self.changes.len() == POSTS_MAX {
             self.changes.pop_front();
@@ -563,11 +603,29 @@ impl Timeline {
         }
     }
 
+    /// Returns a page of posts below `before`; `None` if some of them may be below the floor.
+    fn page_below(&self, before: Option<PostId>, limit: usize) -> Option<PostPage> {
+        let (end, wanted) = (before.unwrap_or(PostId::new(u64::MAX)), wanted(limit));
+        let posts = self.posts.range(..end).rev().take(wanted);
+        let posts: Vec<Arc<Published>> = posts.map(|(_, published)| published.clone()).collect();
+        let is_whole = posts.len() == wanted || self.floor.is_none();
+        is_whole.then(|| PostPage::of(posts, limit, false))
+    }
+
     fn tell(&self, news: &News) {
         for watcher in self.watchers.values() {
             if watcher.send(news.clone()).is_err() {
                 watcher.pid().exit(unreachable_process());
             }
+        }
+    }
+
+    /// Keeps the timeline in memory for at least [`IDLE`] more. A read sets a flag and no timer, because setting the
+    /// timer costs 3 % of a read.
+    fn stay(&mut self, cx: &Context<Self>) {
+        self.was_read = true;
+        if !self.idle.is_set() {
+            self.idle.set(cx, IDLE, Leave {});
         }
     }
 
@@ -594,35 +652,57 @@ impl Timeline {
         }
     }
 
-    /// Ends the timeline after a time without reads, unless it is watched.
+    /// Ends the timeline if nobody has read it since the last `Leave`; a watched timeline only drops its cached body.
     #[message(send)]
     fn leave(&mut self, cx: &mut Context<Self>) {
-        if self.watchers.is_empty() {
-            cx.stop_if_idle();
+        if !std::mem::take(&mut self.was_read) {
+            self.newest.invalidate();
+            if self.watchers.is_empty() {
+                cx.stop_if_idle();
+            }
         }
         // The timeline goes on if a message waits in the mailbox: a change or a read.
         self.idle.set(cx, IDLE, Leave {});
     }
 
-    /// Returns the newest `wanted` posts below `before`; `None` if some of them may be below the floor, or if the
-    /// relay is not running. The message brings the merge along, so that an idle timeline keeps no node open.
+    /// Returns a page of the posts below `before`; `None` if some of them may be below the floor, or if the relay is
+    /// not running. The message brings the merge along, so that an idle timeline keeps no node open.
     #[message]
     async fn page(
         &mut self,
         cx: &mut Context<Self>,
         merge: Merge,
         before: Option<PostId>,
-        wanted: usize,
-    ) -> Result<Option<Vec<Arc<Published>>>, SocialError> {
-        self.idle.set(cx, IDLE, Leave {});
+        limit: usize,
+    ) -> Result<Option<PostPage>, SocialError> {
+        self.stay(cx);
         if !self.ensure_built(cx, &merge).await? {
             return Ok(None);
         }
-        let end = before.unwrap_or(PostId::new(u64::MAX));
-        let posts = self.posts.range(..end).rev().take(wanted);
-        let posts: Vec<Arc<Published>> = posts.map(|(_, published)| published.clone()).collect();
-        let is_whole = posts.len() == wanted || self.floor.is_none();
-        Ok(is_whole.then_some(posts))
+        Ok(self.page_below(before, limit))
+    }
+
+    /// Returns the body of the answer with a page.
+    #[message]
+    async fn body(
+        &mut self,
+        cx: &mut Context<Self>,
+        merge: Merge,
+        before: Option<PostId>,
+        limit: usize,
+        signer: Signer,
+    ) -> Result<Option<Bytes>, SocialError> {
+        self.stay(cx);
+        if !self.ensure_built(cx, &merge).await? {
+            return Ok(None);
+        }
+        let bodies = &self.live.0.bodies;
+        let body = self.newest.get_or_make(bodies, &signer, before, limit, || {
+            let page = self.page_below(before, limit);
+            page.map(|page| page.encode(ListingName::timeline(&self.reader), &signer)).ok_or(())
+        });
+        // Without a page, there is no body.
+        Ok(body.ok())
     }
 
     /// Sends the changes of this timeline to a watcher until the watcher ends. Returns `None` if the relay is not
@@ -635,7 +715,7 @@ impl Timeline {
         watcher: Recipient<News>,
         last: Option<Position>,
     ) -> Result<Option<Watching>, SocialError> {
-        self.idle.set(cx, IDLE, Leave {});
+        self.stay(cx);
         if !self.ensure_built(cx, &merge).await? {
             return Ok(None);
         }
@@ -703,7 +783,7 @@ const BYTES_MAX: usize = 256 * 1024;
 /// Maximum number of live timelines. Further readers get pages by a merge, and cannot watch.
 const TIMELINES_MAX: usize = 100_000;
 
-/// Time without reads after which a timeline ends, unless it is watched.
+/// Minimum time without reads after which a timeline ends, unless it is watched. The maximum is twice as long.
 const IDLE: Duration = Duration::from_secs(60);
 
 /// Maximum time of a call to a timeline, which may have to be built first.

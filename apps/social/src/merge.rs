@@ -113,18 +113,13 @@ const MERGES_MAX: usize = 64;
 mod tests {
     use std::time::Duration;
 
-    use throng::prelude::*;
-
     use super::*;
-    use crate::{Password, Social};
+    use crate::Password;
+    use crate::testing::with_the_service;
 
     #[test]
     fn a_timeline_waits_while_the_maximum_is_being_merged() {
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
-            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+        with_the_service(1, async |social| {
             let alice: Name = "alice".parse().unwrap();
             social.register(&alice, Password::new("correct horse").unwrap()).await.unwrap();
 
@@ -134,7 +129,6 @@ mod tests {
             assert!(waited.is_err());
             drop(merging);
             assert_eq!(timeline.await.unwrap().posts, []);
-            node.shutdown().await;
         });
     }
 }

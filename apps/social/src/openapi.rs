@@ -28,7 +28,7 @@ use serde_json::{Map, Value, json};
 
 /// Builds the route of the document, for a router with any state.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new().route("/openapi.json", get(serve))
+    Router::new().route("/api/v1/openapi.json", get(serve))
 }
 
 async fn serve() -> impl IntoResponse {

@@ -9,9 +9,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use serde::Serialize;
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, InstrumentedEntity, Node};
+use throng_server::Signer;
 
 use crate::error::{SocialError, unavailable};
 use crate::for_you::collector::Collectors;
@@ -19,11 +21,12 @@ use crate::for_you::score::Scoring;
 use crate::for_you::visits::Visits;
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Now};
+use crate::listing::{Listing, ListingName, PostPage, wanted};
 use crate::live::{Live, News, Position, Published, Watching};
 use crate::merge::Merge;
 use crate::name::Name;
 use crate::password::{Client, HashedPassword, Password, Passwords};
-use crate::post::{PageBudget, Post, Posted, Text};
+use crate::post::{Post, Posted, Text};
 use crate::revocations::Revocations;
 use crate::revoked::Issued;
 use crate::room::live::LiveRooms;
@@ -38,7 +41,7 @@ pub struct Social {
     passwords: Passwords,
     /// Client on whose behalf passwords are hashed.
     client: IpAddr,
-    live: Live,
+    pub(crate) live: Live,
     pub(crate) collectors: Collectors,
     revocations: Revocations,
     pub(crate) visits: Visits,
@@ -46,23 +49,6 @@ pub struct Social {
     pub(crate) scoring: Scoring,
     pub(crate) rooms: LiveRooms,
     pub(crate) merge: Merge,
-}
-
-/// Page of posts, newest first.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
-    /// Posts of the page.
-    pub posts: Vec<Post>,
-    /// Id to pass as `before` for the next page, or `None` on the last page.
-    pub next: Option<PostId>,
-}
-
-/// Page of posts as timelines share them, newest first.
-#[derive(Debug)]
-pub(crate) struct PostPage {
-    pub(crate) posts: Vec<Arc<Published>>,
-    /// Id to pass as `before` for the next page, or `None` on the last page.
-    pub(crate) next: Option<PostId>,
 }
 
 /// Health status of the service.
@@ -471,18 +457,19 @@ impl Social {
         before: Option<PostId>,
         limit: usize,
     ) -> Result<Listing, SocialError> {
-        Ok(self.page_of(author, before, limit).await?.into())
+        let page = self.user(author).posts(None, before, None, wanted(limit)).await??;
+        Ok(PostPage::of(self.shared(page.posts), limit, page.reach.is_some()).into())
     }
 
-    /// Returns the page of [`posts`](Social::posts), for which its posts are not copied.
-    pub(crate) async fn page_of(
+    /// Returns the page of [`posts`](Social::posts) as the body of an answer.
+    pub(crate) async fn posts_body(
         &self,
         author: &Name,
         before: Option<PostId>,
         limit: usize,
-    ) -> Result<PostPage, SocialError> {
-        let page = self.user(author).posts(None, before, None, wanted(limit)).await??;
-        Ok(PostPage::of(self.shared(page.posts), limit, page.reach.is_some()))
+        signer: &Signer,
+    ) -> Result<Bytes, SocialError> {
+        self.user(author).posts_body(before, limit, signer.clone()).await?
     }
 
     /// Returns the newest `limit` posts (at least one) with ids below `before` of all users that
@@ -492,10 +479,10 @@ impl Social {
     /// the first page exactly once. Later posts are newer than the first page, and appear when the
     /// timeline is read again.
     ///
-    /// Cost: one call while the reader's timeline is in memory: while a socket shows it, and for a minute after each
-    /// read. It has the newest 400 posts, with at most 256 KiB of text. The first read, the read after a change of
-    /// the follows, and each page of older posts cost one call per followed author, at most 32 calls at a time. At
-    /// most 64 such reads run at a time, and further reads wait.
+    /// Cost: one call while the reader's timeline is in memory: while a socket shows it, and for one or two minutes
+    /// after a read. It has the newest 400 posts, with at most 256 KiB of text. The first read, the read after a
+    /// change of the follows, and each page of older posts cost one call per followed author, at most 32 calls at a
+    /// time. At most 64 such reads run at a time, and further reads wait.
     ///
     /// # Errors
     /// [`SocialError::NoSuchUser`]. If one author cannot be asked, the whole request fails: a
@@ -506,22 +493,36 @@ impl Social {
         before: Option<PostId>,
         limit: usize,
     ) -> Result<Listing, SocialError> {
-        Ok(self.timeline_page(reader, before, limit).await?.into())
+        if let Some(page) = self.live.page(&self.merge, reader, before, limit).await? {
+            return Ok(page.into());
+        }
+        Ok(self.merged(reader, before, limit).await?.into())
     }
 
-    /// Returns the page of [`timeline`](Social::timeline), for which its posts are not copied.
-    pub(crate) async fn timeline_page(
+    /// Returns the page of [`timeline`](Social::timeline) as the body of an answer.
+    pub(crate) async fn timeline_body(
+        &self,
+        reader: &Name,
+        before: Option<PostId>,
+        limit: usize,
+        signer: &Signer,
+    ) -> Result<Bytes, SocialError> {
+        if let Some(body) = self.live.body(&self.merge, reader, before, limit, signer).await? {
+            return Ok(body);
+        }
+        let page = self.merged(reader, before, limit).await?;
+        Ok(page.encode(ListingName::timeline(reader), signer))
+    }
+
+    /// Merges a page of a timeline from the authors' posts.
+    async fn merged(
         &self,
         reader: &Name,
         before: Option<PostId>,
         limit: usize,
     ) -> Result<PostPage, SocialError> {
-        let wanted = wanted(limit);
-        if let Some(posts) = self.live.page(&self.merge, reader, before, wanted).await? {
-            return Ok(PostPage::of(posts, limit, false));
-        }
         let authors = self.merge.following(reader).await?;
-        let merged = self.merge.newest(reader, authors, before, wanted).await?;
+        let merged = self.merge.newest(reader, authors, before, wanted(limit)).await?;
         Ok(PostPage::of(self.shared(merged.posts), limit, merged.is_cut))
     }
 
@@ -579,7 +580,7 @@ impl Social {
 
     /// Returns posts that were read for one page, in the form of posts that timelines share.
     fn shared(&self, posts: Vec<Post>) -> Vec<Arc<Published>> {
-        posts.into_iter().map(|post| self.live.posts().find(post)).collect()
+        self.live.posts().find_all(posts)
     }
 
     pub(crate) fn user(&self, name: &Name) -> InstrumentedEntity<User> {
@@ -605,48 +606,14 @@ pub(crate) fn stored_names<P: Durable, N: FromStr>(
     Ok((found, more))
 }
 
-/// Returns the number of posts to request for a page of `limit`. One post more tells whether there
-/// is a next page. A page holds at least one post, so that paging always advances.
-fn wanted(limit: usize) -> usize {
-    limit.max(1).saturating_add(1)
-}
-
-impl From<PostPage> for Listing {
-    fn from(PostPage { posts, next }: PostPage) -> Listing {
-        let posts = posts.into_iter().map(|shared| match Arc::try_unwrap(shared) {
-            Ok(published) => published.post,
-            Err(shared) => shared.post.clone(),
-        });
-        Listing { posts: posts.collect(), next }
-    }
-}
-
-impl PostPage {
-    /// Builds a page of `limit` from `posts`, of which [`wanted`] were requested; `cut` says that
-    /// there are older posts in any case.
-    fn of(mut posts: Vec<Arc<Published>>, limit: usize, cut: bool) -> PostPage {
-        let found = posts.len();
-        posts.truncate(limit.max(1));
-        let mut room = PageBudget::default();
-        let fitting = posts.iter().take_while(|shared| room.take(&shared.post.text)).count();
-        posts.truncate(fitting);
-        let more = cut || posts.len() < found;
-        let next = if more { posts.last().map(|shared| shared.post.id) } else { None };
-        PostPage { posts, next }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::with_the_service;
 
     #[test]
     fn users_that_share_a_hash_log_in_with_its_password() {
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
-            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+        with_the_service(1, async |social| {
             let hashed = social.hash(Password::new("correct horse").unwrap()).await.unwrap();
             let (alice, bob) = ("alice".parse().unwrap(), "bob".parse().unwrap());
             for name in [&alice, &bob] {
@@ -657,7 +624,6 @@ mod tests {
             }
             let again = social.register_hashed(&alice, hashed).await;
             assert!(matches!(again, Err(SocialError::NameTaken(_))), "{again:?}");
-            node.shutdown().await;
         });
     }
 
@@ -665,11 +631,7 @@ mod tests {
     fn a_login_counts_from_its_check_and_not_after_a_change_of_the_password() {
         const OLD: &str = "correct horse";
         const NEW: &str = "battery staple";
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
-            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+        with_the_service(1, async |social| {
             let alice: Name = "alice".parse().unwrap();
             let password = || Password::new(OLD).unwrap();
             let registered = social.register(&alice, password()).await.unwrap().since();
@@ -689,18 +651,13 @@ mod tests {
             assert!(matches!(late, Err(SocialError::NameTaken(_))), "{late:?}");
             let since = social.log_in(&alice, NEW.to_owned()).await.unwrap();
             social.check_token(&alice, since).await.unwrap();
-            node.shutdown().await;
         });
     }
 
     #[test]
     fn a_registration_is_repeated_within_a_day_only() {
         const PASSWORD: &str = "correct horse";
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
-            let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
+        with_the_service(1, async |social| {
             let kept = u64::try_from(IdempotencyKey::KEPT.as_millis()).unwrap();
             let now = Now::by_the_clock().ms();
             // Half an hour to both sides of the end, for slow machines.
@@ -715,7 +672,6 @@ mod tests {
                 let again = social.register(&name, password()).await;
                 assert_eq!(again.is_ok(), is_repeatable, "{name}: {again:?}");
             }
-            node.shutdown().await;
         });
     }
 }

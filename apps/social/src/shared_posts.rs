@@ -60,6 +60,11 @@ impl SharedPosts {
         found.unwrap_or_else(|| Arc::new(Published::new(post)))
     }
 
+    /// Returns the shared copies of posts, or these posts without sharing them; see [`find`](SharedPosts::find).
+    pub(crate) fn find_all(&self, posts: Vec<Post>) -> Vec<Arc<Published>> {
+        posts.into_iter().map(|post| self.find(post)).collect()
+    }
+
     fn shard(&self, id: PostId) -> MutexGuard<'_, Shard> {
         // Ids of the same millisecond differ in their low bits; ids of different milliseconds may not.
         let shard = (id.get() ^ id.time_ms()) as usize % SHARDS;

@@ -24,14 +24,17 @@ mod outbox;
 
 use std::sync::Arc;
 
+use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, DurableContext, Str, U64};
+use throng_server::Signer;
 
 use crate::error::SocialError;
 use crate::for_you::collector::{ChangeKind, Collectors, PostChange};
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
+use crate::listing::{CachedBody, ListingName, PostPage, wanted};
 use crate::live::{Change, Live};
 use crate::name::Name;
 use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Posted, Text};
@@ -59,6 +62,9 @@ pub(crate) struct User {
     outbox: Outbox,
     /// Number of cells in the maps "outbox" and "unliked": work that goes on when the process starts.
     unfinished: u32,
+    /// Cached body of the newest page of posts.
+    #[serde(skip)]
+    newest: CachedBody,
 }
 
 /// Account of a user, created by registration.
@@ -337,6 +343,7 @@ impl User {
         }
         cx.cells::<U64, Text>(POSTS).put(&id.get(), &text);
         self.posts += 1;
+        self.newest.invalidate();
         tracing::debug!(user = %author, post = %id, "publishes a post");
         let post = Post { id, author, text };
         let shared = cx.deps().live.posts().share(post.clone());
@@ -358,6 +365,7 @@ impl User {
             posts.delete(&id.get());
             tracing::debug!(user = %name(cx), post = %id, "deletes a post");
             self.posts -= 1;
+            self.newest.invalidate();
             self.forget_likes(cx, id)?;
             self.announce(cx, Change::Deleted(id));
             self.rank(cx, id, &text, ChangeKind::Deleted);
@@ -422,6 +430,36 @@ impl User {
         {
             return Ok(AuthorPage { is_hidden: true, ..AuthorPage::default() });
         }
+        self.posts_below(cx, before, floor, limit)
+    }
+
+    /// Returns the body of the answer with a page of the newest posts below `before`.
+    #[message]
+    pub(crate) fn posts_body(
+        &self,
+        cx: &mut Context<Self>,
+        before: Option<PostId>,
+        limit: usize,
+        signer: Signer,
+    ) -> Result<Bytes, SocialError> {
+        self.account(cx)?;
+        let live = cx.deps().live.clone();
+        self.newest.get_or_make(live.bodies(), &signer, before, limit, || {
+            let AuthorPage { posts, reach, .. } =
+                self.posts_below(cx, before, None, wanted(limit))?;
+            let posts = live.posts().find_all(posts);
+            let page = PostPage::of(posts, limit, reach.is_some());
+            Ok(page.encode(ListingName::posts(&name(cx)), &signer))
+        })
+    }
+
+    fn posts_below(
+        &self,
+        cx: &mut Context<Self>,
+        before: Option<PostId>,
+        floor: Option<PostId>,
+        limit: usize,
+    ) -> Result<AuthorPage, SocialError> {
         let author = name(cx);
         let (oldest, end) = (floor.map_or(0, PostId::get), before.map_or(u64::MAX, PostId::get));
         let mut page = AuthorPage::default();
@@ -558,6 +596,7 @@ mod tests {
     use throng_store::Batch;
 
     use super::*;
+    use crate::testing::on_a_node;
 
     pub(super) fn deps(runtime: &RuntimeHandle, node: &Node) -> Deps {
         deps_with(Live::start(runtime).unwrap(), Collectors::start(runtime, node).unwrap())
@@ -569,23 +608,19 @@ mod tests {
     }
 
     /// Runs `test` with a registered user on a new node.
-    pub(super) fn on_a_node(test: impl AsyncFnOnce(&Node, &Entity<User>)) {
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
-            node.register::<User>(deps(runtime, &node));
+    pub(super) fn with_a_user(test: impl AsyncFnOnce(&Node, &Entity<User>)) {
+        on_a_node(1, async |runtime, node| {
+            node.register::<User>(deps(runtime, node));
             let alice = node.entity("alice");
             let account = Account { password_hash: String::new(), created_ms: 0 };
             alice.register(account).await.unwrap().unwrap();
-            test(&node, &alice).await;
-            node.shutdown().await;
+            test(node, &alice).await;
         });
     }
 
     #[test]
     fn a_user_follows_at_most_the_maximum_number_of_users() {
-        on_a_node(async |_, alice| {
+        with_a_user(async |_, alice| {
             let somebody = |number: u32| format!("user_{number}").parse::<Name>().unwrap();
             for number in 0..FOLLOWING_MAX {
                 alice.follow(somebody(number)).await.unwrap().unwrap();
@@ -607,7 +642,7 @@ mod tests {
 
     #[test]
     fn a_post_is_not_kept_without_its_key() {
-        on_a_node(async |node, alice| {
+        with_a_user(async |node, alice| {
             let publish =
                 || alice.publish(Text::new("hello").unwrap(), IdempotencyKey::new("again"));
             node.store().write(Batch::new().put(KEY_CELL, b"\x80")).await.unwrap();

@@ -264,6 +264,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::testing::on_a_node;
 
     /// Keeps a collector busy until the sender is dropped.
     struct Block(oneshot::Receiver<()>);
@@ -296,13 +297,9 @@ mod tests {
         PostChange { author, id: PostId::new(number << 22), tags, kind }
     }
 
-    fn on_a_node(test: impl AsyncFnOnce(&Node, &Collectors)) {
-        let data = tempfile::tempdir().unwrap();
-        let runtime = Runtime::builder().workers(1).start().unwrap();
-        runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
-            test(&node, &Collectors::start(runtime, &node).unwrap()).await;
-            node.shutdown().await;
+    fn with_collectors(test: impl AsyncFnOnce(&Node, &Collectors)) {
+        on_a_node(1, async |runtime, node| {
+            test(node, &Collectors::start(runtime, node).unwrap()).await;
         });
     }
 
@@ -323,7 +320,7 @@ mod tests {
 
     #[test]
     fn a_change_that_finds_no_room_is_dropped_and_counted() {
-        on_a_node(async |node, collectors| {
+        with_collectors(async |node, collectors| {
             let (release, held) = oneshot::channel();
             let bob: Name = "bob".parse().unwrap();
             assert!(collectors.0.pool.keyed(&bob).send(Block(held)).is_ok());
@@ -340,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_collector_that_fails_loses_only_what_it_had() {
-        on_a_node(async |node, collectors| {
+        with_collectors(async |node, collectors| {
             let bob: Name = "bob".parse().unwrap();
             collectors.offer(change(1, &["rust"], ChangeKind::Posted));
             wait_for(node, GroupKey::Tag("rust".parse().unwrap()), &[(1, 0)]).await;
@@ -360,7 +357,7 @@ mod tests {
 
     #[test]
     fn a_deleted_post_leaves_its_groups_whether_they_have_it_already_or_not() {
-        on_a_node(async |node, collectors| {
+        with_collectors(async |node, collectors| {
             let rust = || GroupKey::Tag("rust".parse().unwrap());
             collectors.offer(change(1, &["rust"], ChangeKind::Posted));
             wait_for(node, rust(), &[(1, 0)]).await;
@@ -395,7 +392,7 @@ mod tests {
 
     #[test]
     fn changes_of_too_many_groups_are_dropped_and_counted() {
-        on_a_node(async |node, _| {
+        with_collectors(async |node, _| {
             let mut collector = Collector::new(node.downgrade(), Arc::default());
             for number in 0..GROUPS_MAX {
                 let group = GroupKey::Tag(format!("tag{number}").parse().unwrap());

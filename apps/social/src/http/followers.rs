@@ -17,7 +17,7 @@ use super::{App, FoundView, check_limit, parse_after, parse_name};
 
 /// Builds the routes of followers.
 pub(super) fn routes() -> Router<App> {
-    Router::new().route("/users/{name}/followers", get(followers))
+    Router::new().route("/api/v1/users/{name}/followers", get(followers))
 }
 
 #[derive(Deserialize)]

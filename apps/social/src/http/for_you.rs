@@ -34,10 +34,10 @@ use crate::tags::{Tag, TagError};
 /// Builds the routes of tags, interests and For you.
 pub(super) fn routes() -> Router<App> {
     Router::new()
-        .route("/for-you", get(for_you))
-        .route("/tags", get(tags))
-        .route("/interests", get(interests))
-        .route("/interests/{tag}", put(add_interest).delete(remove_interest))
+        .route("/api/v1/for-you", get(for_you))
+        .route("/api/v1/tags", get(tags))
+        .route("/api/v1/interests", get(interests))
+        .route("/api/v1/interests/{tag}", put(add_interest).delete(remove_interest))
 }
 
 #[derive(Serialize)]

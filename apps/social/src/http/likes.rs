@@ -24,8 +24,8 @@ use crate::post::LikedPost;
 /// Builds the routes of likes.
 pub(super) fn routes() -> Router<App> {
     Router::new()
-        .route("/users/{name}/posts/{id}", get(find))
-        .route("/users/{name}/posts/{id}/like", put(like).delete(unlike))
+        .route("/api/v1/users/{name}/posts/{id}", get(find))
+        .route("/api/v1/users/{name}/posts/{id}/like", put(like).delete(unlike))
 }
 
 /// Public view of a post with its likes in JSON.

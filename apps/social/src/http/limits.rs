@@ -26,9 +26,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use throng_server::{Bearer, ClientAddress, Limited, Problem, Rate, RateTable, Token, bearer_text};
 
 use super::{App, Caller, parse_name};
@@ -252,7 +252,8 @@ impl<'t, K: Clone + Eq + Hash> Attempt<'t, K> {
 #[derive(Clone)]
 struct Identity(Option<Result<Caller, Problem>>);
 
-/// Identifies the user that makes a request, and admits the request within the user's or the network's rate.
+/// Identifies the user that makes a request, and admits the request within the user's or the network's rate. Forbids
+/// caching the answer, which is for one reader and valid only at that moment; [`Problem`] sets the same header.
 pub(super) async fn admit(
     State(app): State<App>,
     request: Request,
@@ -270,7 +271,9 @@ pub(super) async fn admit(
         _ => limits.0.network_reads.take(&client.network())?,
     }
     parts.extensions.insert(Identity(identity));
-    Ok(next.run(Request::from_parts(parts, body)).await.into_response())
+    let mut response = next.run(Request::from_parts(parts, body)).await;
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    Ok(response)
 }
 
 impl Class {

@@ -35,12 +35,12 @@ use crate::room::{RoomMessage, RoomProfile};
 /// Builds the routes of rooms.
 pub(super) fn routes() -> Router<App> {
     Router::new()
-        .route("/rooms", post(create).get(search))
-        .route("/rooms/{room}", get(profile))
-        .route("/rooms/{room}/members", get(members))
-        .route("/rooms/{room}/messages", post(say).get(messages))
-        .route("/memberships", get(memberships))
-        .route("/memberships/{room}", put(join).delete(leave))
+        .route("/api/v1/rooms", post(create).get(search))
+        .route("/api/v1/rooms/{room}", get(profile))
+        .route("/api/v1/rooms/{room}/members", get(members))
+        .route("/api/v1/rooms/{room}/messages", post(say).get(messages))
+        .route("/api/v1/memberships", get(memberships))
+        .route("/api/v1/memberships/{room}", put(join).delete(leave))
 }
 
 #[derive(Deserialize)]
@@ -183,7 +183,8 @@ async fn messages(
 ) -> Result<Json<HistoryView>, Problem> {
     let room = parse_room(room)?;
     let cursors = format!("room {room}");
-    let (before, limit) = app.page(&cursors, &query)?;
+    let (cursor, limit) = app.open_page(&cursors, &query)?;
+    let before = cursor.map(|cursor| cursor.id);
     let page = app.social.room_messages(&room, &caller.name, before, limit).await?;
     let last = page.messages.last().filter(|_| page.next.is_some());
     let next_cursor = last.map(|message| {

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt};
 use throng::prelude::*;
-use throng_durable::Node;
 
 use super::live::{PAUSE_PER_SOCKET, RoomNews};
 use super::membership::{AddRoom, ListRooms};
@@ -15,6 +14,7 @@ use crate::error::SocialError;
 use crate::name::{Name, RoomName};
 use crate::post::Text;
 use crate::service::Social;
+use crate::testing::with_the_service;
 use crate::user::{Account, UserClient};
 
 /// Process that is present in a room and counts what it gets.
@@ -86,20 +86,9 @@ async fn wait_for(delivered: &AtomicUsize, number: usize) {
     }
 }
 
-fn on_a_node(test: impl AsyncFnOnce(&Social)) {
-    let data = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(2).start().unwrap();
-    runtime.block_on(async |runtime| {
-        let node = Node::open(data.path()).start(runtime).unwrap();
-        let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
-        test(&social).await;
-        node.shutdown().await;
-    });
-}
-
 #[test]
 fn a_room_that_was_not_created_takes_no_place_after_a_leave() {
-    on_a_node(async |social| {
+    with_the_service(2, async |social| {
         let (alice, rust): (_, RoomName) = (user(0), "rust".parse().unwrap());
         let account = Account { password_hash: String::new(), created_ms: 0 };
         social.user(&alice).register(account).await.unwrap().unwrap();
@@ -115,7 +104,7 @@ fn a_room_that_was_not_created_takes_no_place_after_a_leave() {
 fn ten_thousand_present_processes_get_each_message_once() {
     const SIZE: usize = 10_000;
     const SAID: usize = 5;
-    on_a_node(async |social| {
+    with_the_service(2, async |social| {
         let (room, delivered) = ("rust".parse().unwrap(), Arc::<AtomicUsize>::default());
         let listeners = join(social, &room, SIZE, &delivered).await;
         enter(social, &room, &listeners).await;
@@ -149,7 +138,7 @@ fn cost_of_a_delivery() {
         status.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
     };
     for size in [10, 1_000, 10_000] {
-        on_a_node(async |social| {
+        with_the_service(2, async |social| {
             let (room, delivered) = ("rust".parse().unwrap(), Arc::<AtomicUsize>::default());
             let listeners = join(social, &room, size, &delivered).await;
             let before = resident();

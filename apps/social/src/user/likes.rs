@@ -121,7 +121,7 @@ mod tests {
     use throng_durable::{Entity, Node};
 
     use super::*;
-    use crate::user::tests::{deps, on_a_node};
+    use crate::user::tests::{deps, with_a_user};
     use crate::user::{Account, UserClient};
 
     fn reader(number: usize) -> Name {
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_count_is_the_number_of_likes_through_random_repetitions() {
-        on_a_node(async |_, alice| {
+        with_a_user(async |_, alice| {
             let (mut rng, mut likes) =
                 (fastrand::Rng::with_seed(3), std::collections::BTreeSet::new());
             let posts = [post(alice).await, post(alice).await];

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use crate::for_you::collector::Collectors;
     use crate::live::Live;
-    use crate::user::tests::{deps_with, on_a_node};
+    use crate::user::tests::{deps_with, with_a_user};
     use crate::user::{Account, UserClient};
 
     const USERS: u64 = 4;
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn messages_in_any_order_and_number_leave_the_latest_change() {
-        on_a_node(async |_, alice| {
+        with_a_user(async |_, alice| {
             let mut rng = fastrand::Rng::with_seed(7);
             let note = |sequence: u64| {
                 let (follower, follows) = (user(0), sequence.is_multiple_of(3));
@@ -388,7 +388,7 @@ mod tests {
 
     #[test]
     fn an_acknowledgement_of_an_earlier_change_leaves_the_later_change_in_the_outbox() {
-        on_a_node(async |node, alice| {
+        with_a_user(async |node, alice| {
             // A target that never answers: its state cannot be loaded.
             let damaged = entity(node, 0);
             let account = Account { password_hash: String::new(), created_ms: 0 };
