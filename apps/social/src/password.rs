@@ -14,7 +14,7 @@
 use std::collections::TryReserveError;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::available_parallelism;
 
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
@@ -119,18 +119,16 @@ pub(crate) struct Client<'c> {
 }
 
 impl Passwords {
-    /// Creates the pool; hashes once, which takes tens of milliseconds.
+    /// Creates the pool. The first pool of the program hashes once, which takes tens of milliseconds.
     ///
     /// # Errors
     /// The operating system provides no randomness, or there is too little memory.
     pub(crate) fn new() -> Result<Passwords, HashError> {
-        let mut unknown = [0; 32];
-        getrandom::fill(&mut unknown).map_err(|_| HashError::Failed)?;
         let at_once = (available_parallelism().map_or(1, usize::from) / 2).max(1);
         let mut memories: Vec<HashMemory> = (0..at_once).map(|_| HashMemory::default()).collect();
         // The queue lends the last memory first.
         let memory = memories.last_mut().ok_or(HashError::Failed)?;
-        let dummy_hash = memory.hash(&unknown)?.into();
+        let dummy_hash = dummy_hash(memory)?;
         let memories = FairQueue::new(memories, at_once * WAITING_PER_HASH);
         Ok(Passwords { memories, dummy_hash })
     }
@@ -181,6 +179,18 @@ impl Passwords {
             .flatten()
             .ok_or(HashError::Failed)
     }
+}
+
+/// Returns the hash of a random password, the same for all pools: a pool that never hashes needs no memory for it.
+fn dummy_hash(memory: &mut HashMemory) -> Result<Arc<str>, HashError> {
+    static DUMMY_HASH: OnceLock<Arc<str>> = OnceLock::new();
+    if let Some(known) = DUMMY_HASH.get() {
+        return Ok(known.clone());
+    }
+    let mut unknown = [0; 32];
+    getrandom::fill(&mut unknown).map_err(|_| HashError::Failed)?;
+    let hash: Arc<str> = memory.hash(&unknown)?.into();
+    Ok(DUMMY_HASH.get_or_init(|| hash).clone())
 }
 
 /// Maximum number of waiters per concurrent hash: a few seconds' worth.

@@ -6,16 +6,19 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use social::{
-    Candidate, ForYou, ForYouPost, Name, Password, PostId, Reader, Score, Social, SocialError, Tag,
-    Text, VisitPosition,
+    Candidate, ForYou, ForYouPost, Name, PostId, Reader, Score, Social, SocialError, Tag, Text,
+    VisitPosition,
 };
 use throng::prelude::*;
 
 use cpu::cpu_ns;
+use users::register;
 
 #[path = "support/cpu.rs"]
 mod cpu;
 mod support;
+#[path = "support/users.rs"]
+mod users;
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -23,13 +26,6 @@ fn name(text: &str) -> Name {
 
 fn tag(text: &str) -> Tag {
     text.parse().unwrap()
-}
-
-async fn register(social: &Social, names: &[&str]) {
-    join_all(names.iter().map(async |user| {
-        social.register(&name(user), Password::new("correct horse").unwrap()).await.unwrap();
-    }))
-    .await;
 }
 
 /// Runs `test` on the service on `data`, from start to shutdown.

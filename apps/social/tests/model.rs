@@ -6,15 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
-use futures_util::future::join_all;
 use hoard::{Hoard, Load};
-use social::{IdempotencyKey, Name, Password, Post, PostId, Social, SocialError, Text};
+use social::{IdempotencyKey, Name, Post, PostId, Social, SocialError, Text};
 use support::on;
 use throng::prelude::*;
 
 #[path = "support/hoard.rs"]
 mod hoard;
 mod support;
+#[path = "support/users.rs"]
+mod users;
 
 /// Data that the service is expected to have.
 #[derive(Default)]
@@ -176,11 +177,8 @@ async fn compare_followers(social: &Social, follows: &BTreeSet<(usize, usize)>) 
 
 /// Registers all users.
 async fn register(social: &Social) {
-    join_all((0..USERS).map(async |user| {
-        let password = Password::new("correct horse").unwrap();
-        social.register(&name(user), password).await.unwrap();
-    }))
-    .await;
+    let names: Vec<Name> = (0..USERS).map(name).collect();
+    users::register(social, &names).await;
 }
 
 #[test]

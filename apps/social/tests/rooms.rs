@@ -9,15 +9,16 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::future::{join_all, maybe_done, poll_fn};
 use hoard::{Hoard, Load};
-use social::{
-    IdempotencyKey, Name, Password, RoomMessage, RoomName, RoomNews, Social, SocialError, Text,
-};
+use social::{IdempotencyKey, Name, RoomMessage, RoomName, RoomNews, Social, SocialError, Text};
 use support::on;
 use throng::prelude::*;
+use users::register;
 
 #[path = "support/hoard.rs"]
 mod hoard;
 mod support;
+#[path = "support/users.rs"]
+mod users;
 
 fn name(text: &str) -> Name {
     text.parse().unwrap()
@@ -29,13 +30,6 @@ fn room(text: &str) -> RoomName {
 
 fn text(text: &str) -> Text {
     Text::new(text).unwrap()
-}
-
-async fn register(social: &Social, names: &[&str]) {
-    join_all(names.iter().map(async |user| {
-        social.register(&name(user), Password::new("correct horse").unwrap()).await.unwrap();
-    }))
-    .await;
 }
 
 fn on_a_node(test: impl AsyncFnOnce(&Social, &RuntimeHandle)) {

@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use social::{Name, Password, RateLimits, RoomName, Settings, Text, routes};
+use social::{Name, RateLimits, RoomName, Settings, Text, routes};
 use support::on;
 use throng::prelude::*;
 use throng_server::{Limits, Server, Signer, SocketLimits, Sockets};
 use tungstenite::Message;
+use users::register;
 
 mod support;
+#[path = "support/users.rs"]
+mod users;
 
 /// Number of users who say a message at the same time.
 const AUTHORS: usize = 16;
@@ -60,13 +63,8 @@ fn a_socket_with_a_small_queue_knows_what_it_misses_of_a_busy_room() {
         on(runtime, data.path(), async |social| {
             let users: Vec<Name> =
                 (0..=AUTHORS).map(|number| format!("user_{number}").parse().unwrap()).collect();
-            let (room, hash): (RoomName, _) = (
-                "rust".parse().unwrap(),
-                social.hash(Password::new("correct horse").unwrap()).await.unwrap(),
-            );
-            for user in &users {
-                social.register_hashed(user, hash.clone()).await.unwrap();
-            }
+            let room: RoomName = "rust".parse().unwrap();
+            register(social, &users).await;
             social.create_room(&room, &users[0]).await.unwrap();
             for user in &users[1..] {
                 social.join_room(&room, user).await.unwrap();
