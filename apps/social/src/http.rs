@@ -122,7 +122,7 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .merge(likes::routes())
         .merge(rooms::routes())
         .merge(openapi::routes())
-        // One layer, and no nested router: each of them boxes and moves every request once more.
+        // A further layer or a nested router would box and move every request once more.
         .route_layer(from_fn_with_state(app.clone(), limits::admit));
     api.merge(page::routes()).with_state(app)
 }

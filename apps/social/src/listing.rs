@@ -10,7 +10,7 @@
 //!
 //! Invariants: a cached body is the body that would be made now, because each change of the listing invalidates it, and
 //! because its owner is the process that has the listing: a change that is taken back takes the process along. All
-//! cached bodies of a service together have at most [`ALL_BYTES_MAX`].
+//! cached bodies of a service together have at most [`ALL_BYTES_MAX`]; each takes some 200 bytes besides.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};

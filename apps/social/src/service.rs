@@ -22,11 +22,11 @@ use crate::for_you::visits::Visits;
 use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Now};
 use crate::listing::{Listing, ListingName, PostPage, wanted};
-use crate::live::{Live, News, Position, Published, Watching};
+use crate::live::{Live, News, Position, Watching};
 use crate::merge::Merge;
 use crate::name::Name;
 use crate::password::{Client, HashedPassword, Password, Passwords};
-use crate::post::{Post, Posted, Text};
+use crate::post::{Posted, Text};
 use crate::revocations::Revocations;
 use crate::revoked::Issued;
 use crate::room::live::LiveRooms;
@@ -458,7 +458,8 @@ impl Social {
         limit: usize,
     ) -> Result<Listing, SocialError> {
         let page = self.user(author).posts(None, before, None, wanted(limit)).await??;
-        Ok(PostPage::of(self.shared(page.posts), limit, page.reach.is_some()).into())
+        let posts = self.live.posts().find_all(page.posts);
+        Ok(PostPage::of(posts, limit, page.reach.is_some()).into())
     }
 
     /// Returns the page of [`posts`](Social::posts) as the body of an answer.
@@ -523,7 +524,7 @@ impl Social {
     ) -> Result<PostPage, SocialError> {
         let authors = self.merge.following(reader).await?;
         let merged = self.merge.newest(reader, authors, before, wanted(limit)).await?;
-        Ok(PostPage::of(self.shared(merged.posts), limit, merged.is_cut))
+        Ok(PostPage::of(self.live.posts().find_all(merged.posts), limit, merged.is_cut))
     }
 
     /// Makes a process watch the timeline of `reader`, from its last position on.
@@ -576,11 +577,6 @@ impl Social {
 
     fn client<'c>(&self, name: Option<&'c Name>) -> Client<'c> {
         Client { address: self.client, name }
-    }
-
-    /// Returns posts that were read for one page, in the form of posts that timelines share.
-    fn shared(&self, posts: Vec<Post>) -> Vec<Arc<Published>> {
-        self.live.posts().find_all(posts)
     }
 
     pub(crate) fn user(&self, name: &Name) -> InstrumentedEntity<User> {

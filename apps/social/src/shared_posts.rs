@@ -60,7 +60,8 @@ impl SharedPosts {
         found.unwrap_or_else(|| Arc::new(Published::new(post)))
     }
 
-    /// Returns the shared copies of posts, or these posts without sharing them; see [`find`](SharedPosts::find).
+    /// Returns the shared copies of the posts of a page, or these posts without sharing them; see
+    /// [`find`](SharedPosts::find).
     pub(crate) fn find_all(&self, posts: Vec<Post>) -> Vec<Arc<Published>> {
         posts.into_iter().map(|post| self.find(post)).collect()
     }

@@ -137,8 +137,8 @@ impl IntoResponse for Problem {
 }
 
 /// Converts an error response that is not a problem (an unknown route, a wrong method, a rejection
-/// by the router itself) into a problem. The status stays, and so do all headers that do not
-/// describe the body, such as `Allow` and `Retry-After`.
+/// by the router itself) into a problem. The status stays, and so do all headers that describe neither
+/// the body nor its caching, such as `Allow` and `Retry-After`.
 pub(crate) fn ensure_problem(response: Response) -> Response {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();

@@ -6,7 +6,8 @@
 //!                           ─► 3. + room                  3. member again?  ─► 4. + room
 //! ```
 //!
-//! The further steps are for a join, or a creation, and a leave at the same time, of which each may come between two steps of the other.
+//! The further steps are for a join, or a creation, and a leave at the same time, of which each may come between two
+//! steps of the other.
 //!
 //! The room's list of members is authoritative. A crash between the two steps leaves a room in the list of a user who
 //! is no member, and never the reverse; repeating the operation completes it. Reading a user's list asks each room
