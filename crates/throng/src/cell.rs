@@ -301,8 +301,8 @@ impl CellRef {
 }
 
 /// The right and the duty to run one process. A token dropped without being given back strands its
-/// process, so every function that takes a token consumes it. Only a worker that unwinds drops the
-/// token of the process it runs, and recovers it (`Worker::recover`).
+/// process, so every function that takes a token consumes it. Only a thread that unwinds drops one: a worker
+/// recovers the token of the process it runs (`Worker::recover`), and any other token is scheduled again.
 #[must_use]
 pub(crate) struct Token(NonNull<Cell>);
 

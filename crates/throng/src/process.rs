@@ -25,6 +25,31 @@ use std::task::Poll;
 /// Cost: a live process takes one slot of 48 bytes plus its state, rounded up to 64, 128, 192 or
 /// 256 bytes (above that the steps are wider). A hook that is not overridden costs nothing.
 pub trait Process: Sized + Send + 'static {
+    /// Promise that no turn of this type blocks its thread, as tokio expects of each of its tasks; `false` by
+    /// default.
+    ///
+    /// A message from a task of a multi-threaded tokio runtime, such as the handler of a web server, is then
+    /// handled by that runtime's own threads, if the process is idle: some fifty times as fast as by a worker,
+    /// whose thread would have to be woken. The turn is a task of its own there, and not a part of the task
+    /// that has called it.
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    ///
+    /// struct Basket { items: Vec<u64> }
+    ///
+    /// impl Process for Basket {
+    ///     const NEVER_BLOCKS: bool = true;
+    /// }
+    /// ```
+    ///
+    /// A turn of such a type must not call `block_on`, drop a tokio runtime, or wait for a lock that is held
+    /// across an `await`: on a thread of tokio's the first two panic, and the process exits. While it computes
+    /// or blocks all the same, it holds up a thread of that tokio runtime, and with the last of them the
+    /// deadline of its caller. Turns of other types may do all of that, and run on the runtime's own threads
+    /// only.
+    const NEVER_BLOCKS: bool = false;
+
     /// Runs before the first message is handled. The part before the hook's first wait also runs
     /// before any signal.
     ///

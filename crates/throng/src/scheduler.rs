@@ -16,7 +16,6 @@ pub(crate) mod guest;
 pub(crate) mod kinds;
 pub(crate) mod lifo_slot;
 pub(crate) mod run_queue;
-pub(crate) mod seat;
 pub(crate) mod sleepers;
 pub(crate) mod slices;
 pub(crate) mod spare;
@@ -101,10 +100,15 @@ pub(crate) fn show_probe(probe: Probe) {
 }
 
 /// Handles a token dropped by a thread that unwinds: if it belongs to the process that the thread's
-/// worker runs, the worker recovers it.
+/// worker runs, the worker recovers it. Any other is scheduled again, because its process has a message
+/// or a signal that no other thread will notice.
 #[cold]
 pub(crate) fn strand(token: Stranded) {
-    with_worker(|worker| worker.map(|worker| worker.strand(token)));
+    let left = with_worker(|worker| match worker {
+        Some(worker) => worker.strand(token),
+        None => Some(token),
+    });
+    left.map(|token| inject(token.recover()));
 }
 
 /// Schedules a process.
@@ -125,7 +129,7 @@ fn is_own(worker: &Worker, token: &Token) -> bool {
 /// Schedules a process from a thread that is no worker of its runtime.
 #[cold]
 fn schedule_outside(token: Token) {
-    if let Some(token) = guest::accept(token).and_then(collect) {
+    if let Some(token) = collect(token).and_then(guest::accept) {
         inject(token);
     }
 }

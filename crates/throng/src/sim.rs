@@ -59,6 +59,7 @@ use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{Mutex, Random, VirtualInstant, lock};
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::fmt::{self, Display, Formatter};
 use std::future::Future;
@@ -125,6 +126,7 @@ fn run<F: Future<Output = ()>>(
     let tokio =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let tokio = tokio.unwrap_or_else(|error| panic!("tokio does not start: {error}"));
+    let _simulated = Simulated::begin();
     tokio.block_on(async {
         let runtime = RuntimeBuilder::new().start_simulated(tokio::runtime::Handle::current());
         let shared = Arc::new(Controls {
@@ -145,6 +147,33 @@ fn run<F: Future<Output = ()>>(
             Err(payload) => resume_unwind(payload),
         }
     })
+}
+
+thread_local! {
+    static SIMULATED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread drives a simulation, whose virtual time counts.
+pub(crate) fn is_simulated_here() -> bool {
+    SIMULATED.get()
+}
+
+/// The time for which this thread drives a simulation.
+struct Simulated {
+    /// Whether it drives another one outside of this.
+    outer: bool,
+}
+
+impl Simulated {
+    fn begin() -> Simulated {
+        Simulated { outer: SIMULATED.replace(true) }
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        SIMULATED.set(self.outer);
+    }
 }
 
 /// A run of the simulator, as passed to the test. Cloning it costs two reference counts.

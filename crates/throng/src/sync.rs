@@ -127,6 +127,13 @@ mod real {
         std::thread::panicking()
     }
 
+    /// Reads the clock of the program: nanoseconds since the first reading, plus one.
+    pub(crate) fn monotonic() -> u64 {
+        static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        let elapsed = FIRST.get_or_init(Instant::now).elapsed();
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).saturating_add(1)
+    }
+
     /// Blocks the calling thread until it is unparked or the time is over.
     pub(crate) fn park_timeout(limit: Duration) {
         std::thread::park_timeout(limit);

@@ -18,6 +18,7 @@
 
 pub(crate) mod alarms;
 pub(crate) mod message_timer;
+pub(crate) mod outside;
 pub(crate) mod receive_timeout;
 pub(crate) mod timeout;
 pub(crate) mod timer_state;

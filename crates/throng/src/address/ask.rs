@@ -12,7 +12,7 @@ use crate::mailbox::envelope::{
     self, Failure, GivenUp, OfferOrWait, PendingReply, Responder, WaitingCast,
 };
 use crate::scheduler::worker::Worker;
-use crate::scheduler::{self, guest};
+use crate::scheduler;
 use std::fmt;
 use std::future::Future;
 use std::mem;
@@ -253,21 +253,11 @@ impl<T, R> Ask<T, R> {
     fn go_on(&mut self, cx: &mut Context<'_>) -> Option<Outcome<T, R>> {
         match mem::replace(&mut self.stage, Stage::Over) {
             Stage::Unsent { to, offer_or_wait, message, pending } => {
-                let (is_outside, is_cycle) =
-                    scheduler::with_worker(|worker| (worker.is_none(), call::begin(worker, to)));
-                if is_cycle {
+                if scheduler::with_worker(|worker| call::begin(worker, to)) {
                     return Some(Err(CallError::Cycle(Some(message))));
                 }
-                if is_outside && guest::must_yield(cx) {
-                    self.stage = Stage::Unsent { to, offer_or_wait, message, pending };
-                    return None;
-                }
                 let chase = Chase::new(to, to.is_in_turn());
-                let send = || offer_or_wait(to, message, cx.waker());
-                let sent = match is_outside {
-                    true => guest::call(send, |_| pending.has_outcome()),
-                    false => send(),
-                };
+                let sent = offer_or_wait(to, message, cx.waker());
                 self.stage = match sent {
                     Ok(None) => Stage::Waiting(pending, chase),
                     Ok(Some(waiting)) => Stage::WaitingForRoom(waiting, pending, chase),

@@ -8,12 +8,12 @@ use crate::error::CallError;
 use crate::exit::drop_users;
 use crate::mailbox::envelope::{GivenUp, PendingReply, Route};
 use crate::scheduler::worker::Worker;
-use crate::scheduler::{self, guest};
+use crate::scheduler;
 use crate::turn::waker;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 /// A call that sends a `T` and waits for an `R`. Made by [`Address::call`](crate::Address::call).
@@ -73,10 +73,7 @@ impl<T, R> Future for Call<T, R> {
                 };
                 Poll::Ready(pending.into_outcome().map_err(CallError::from))
             }
-            Stage::Unsent(..) => scheduler::with_worker(|worker| match worker {
-                Some(_) => this.send(worker, cx),
-                None => this.send_from_outside(cx),
-            }),
+            Stage::Unsent(..) => scheduler::with_worker(|worker| this.send(worker, cx)),
             _ => this.go_on(cx),
         }
     }
@@ -104,30 +101,6 @@ impl<T, R> Call<T, R> {
                 Poll::Pending
             }
             Some(stop) => Poll::Ready(end(pending, stop)),
-        }
-    }
-
-    /// Sends the message on a thread that is no worker, and runs the process here if it is idle. The
-    /// caller is awake meanwhile, so the reply wakes nothing.
-    #[cold]
-    fn send_from_outside(&mut self, cx: &mut Context<'_>) -> Poll<Outcome<T, R>> {
-        if guest::must_yield(cx) {
-            return Poll::Pending;
-        }
-        let Stage::Unsent(route, turn) = mem::replace(&mut self.stage, Stage::Over) else {
-            unreachable!("the stage was matched before")
-        };
-        let to = route.address();
-        let sent = guest::call(
-            || PendingReply::send(None, route, turn, Waker::noop()),
-            |sent| sent.as_ref().map_or(true, |(pending, _)| pending.has_outcome()),
-        );
-        match sent {
-            Ok((pending, was_in_turn)) => {
-                self.stage = Stage::Waiting(pending, Chase::new(to, was_in_turn));
-                Pin::new(self).poll(cx)
-            }
-            Err(error) => Poll::Ready(Err(error)),
         }
     }
 

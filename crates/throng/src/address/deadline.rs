@@ -1,13 +1,13 @@
-//! The deadline of a waiting future, and the timer that wakes it then.
+//! The deadline of a waiting future.
 //!
-//! Inside a process the timer is the wheel of the worker that polls the process, which costs almost
-//! nothing; anywhere else it is a tokio timer.
+//! Inside a process the wheel of the worker that polls the process keeps it, which costs almost nothing;
+//! anywhere else the table of waits outside of processes does (`timer::outside`). Neither needs tokio. In a
+//! simulation the time is the virtual clock of its tokio runtime.
 
 use crate::cell::CellRef;
 use crate::scheduler::worker::Worker;
 use crate::timer::Tick;
-use std::future::Future;
-use std::pin::Pin;
+use crate::timer::outside::Wait;
 use std::task::Context;
 use std::time::Duration;
 
@@ -20,31 +20,54 @@ pub(crate) struct Deadline {
     within: Option<Duration>,
     /// Tick of the deadline, once a process has checked it.
     at: Option<Tick>,
-    /// Timer of the deadline, once a task that is no process has checked it.
-    sleep: Option<Pin<Box<tokio::time::Sleep>>>,
+    /// Wait of the deadline, once a task that is no process has checked it.
+    wait: Option<Wait>,
+    /// The same in a simulation.
+    #[cfg(feature = "sim")]
+    sleep: Option<std::pin::Pin<Box<tokio::time::Sleep>>>,
 }
 
 impl Deadline {
     #[inline(always)]
     pub(crate) fn usual() -> Deadline {
-        Deadline { within: None, at: None, sleep: None }
+        Deadline::new(None)
     }
 
     pub(crate) fn within(time: Duration) -> Deadline {
-        Deadline { within: Some(time), at: None, sleep: None }
+        Deadline::new(Some(time))
     }
 
-    /// Returns whether the deadline has passed. If not, sets a tokio timer that wakes this task,
-    /// which is no process, at the deadline.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
+    #[inline(always)]
+    fn new(within: Option<Duration>) -> Deadline {
+        Deadline {
+            within,
+            at: None,
+            wait: None,
+            #[cfg(feature = "sim")]
+            sleep: None,
+        }
+    }
+
+    /// Returns whether the deadline has passed. If not, the task, which is no process, is woken at the
+    /// deadline.
     #[cold]
     pub(crate) fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
         self.at = None;
         let time = self.within.unwrap_or(USUAL);
-        let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
-        sleep.as_mut().poll(cx).is_ready()
+        #[cfg(feature = "sim")]
+        if crate::sim::is_simulated_here() {
+            use std::future::Future;
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
+            return sleep.as_mut().poll(cx).is_ready();
+        }
+        match &self.wait {
+            Some(wait) => wait.is_over(cx.waker()),
+            None if time.is_zero() => true,
+            None => {
+                self.wait = Some(Wait::begin(time, self.within.is_none(), cx.waker()));
+                false
+            }
+        }
     }
 
     /// Returns whether the deadline has passed. If not, sets an alarm that wakes the running
@@ -60,8 +83,8 @@ impl Deadline {
         match self.at {
             Some(at) => at,
             None => {
-                if self.sleep.is_some() {
-                    self.sleep = None;
+                if self.wait.is_some() {
+                    self.wait = None;
                 }
                 *self.at.insert(worker.deadline(self.within, USUAL))
             }

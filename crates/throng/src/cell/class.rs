@@ -3,8 +3,7 @@
 //! Cells, tokens and messages are type-erased; the class keeps the parts of the type they still
 //! need.
 //!
-//! Invariants: a class outlives all processes of its type, and does not change, except for the tick
-//! until which it repels guests. Whether a state is
+//! Invariants: a class outlives all processes of its type, and does not change. Whether a state is
 //! in its slot or in a box behind it follows from its size and alignment alone, so all code generic
 //! over the type agrees.
 
@@ -17,20 +16,10 @@ use crate::process::{Exit, ExitTurn, Process};
 use crate::runtime::RuntimeHandle;
 use crate::scheduler::kinds::KindNumber;
 use crate::scheduler::watchdog::TurnTitle;
-use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::timer::Tick;
 use crate::turn::frame::Progress;
 use std::any::TypeId;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
-use std::time::Duration;
-
-/// Ratio of the time for which guests leave the processes of a class to the workers to the time for
-/// which turns have held guests up. So such turns take at most a ninth of a caller's time.
-const REPELLED_RATIO: u32 = 8;
-/// Part of that time that is forgiven, because a loaded machine holds up any turn now and then: some
-/// thirty milliseconds of turns.
-const REPELLED_FREE: Duration = Duration::from_millis(250);
 
 /// Data that all processes of a type in a runtime share.
 pub(crate) struct Class {
@@ -52,9 +41,8 @@ pub(crate) struct Class {
     pub(crate) signalled: &'static TurnTitle,
     pub(crate) ending: &'static TurnTitle,
     exit_message: fn(Exit) -> NonNull<Link>,
-    /// Tick until which guests leave the processes to the workers, but for `REPELLED_FREE`; zero for
-    /// none.
-    repelled_until: AtomicU32,
+    /// Whether the type promises that no turn blocks its thread; see `guest`.
+    pub(crate) never_blocks: bool,
 }
 
 /// Class of the processes of type `P`.
@@ -139,7 +127,7 @@ impl Class {
             signalled: const { &TurnTitle::signalled::<P>() },
             ending: const { &TurnTitle::ending::<P>() },
             exit_message: |exit| Cast::<P, _>::allocate(ExitTurn(exit)),
-            repelled_until: AtomicU32::new(0),
+            never_blocks: P::NEVER_BLOCKS,
         }
     }
 
@@ -148,23 +136,6 @@ impl Class {
     pub(crate) fn of<P: Process>(&self) -> Option<ClassOf<'_, P>> {
         let is_of = self.process == TypeId::of::<P>();
         is_of.then_some(ClassOf { class: self, process: PhantomData })
-    }
-
-    /// Whether guests may run the processes.
-    #[inline]
-    pub(crate) fn admits_guests(&self, now: Tick) -> bool {
-        Tick::from_raw(self.repelled_until.load(Ordering::Relaxed))
-            .is_none_or(|until| until.is_due(now.after(REPELLED_FREE)))
-    }
-
-    /// Makes guests leave the processes to the workers for a while, because a turn has held a
-    /// guest's thread up for this time.
-    #[cold]
-    pub(crate) fn repel_guests(&self, now: Tick, held_up: Duration) {
-        let before = Tick::from_raw(self.repelled_until.load(Ordering::Relaxed));
-        let from = before.filter(|until| !until.is_due(now)).unwrap_or(now);
-        let until = from.after(held_up.saturating_mul(REPELLED_RATIO));
-        self.repelled_until.store(until.to_raw(), Ordering::Relaxed);
     }
 
     /// Makes a message to a process of this class from a trapped exit signal.

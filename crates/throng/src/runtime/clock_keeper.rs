@@ -1,9 +1,12 @@
 //! The clock thread: advances the clock and does the periodic work of a runtime.
 //!
-//! Invariant: while any worker is awake or a guest runs, the clock thread is awake or being woken.
-//! The clock thread sets `asleep` and then checks once more that all workers sleep and all seats are
-//! free; a worker that wakes is counted as awake first, a guest takes its seat first, and then reads
+//! Invariant: while any worker is awake or a guest's seat is busy, the clock thread is awake or being woken.
+//! The clock thread sets `asleep` and then checks once more that all workers sleep and no seat is
+//! busy; a worker that wakes is counted as awake first, a push makes its seat busy first, and then reads
 //! `asleep`.
+//!
+//! It also keeps the deadlines of waits outside of processes (`timer::outside`), for which it wakes while all
+//! workers sleep.
 //!
 //! The clock thread also gives unused memory back to the system (see `memory::depot`). While all
 //! workers sleep, it wakes for that until no thread's free blocks are left in the depots: twice, and
@@ -15,7 +18,7 @@ use crate::scheduler::Phase;
 use crate::scheduler::watchdog::Watchdog;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::{self, Thread};
-use crate::timer::Clock;
+use crate::timer::{Clock, outside};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -35,11 +38,14 @@ impl ClockKeeper {
     pub(super) fn run(shared: &Arc<Shared>, mut watchdog: Watchdog) {
         let Shared { scheduler, clock_keeper, budget, .. } = &**shared;
         let _ = clock_keeper.thread.set(sync::current());
+        let outside = outside::Keeper::new();
         let mut idle = 0;
         while scheduler.phase() != Phase::Over {
             scheduler.clock.refresh();
             budget.check();
             watchdog.check(shared);
+            scheduler.guests.rescue(scheduler);
+            outside.ring();
             let scavenges = block::scavenge();
             idle = if scheduler.all_asleep() { idle + 1 } else { 0 };
             if idle < Self::PATIENCE || scavenges {
@@ -52,10 +58,9 @@ impl ClockKeeper {
                 // The last messages handled may have freed budget; while all workers sleep, no
                 // other thread would notice.
                 budget.check();
-                match block::scavenge_in() {
-                    Some(time) => sync::park_timeout(time),
-                    None => sync::park(),
-                }
+                outside.park(block::scavenge_in(), || {
+                    scheduler.all_asleep() && scheduler.phase() != Phase::Over
+                });
             }
             if !clock_keeper.asleep.swap(false, Ordering::SeqCst) {
                 // A worker has woken.
@@ -74,8 +79,8 @@ impl ClockKeeper {
         now
     }
 
-    /// Wakes the clock thread and refreshes the clock if that thread sleeps. The caller is counted
-    /// as a guest.
+    /// Wakes the clock thread and refreshes the clock if that thread sleeps. The caller has made a guest's
+    /// seat busy.
     #[inline]
     pub(crate) fn wake_for_guest(&self, clock: &Clock) {
         if self.asleep.load(Ordering::SeqCst) {

@@ -18,7 +18,7 @@
 //! Invariants:
 //! 1. A phase is set before the sweep that applies it, so a process that begins to run after the
 //!    sweep has passed its slot sees the phase itself.
-//! 2. Classes are released only once no process lives, no worker runs and no guest has a seat. The
+//! 2. Classes are released only once no process lives, no worker runs and all seats are closed. The
 //!    last worker, the last guest or the sweeping thread, whichever ends last, releases them.
 //! 3. A thread blocked by a handler is never waited for beyond a deadline.
 
@@ -213,6 +213,7 @@ impl Ending {
         }
         shared.scheduler.set_phase(Phase::Over);
         shared.clock_keeper.end();
+        shared.scheduler.guests.wake_all();
         shared.join_threads();
         // Messages of pending timers may hold handles of this very runtime and so keep it alive.
         shared.scheduler.alarms.iter().for_each(|alarms| alarms.close());

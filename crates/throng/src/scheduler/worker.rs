@@ -59,8 +59,8 @@ const ALARMS_FIRST: u32 = 61;
 const SENDS_PER_EXPOSURE: u32 = 256;
 /// Number of links and monitors of a dead process that are notified before other processes run.
 const NOTIFIED_AT_ONCE: usize = 256;
-/// Number of processes that a guest runs for one call: a call whose process calls others, and they
-/// others in turn, is answered without a worker to this depth.
+/// Number of processes that a guest runs before it leaves the rest to the workers: a call whose process calls
+/// others, and they others in turn, is answered without a worker to this depth.
 const GUEST_RUNS: u32 = 32;
 /// Greatest time ahead for which an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
@@ -70,8 +70,10 @@ pub(crate) struct Worker {
     pub(crate) account: Account,
     remote: Arc<Remote>,
     index: usize,
-    /// Whether this is a spare worker or the worker of a guest's seat.
+    /// Whether this is a spare worker or a guest.
     is_spare: bool,
+    /// Whether this is a guest, which runs no process that may block.
+    is_guest: bool,
     /// Alarms of this worker; a spare worker and a guest use those of a regular one.
     alarms: Arc<Alarms>,
     slices: Slices,
@@ -105,6 +107,7 @@ impl Worker {
             remote: shared.scheduler.remotes[index].clone(),
             index,
             is_spare: index >= workers,
+            is_guest: shared.scheduler.guests.is_seat(index),
             alarms: shared.scheduler.alarms[index % workers].clone(),
             slices: Slices::new(shared.scheduler.clock.now()),
             running: Cell::new(None),
@@ -156,7 +159,7 @@ impl Worker {
     fn run_left(&self) {
         let queued = || {
             self.take_queued().or_else(|| {
-                // By its lock, not by its length: see the invariants of `guest`.
+                // By its lock, not by its length: see `leave_seat`.
                 self.take_share();
                 self.take_queued()
             })
@@ -183,32 +186,42 @@ impl Worker {
         }
     }
 
-    /// Runs a process for a guest, and then the processes that it has woken, until `is_done`;
-    /// leaves the rest to the workers.
-    pub(crate) fn run_as_guest(&self, token: Token, is_done: &dyn Fn() -> bool) {
+    /// Runs the processes of a guest's inbox, and then the processes that they wake; leaves the rest to the
+    /// workers when the guest has run for long enough.
+    pub(crate) fn run_as_guest(&self, inbox: &mut Vec<Token>) {
         let began = self.scheduler().clock.now();
-        let mut next = Some(token);
-        let mut runs = 0;
-        while let Some(token) = next {
+        let mut next = inbox.pop();
+        // Where other workers reach them.
+        inbox.drain(..).for_each(|token| self.remote().queue.push(token));
+        for _ in 0..GUEST_RUNS {
+            let Some(token) = next.take() else { return };
             self.guard(|| self.run_process(token));
-            runs += 1;
-            let is_over = runs >= GUEST_RUNS
-                || is_done()
-                || began.until(self.scheduler().clock.now()) >= TIME_BUDGET;
-            next = if is_over { None } else { self.take_queued() };
+            if began.until(self.scheduler().clock.now()) >= TIME_BUDGET {
+                break;
+            }
+            next = self.take_queued();
         }
         self.streaks.shrink();
-        if let Some(left) = self.take_queued() {
+        self.inject_queued(next);
+    }
+
+    /// Leaves a process, and those in the slots and the own queue, to the workers.
+    fn inject_queued(&self, first: Option<Token>) {
+        if let Some(left) = first.or_else(|| self.take_queued()) {
             let rest = std::iter::from_fn(|| self.take_queued());
             self.scheduler().inject(std::iter::once(left).chain(rest));
         }
     }
 
-    /// Ends a worker that was made for a seat of guests. With `runs_left`, the processes that no
-    /// other thread would run exit first.
-    pub(crate) fn leave_seat(self, runs_left: bool) {
-        if runs_left {
-            scheduler::enter(&self, || self.run_left());
+    /// Ends a guest, and leaves these processes to the workers. If the runtime is over, no worker may be left,
+    /// and the processes exit here.
+    pub(crate) fn leave_seat(&self, left: impl Iterator<Item = Token>) {
+        left.for_each(|token| self.remote().queue.push(token));
+        self.inject_queued(None);
+        // After the injection: by the injector's lock, either a worker that ends finds the processes, or this
+        // thread sees the end.
+        if self.scheduler().phase() == Phase::Over {
+            scheduler::enter(self, || self.run_left());
         }
         self.give_up_reserves();
     }
@@ -278,6 +291,9 @@ impl Worker {
     /// Schedules a process that was woken on this worker.
     #[inline(always)]
     pub(crate) fn push(&self, token: Token) {
+        if self.is_guest && !token.class().never_blocks {
+            return self.scheduler().inject([token]);
+        }
         if let Some(older) = self.remote().lifo_slot.replace(token) {
             self.push_back(older);
         }
@@ -286,6 +302,9 @@ impl Worker {
     /// Schedules a process that was just asked to stop.
     #[inline(always)]
     pub(crate) fn push_exit(&self, token: Token) {
+        if self.is_guest && !token.class().never_blocks {
+            return self.scheduler().inject([token]);
+        }
         if let Some(earlier) = self.remote().exit_slot.replace(token) {
             self.push_back(earlier);
         }
@@ -625,9 +644,6 @@ impl Worker {
         if time > TURN_TICKS_UNNOTICED {
             let time = Duration::from_millis(time.into());
             token.note_turn(time);
-            if self.scheduler().guests.is_seat(self.index) {
-                token.class().repel_guests(now, time);
-            }
         }
         if self.run.began.get().until(now) >= TIME_BUDGET {
             self.run.end();

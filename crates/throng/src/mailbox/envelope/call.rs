@@ -292,11 +292,6 @@ impl<T, R> PendingReply<T, R> {
         self.waiter.take().is_some_and(|waiter| waiter.withdraw().is_some())
     }
 
-    /// Whether the outcome is there.
-    pub(crate) fn has_outcome(&self) -> bool {
-        self.reply_slot().is_done()
-    }
-
     /// Whether the outcome is there; if not, stores the waker.
     #[inline(always)]
     pub(crate) fn is_done(&self, waker: &Waker) -> bool {

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Invariants:
-//! 1. A worker that unwinds holds at most one token, that of the running process.
+//! 1. A worker that unwinds recovers one token, that of the running process; any other that it drops is
+//!    scheduled again.
 //! 2. An exit that a panic has cut short continues where it stopped, so each attempt gets
 //!    further.
 
@@ -32,11 +33,13 @@ impl Worker {
         }
     }
 
-    /// Keeps the token of the running process, which a panic dropped.
-    pub(crate) fn strand(&self, token: Stranded) {
-        if self.running().is_some_and(|running| token.is_of(running)) {
-            self.stranded.set(Some(token));
+    /// Keeps the token of the running process, which a panic dropped; returns that of another process.
+    pub(crate) fn strand(&self, token: Stranded) -> Option<Stranded> {
+        if !self.running().is_some_and(|running| token.is_of(running)) {
+            return Some(token);
         }
+        self.stranded.set(Some(token));
+        None
     }
 
     /// Ends the process that was running when this worker unwound, and restores the worker to its
