@@ -35,6 +35,7 @@ use crate::signal;
 use crate::sync::{current, park};
 use crate::timer::Tick;
 use crate::timer::alarms::{Alarms, PackedTarget};
+use crate::turn::async_process::Receiving;
 use crate::turn::frame::{After, Progress};
 use run::Run;
 use std::cell::{Cell, RefCell};
@@ -85,6 +86,8 @@ pub(crate) struct Worker {
     sends_left: Cell<u32>,
     /// Number of turns that the running process has begun inside its own.
     nested: Cell<u32>,
+    /// The receive whose nested turn runs.
+    receiving: Cell<Option<Receiving>>,
     run: Run,
     /// The same run, for the counts by kind, if the runtime keeps them.
     kind_run: Option<KindRun>,
@@ -115,6 +118,7 @@ impl Worker {
             runs: Cell::new(0),
             sends_left: Cell::new(SENDS_PER_EXPOSURE),
             nested: Cell::new(0),
+            receiving: Cell::new(None),
             run: Run::new(shared.scheduler.clock.now()),
             kind_run: shared.scheduler.guests_kinds.is_some().then(|| KindRun::new(index)),
             batching: Cell::new(false),
@@ -465,6 +469,22 @@ impl Worker {
         let nested = self.nested.get() + 1;
         self.nested.set(nested);
         nested <= BUDGET
+    }
+
+    /// Begins to wait for a nested turn, until the returned value is dropped.
+    pub(crate) fn receive(&self, receiving: Receiving) -> impl Drop {
+        struct Received<'a>(&'a Worker, Option<Receiving>);
+        impl Drop for Received<'_> {
+            fn drop(&mut self) {
+                self.0.receiving.set(self.1);
+            }
+        }
+        Received(self, self.receiving.replace(Some(receiving)))
+    }
+
+    /// The receive whose nested turn runs.
+    pub(crate) fn receiving(&self) -> Option<Receiving> {
+        self.receiving.get()
     }
 
     // --- call cycles ---

@@ -31,7 +31,7 @@
 //! | [`Inbox`] | its owner; each process has a single inbox | under Rust's borrow rules |
 //! | [`AsyncProcess`] (the state in the cell) | the nested turn | while it runs |
 //! | the same | the receive, and the turn around the future | otherwise, on the thread that polls the turn |
-//! | the target of `arriving` | the nested turn | while it runs; then the pointer is reset to null |
+//! | the target of [`Receiving`] | the nested turn, on the thread that runs it | while it runs |
 //!
 //! Invariants:
 //! 1. A reference to the state does not outlast the function that made it, and none is made while
@@ -42,23 +42,25 @@
 //!    thread is polling this very process, and by that poll itself (`Life`). Either way the thread
 //!    holds the process's token.
 //! 3. A nested turn begins only in a receive, which borrows the inbox exclusively. So turns are
-//!    never nested twice, and nothing else uses the target of `arriving`.
+//!    never nested twice, and nothing else uses the target of [`Receiving`]. It is reached through the worker and
+//!    never through the state, which user code is lent and may swap with that of another process.
 
 mod kept;
 
 use self::kept::{Arrived, Kept};
 use crate::address::deadline::Deadline;
 use crate::address::{Address, Pid};
-use crate::cell::CurrentProcess;
+use crate::cell::{CellRef, CurrentProcess};
 use crate::cell::extension::KeptLoad;
 use crate::error::SpawnError;
 use crate::exit::{ExitReason, IntoExitReason, catch, drop_users};
-use crate::process::{Down, Exit, Handle, Message, Process, Turn};
+use crate::mailbox::envelope::Cast;
+use crate::process::{Down, Exactly, Exit, Handle, Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::runtime::spawner::Spawner;
 use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
-use crate::turn::context::Context;
+use crate::turn::context::{Context, OwnContext};
 use crate::turn::frame::After;
 use crate::turn::waker;
 use std::fmt;
@@ -66,7 +68,7 @@ use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
 use std::mem;
 use std::pin::Pin;
-use std::ptr;
+use std::ptr::NonNull;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -111,7 +113,7 @@ use std::time::Duration;
 /// When the runtime shuts down, a receive that would have to wait ends the process instead.
 pub struct Inbox<M> {
     pid: Pid,
-    messages: PhantomData<fn() -> M>,
+    messages: Exactly<M>,
 }
 
 /// The type, in an [`Address`], of a process that is written as a future. See
@@ -120,15 +122,20 @@ pub struct Inbox<M> {
 /// The process takes a single type of message, often an enum. A call with such a message returns
 /// when the process takes the message out of its mailbox; use [`ask`](Address::ask) for answers.
 pub struct AsyncProcess<M> {
-    /// The place of the receive for the nested turn's messages; null while no nested turn runs.
-    arriving: *mut Arrived<M>,
     seldom: Option<Box<Seldom<M>>>,
 }
 
-// SAFETY: `arriving` is null whenever the process changes threads, because a nested turn begins and
-// ends within a receive's poll (invariant 3). `seldom` is `Send`: messages `M`, function pointers
-// and wakers.
-unsafe impl<M: Send> Send for AsyncProcess<M> {}
+/// A receive of an async process that waits, on this thread, for the turn of a message.
+#[derive(Clone, Copy)]
+pub(crate) struct Receiving {
+    /// The receiving process.
+    cell: CellRef,
+    /// Place for the messages of its type that the turn brings, for as long as the receive waits.
+    target: NonNull<()>,
+}
+
+// SAFETY: a worker has one only while it runs a nested turn, and changes no thread meanwhile.
+unsafe impl Send for Receiving {}
 
 /// Fields that most async processes never need.
 struct Seldom<M> {
@@ -283,7 +290,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// If called outside of this process.
     pub fn context<R>(&mut self, f: impl FnOnce(&mut Context<AsyncProcess<M>>) -> R) -> R {
         self.with_current(|_, current| {
-            let mut cx = Context::new(current);
+            let mut cx = OwnContext::new(current);
             let result = f(&mut cx);
             obey::<M>(current, cx.into_after());
             result
@@ -541,16 +548,9 @@ fn run_nested<M: Message<Reply = ()>>(
     worker.end_streaks();
     // So that no train goes on by itself: each nested turn brings a single message.
     worker.end_run_early();
-    let state = current.state::<AsyncProcess<M>>();
-    // SAFETY: by invariants 1 and 2 no other reference to the state is in use, and each access here
-    // ends at once. While the nested turn runs, only that turn uses `arrived`, through the pointer
-    // (invariant 3).
-    unsafe {
-        (*state.as_ptr()).arriving = arrived;
-        let after = current.run_nested(worker.current_turn());
-        (*state.as_ptr()).arriving = ptr::null_mut();
-        after
-    }
+    let _receiving = worker.receive(Receiving { cell: current.cell(), target: NonNull::from(arrived).cast() });
+    // SAFETY: by invariants 1 and 2 no reference to the state is in use.
+    unsafe { current.run_nested(worker.current_turn()) }
 }
 
 impl<M> AsyncProcess<M> {
@@ -594,34 +594,52 @@ impl<M> AsyncProcess<M> {
     }
 }
 
-impl<M> AsyncProcess<M> {
-    /// Hands the nested turn's message to the receive.
-    fn arrive(&mut self, message: M) {
-        // SAFETY: the pointer is not null only while a receive in `run_nested` waits for this turn
-        // to be over; it points to that receive's `arrived` (invariant 3).
-        if let Some(arriving) = unsafe { self.arriving.as_mut() } {
-            arriving.push(message);
-        }
+/// Hands the nested turn's message to the receive. On a thread that the turn has lent its context to, sends
+/// the message to the process once more.
+fn arrive<M: Send + 'static>(message: M, cx: &Context<AsyncProcess<M>>) {
+    let current = cx.current();
+    let left = scheduler::with_worker(|worker| {
+        let receiving = worker.and_then(Worker::receiving).filter(|it| it.cell == current.cell());
+        let Some(Receiving { target, .. }) = receiving else { return Some(message) };
+        // SAFETY: the receive is of this turn's process, which takes messages `M`: the context, which
+        // nobody can replace, says so. It waits in `run_nested` on this thread for the turn to be
+        // over, and meanwhile only this function uses its `arrived` (invariant 3).
+        unsafe { target.cast::<Arrived<M>>().as_mut() }.push(message);
+        None
+    });
+    if let Some(message) = left {
+        let _ = Cast::<AsyncProcess<M>, _>::push(current.pid().raw(), Arrives(message));
+    }
+}
+
+/// A message that a nested turn has sent on to its own process.
+struct Arrives<M>(M);
+
+impl<M: Send + 'static> Turn<AsyncProcess<M>> for Arrives<M> {
+    type Reply = ();
+
+    async fn run(self, _: &mut AsyncProcess<M>, cx: &mut Context<AsyncProcess<M>>) {
+        arrive(self.0, cx);
     }
 }
 
 impl<M: Send + 'static> Process for AsyncProcess<M> {
-    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+    async fn down(&mut self, down: Down, cx: &mut Context<Self>) {
         if let Some(message) = self.seldom().on_down {
-            self.arrive(message(down));
+            arrive(message(down), cx);
         }
     }
 
-    async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+    async fn exit(&mut self, exit: Exit, cx: &mut Context<Self>) {
         if let Some(message) = self.seldom().on_exit {
-            self.arrive(message(exit));
+            arrive(message(exit), cx);
         }
     }
 }
 
 impl<M: Message<Reply = ()>> Handle<M> for AsyncProcess<M> {
-    async fn handle(&mut self, message: M, _: &mut Context<Self>) {
-        self.arrive(message);
+    async fn handle(&mut self, message: M, cx: &mut Context<Self>) {
+        arrive(message, cx);
     }
 }
 
@@ -667,7 +685,7 @@ impl Spawner<'_> {
         F: FnOnce(Inbox<M>) -> R + Send + 'static,
         R: Future<Output: IntoExitReason> + Send + 'static,
     {
-        let process = AsyncProcess { arriving: ptr::null_mut(), seldom: None };
+        let process = AsyncProcess { seldom: None };
         self.spawn_first(process, Begin(begin, PhantomData))
             .map_err(|error| error.map(|(_, Begin(begin, _))| begin))
     }

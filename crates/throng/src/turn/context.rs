@@ -33,7 +33,18 @@ use std::time::Duration;
 ///     }
 /// }
 /// ```
-pub struct Context<P> {
+///
+/// A context is unsized: it is used through the reference that a handler gets, and cannot be moved, swapped or
+/// replaced. So two turns that meet on one thread keep their own.
+///
+/// ```compile_fail,E0277
+/// # use throng::prelude::*;
+/// fn swap<P>(one: &mut Context<P>, other: &mut Context<P>) {
+///     std::mem::swap(one, other);
+/// }
+/// ```
+// `Tail` is `[()]` wherever user code sees a context. Only the runtime makes contexts, with a sized tail.
+pub struct Context<P, Tail: ?Sized = [()]> {
     current: CurrentProcess,
     /// The two parts of the step that follows this turn. A context is a part of every turn's frame,
     /// and smaller than if it held an [`After`].
@@ -42,7 +53,11 @@ pub struct Context<P> {
     /// Receive timeout in milliseconds, plus one.
     timeout: Option<NonZeroU32>,
     process: Exactly<P>,
+    _tail: Tail,
 }
+
+/// A context as the runtime holds it, and lends it to a turn as a [`Context`].
+pub(crate) type OwnContext<P> = Context<P, [(); 0]>;
 
 /// An [`After`] without its reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,16 +71,17 @@ enum Step {
 }
 
 // With the head of a frame and the usual small future this fills a block of 64 bytes.
-const _: () = assert!(size_of::<Context<()>>() == 24, "a context has three words");
+const _: () = assert!(size_of::<OwnContext<()>>() == 24, "a context has three words");
 
-impl<P: Process> Context<P> {
-    pub(crate) fn new(current: CurrentProcess) -> Context<P> {
+impl<P: Process> OwnContext<P> {
+    pub(crate) fn new(current: CurrentProcess) -> OwnContext<P> {
         Context {
             current,
             reason: BoxedReason::NORMAL,
             step: Step::Next,
             timeout: None,
             process: PhantomData,
+            _tail: [],
         }
     }
 
@@ -90,7 +106,9 @@ impl<P: Process> Context<P> {
             Step::Ended => After::Ended(self.reason),
         }
     }
+}
 
+impl<P: Process, Tail: ?Sized> Context<P, Tail> {
     /// Sets the step that follows this turn.
     pub(crate) fn end(&mut self, after: After) {
         (self.step, self.reason) = match after {
@@ -102,10 +120,17 @@ impl<P: Process> Context<P> {
         };
     }
 
+    /// Takes over what an earlier context of the same process has asked for.
+    pub(crate) fn go_on_from(&mut self, earlier: OwnContext<P>) {
+        (self.reason, self.step, self.timeout) = (earlier.reason, earlier.step, earlier.timeout);
+    }
+
     pub(crate) fn current(&self) -> CurrentProcess {
         self.current
     }
+}
 
+impl<P: Process> Context<P> {
     /// Returns the address of this process.
     pub fn address(&self) -> Address<P> {
         Address::from_raw(self.current.pid().raw())

@@ -27,7 +27,7 @@ use crate::memory::block;
 use crate::process::{Process, Turn};
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::with_worker;
-use crate::turn::context::Context;
+use crate::turn::context::{Context, OwnContext};
 use crate::turn::layer::{self, Layer, TurnEnd};
 use crate::turn::waker;
 use std::alloc::Layout;
@@ -149,7 +149,7 @@ where
 struct Frame<P: Process, S, F> {
     head: FrameHead,
     sink: ManuallyDrop<S>,
-    context: Context<P>,
+    context: OwnContext<P>,
     future: F,
 }
 
@@ -209,7 +209,7 @@ unsafe fn admit<P: Process>(token: &Token) -> Result<(), ExitReason> {
     let Some(layer) = layer::of::<P>(token) else { return Ok(()) };
     // SAFETY: by the contract no turn is under way, so no other context exists while this context
     // lives.
-    let mut context = Context::new(unsafe { CurrentProcess::new(token) });
+    let mut context = OwnContext::new(unsafe { CurrentProcess::new(token) });
     catch(|| (layer.begin)(&mut context)).flatten()
 }
 
@@ -353,7 +353,7 @@ where
     // context's because it was written just now; both outlive the future (invariant 2).
     unsafe {
         (&raw mut (*raw).sink).write(ManuallyDrop::new(sink));
-        (&raw mut (*raw).context).write(Context::new(CurrentProcess::new(token)));
+        (&raw mut (*raw).context).write(OwnContext::new(CurrentProcess::new(token)));
         let state = token.state::<P>();
         let made = catch(|| make(turn, &mut *state, &mut (*raw).context));
         match made {
@@ -679,14 +679,14 @@ where
 pub(crate) fn settle<P: Process, L: Layer<P>>(
     token: &Token,
     held: Held,
-    context: Context<P>,
+    context: OwnContext<P>,
 ) -> Progress {
     assert!(token.is_a::<P>() && token.is_between_turns(), "the turn to settle is not over");
     // SAFETY: the assertion above has checked that the process is a `P` with no turn under way: the
     // frame of the turn to settle is gone.
     unsafe {
         place(token, Settling, held, false, block::allocate, |Settling, process: &mut P, cx| {
-            *cx = context;
+            cx.go_on_from(context);
             L::settle(process, cx)
         })
     }
@@ -801,7 +801,7 @@ where
 /// # Safety
 /// All of the frame but its future is whole, and its fields are not used again.
 #[inline(always)]
-unsafe fn take_apart<P: Process, S, F>(frame: NonNull<Frame<P, S, F>>) -> (S, Context<P>) {
+unsafe fn take_apart<P: Process, S, F>(frame: NonNull<Frame<P, S, F>>) -> (S, OwnContext<P>) {
     let raw = frame.as_ptr();
     // SAFETY: by the contract both fields are whole and not used again, so each is moved out once.
     unsafe {

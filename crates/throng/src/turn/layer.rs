@@ -18,7 +18,7 @@ use crate::error::SpawnError;
 use crate::exit::ExitReason;
 use crate::process::{Process, Turn};
 use crate::runtime::RuntimeHandle;
-use crate::turn::context::Context;
+use crate::turn::context::{Context, OwnContext};
 use crate::turn::frame::{self, Held, Progress};
 use std::any::Any;
 use std::future::Future;
@@ -81,7 +81,7 @@ pub enum TurnEnd {
 pub(crate) struct Around<P> {
     pub(crate) begin: fn(&mut Context<P>) -> Result<(), ExitReason>,
     pub(crate) end: fn(&mut P, &mut Context<P>, Result<(), &ExitReason>, bool) -> TurnEnd,
-    pub(crate) settle: fn(&Token, Held, Context<P>) -> Progress,
+    pub(crate) settle: fn(&Token, Held, OwnContext<P>) -> Progress,
 }
 
 /// An [`Around`] whose type of process is not known statically.
