@@ -130,6 +130,9 @@ cfg_if::cfg_if! {
             pub(crate) mod small_map;
         }
         mod timer {
+            mod outside {
+                mod plan;
+            }
             mod timer_state;
         }
         mod turn {

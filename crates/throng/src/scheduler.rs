@@ -16,6 +16,7 @@ pub(crate) mod guest;
 pub(crate) mod kinds;
 pub(crate) mod lifo_slot;
 pub(crate) mod run_queue;
+pub(crate) mod seat;
 pub(crate) mod sleepers;
 pub(crate) mod slices;
 pub(crate) mod spare;
@@ -108,7 +109,9 @@ pub(crate) fn strand(token: Stranded) {
         Some(worker) => worker.strand(token),
         None => Some(token),
     });
-    left.map(|token| inject(token.recover()));
+    if let Some(token) = left {
+        inject(token.recover());
+    }
 }
 
 /// Schedules a process.

@@ -128,10 +128,10 @@ mod real {
     }
 
     /// Reads the clock of the program: nanoseconds since the first reading, plus one.
-    pub(crate) fn monotonic() -> u64 {
+    pub(crate) fn monotonic() -> usize {
         static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         let elapsed = FIRST.get_or_init(Instant::now).elapsed();
-        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).saturating_add(1)
+        usize::try_from(elapsed.as_nanos()).unwrap_or(usize::MAX).saturating_add(1)
     }
 
     /// Blocks the calling thread until it is unparked or the time is over.

@@ -11,8 +11,8 @@ use crate::mailbox::bounded::Refusal;
 use crate::mailbox::envelope::{
     self, Failure, GivenUp, OfferOrWait, PendingReply, Responder, WaitingCast,
 };
-use crate::scheduler::worker::Worker;
 use crate::scheduler;
+use crate::scheduler::worker::Worker;
 use std::fmt;
 use std::future::Future;
 use std::mem;

@@ -7,8 +7,8 @@ use crate::address::deadline::Deadline;
 use crate::error::CallError;
 use crate::exit::drop_users;
 use crate::mailbox::envelope::{GivenUp, PendingReply, Route};
-use crate::scheduler::worker::Worker;
 use crate::scheduler;
+use crate::scheduler::worker::Worker;
 use crate::turn::waker;
 use std::future::Future;
 use std::mem;
@@ -18,9 +18,14 @@ use std::time::Duration;
 
 /// A call that sends a `T` and waits for an `R`. Made by [`Address::call`](crate::Address::call).
 ///
-/// The deadline counts from the first poll. If the future then moves from a process to a task that
-/// is no process, or back, the deadline starts again there. In a process the scheduler keeps it to
-/// the millisecond, at almost no cost; elsewhere a tokio timer keeps it.
+/// A call can be awaited by any executor, inside a process or not, with tokio or without. The handler's turn
+/// never runs inside the poll of this future: not on its stack, nor in its span or with its task-locals, and
+/// not as a part of its unwinding.
+///
+/// The deadline counts from the first poll, by throng's own clock: a paused clock of tokio's does not change
+/// it, nor does a handler that blocks its thread, unless its type promises
+/// [`NEVER_BLOCKS`](crate::Process::NEVER_BLOCKS). If the future moves from a process to a task that is no
+/// process, or back, the deadline starts again there. Resolution: some milliseconds.
 #[must_use = "a call is not sent until it is awaited"]
 pub struct Call<T, R> {
     stage: Stage<T, R>,

@@ -124,16 +124,11 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Sets how many threads that are no workers may run the process they call, at a time; by
-    /// default the number of workers and of I/O threads, and two more. At most 64.
+    /// Sets the maximum number of guests: of tokio's threads that may each run, as one of their tasks, the
+    /// processes whose types promise [`NEVER_BLOCKS`](crate::Process::NEVER_BLOCKS); by default the number of
+    /// workers and of I/O threads, and two more. At most 64. With 0, only workers run processes.
     ///
-    /// A call from outside the processes, such as from an HTTP handler, runs an idle process on the
-    /// calling thread instead of waking a worker for it. That is some fifty times as fast. The turn
-    /// then behaves like code of the caller's own task: while it blocks its thread or computes, the
-    /// caller's thread is held up. It must not call tokio's `block_on`, nor block until its caller
-    /// has done something else. After turns
-    /// that have held callers up for some tens of milliseconds, calls leave processes of their type
-    /// to the workers for eight times as long. With 0, only workers run processes.
+    /// Cost: 4 KiB each, once used.
     pub fn guests(mut self, guests: usize) -> Self {
         self.guests = Some(guests.min(GUESTS_MOST));
         self

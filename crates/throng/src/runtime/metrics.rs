@@ -136,8 +136,8 @@ pub struct WorkerMetrics {
     pub stuck_turns: u64,
     /// Whether this is a spare worker, which stands in for a worker blocked by a turn.
     pub spare: bool,
-    /// Whether these are the sums of all [guests](crate::RuntimeBuilder::guests): callers from
-    /// outside that run the process they call. Their time counts as neither `busy` nor `idle`.
+    /// Whether these are the sums of all [guests](crate::RuntimeBuilder::guests): workers that are tasks of
+    /// tokio runtimes. Their time counts as neither `busy` nor `idle`.
     pub guest: bool,
 }
 

@@ -17,13 +17,15 @@
 //!
 //! Invariants:
 //! 1. `earliest` of a shard is not later than the deadline of any entry that has not been rung.
-//! 2. A clock thread that parks wakes at `PLANNED`, or earlier. A thread that inserts an earlier deadline
-//!    unparks the clock threads. The inserting side stores `earliest`, fences and loads `PLANNED`; the clock
-//!    thread stores `PLANNED`, fences and loads `earliest`: at least one sees the other.
+//! 2. A clock thread that parks wakes at `PLANNED`, or earlier; a thread that inserts an earlier deadline
+//!    unparks the clock threads (`plan`).
 //! 3. No waker is cloned, called or dropped under a lock: it is the user's code.
 
+mod plan;
+
+use self::plan::NEVER;
 use crate::exit::catch;
-use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering, fence};
+use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{self, Mutex, Thread, ThreadBuilder, lock};
 use std::cell::Cell;
 use std::num::NonZeroU32;
@@ -31,12 +33,11 @@ use std::task::Waker;
 use std::time::Duration;
 
 const SHARDS: usize = 8;
-/// Time that is later than all deadlines: nanoseconds of the system's monotonic clock, like every time here.
-const NEVER: u64 = u64::MAX;
 
 #[repr(align(128))]
 struct Shard {
-    earliest: AtomicU64,
+    /// Nanoseconds of the program's clock, like every time here.
+    earliest: AtomicUsize,
     entries: Mutex<Entries>,
 }
 
@@ -46,23 +47,23 @@ struct Entries {
 }
 
 struct Entry {
-    at: u64,
+    at: usize,
     /// `None` once it has been rung, and in a free entry.
     waker: Option<Waker>,
 }
 
 static TABLE: [Shard; SHARDS] = [const {
     let entries = Entries { all: Vec::new(), free: Vec::new() };
-    Shard { earliest: AtomicU64::new(NEVER), entries: Mutex::new(entries) }
+    Shard { earliest: AtomicUsize::new(NEVER), entries: Mutex::new(entries) }
 }; SHARDS];
 
 /// Time at which the next of the clock threads looks at the table by itself; `NEVER` if an insertion must
 /// unpark them in any case.
-static PLANNED: AtomicU64 = AtomicU64::new(NEVER);
+static PLANNED: AtomicUsize = AtomicUsize::new(NEVER);
 
 /// Time at the last look of a clock thread that is awake; zero while one sleeps. Read in place of the system's
 /// clock, which takes as long as all the rest of entering a wait.
-static NOW: AtomicU64 = AtomicU64::new(0);
+static NOW: AtomicUsize = AtomicUsize::new(0);
 /// Usual greatest age of `NOW`, and some more.
 const STALE: Duration = Duration::from_millis(5);
 
@@ -98,16 +99,13 @@ impl Wait {
             seen if is_coarse && seen != 0 => (seen, STALE),
             _ => (sync::monotonic(), Duration::ZERO),
         };
-        let time = u64::try_from(time.saturating_add(allowance).as_nanos()).unwrap_or(NEVER);
+        let time = usize::try_from(time.saturating_add(allowance).as_nanos()).unwrap_or(NEVER);
         let at = now.saturating_add(time).min(NEVER - 1);
         let shard = shard_here();
         let waker = waker.clone();
         let (entry, is_first) = TABLE[shard].insert(Entry { at, waker: Some(waker) });
-        if is_first {
-            fence(Ordering::SeqCst);
-            if at < PLANNED.load(Ordering::Relaxed) {
-                unpark_keepers();
-            }
+        if is_first && plan::must_unpark(&PLANNED, at) {
+            unpark_keepers();
         }
         let place = ((entry as u32 * SHARDS as u32 + shard as u32) << 1) | 1;
         Wait { place: NonZeroU32::MIN.saturating_add(place - 1) }
@@ -175,7 +173,7 @@ impl Shard {
 
     /// Takes the wakers of the entries that are due.
     #[cold]
-    fn take_due(&self, now: u64) -> Vec<Waker> {
+    fn take_due(&self, now: usize) -> Vec<Waker> {
         let mut entries = lock(&self.entries);
         let mut due = Vec::new();
         let mut earliest = NEVER;
@@ -196,12 +194,12 @@ impl Shard {
 }
 
 /// Time of the earliest deadline, or some time before it.
-fn earliest() -> u64 {
+fn earliest() -> usize {
     TABLE.iter().map(|shard| shard.earliest.load(Ordering::Relaxed)).min().unwrap_or(NEVER)
 }
 
 /// Wakes the waits of some shards whose deadline has passed.
-fn ring(now: u64, mut is_checked: impl FnMut(&Shard) -> bool) {
+fn ring(now: usize, mut is_checked: impl FnMut(&Shard) -> bool) {
     for shard in TABLE.iter().filter(|shard| is_checked(shard)) {
         for waker in shard.take_due(now) {
             // A waker that panics takes no other wait's deadline.
@@ -261,16 +259,12 @@ impl Keeper {
 
     /// Parks the thread until the earliest deadline, or for at most `limit`, if `may_park` holds.
     pub(crate) fn park(&self, limit: Option<Duration>, may_park: impl FnOnce() -> bool) {
-        let planned = earliest();
-        PLANNED.store(planned, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        if earliest() < planned || !may_park() {
-            return;
-        }
+        let planned = plan::plan(&PLANNED, earliest);
+        let Some(planned) = planned.filter(|_| may_park()) else { return };
         NOW.store(0, Ordering::Relaxed);
         let until = match planned {
             NEVER => None,
-            planned => Some(Duration::from_nanos(planned.saturating_sub(sync::monotonic()))),
+            planned => Some(Duration::from_nanos(planned.saturating_sub(sync::monotonic()) as u64)),
         };
         match limit.into_iter().chain(until).min() {
             Some(time) => sync::park_timeout(time),

@@ -50,8 +50,8 @@ mod kept;
 use self::kept::{Arrived, Kept};
 use crate::address::deadline::Deadline;
 use crate::address::{Address, Pid};
-use crate::cell::{CellRef, CurrentProcess};
 use crate::cell::extension::KeptLoad;
+use crate::cell::{CellRef, CurrentProcess};
 use crate::error::SpawnError;
 use crate::exit::{ExitReason, IntoExitReason, catch, drop_users};
 use crate::mailbox::envelope::Cast;
@@ -548,7 +548,8 @@ fn run_nested<M: Message<Reply = ()>>(
     worker.end_streaks();
     // So that no train goes on by itself: each nested turn brings a single message.
     worker.end_run_early();
-    let _receiving = worker.receive(Receiving { cell: current.cell(), target: NonNull::from(arrived).cast() });
+    let _receiving =
+        worker.receive(Receiving { cell: current.cell(), target: NonNull::from(arrived).cast() });
     // SAFETY: by invariants 1 and 2 no reference to the state is in use.
     unsafe { current.run_nested(worker.current_turn()) }
 }

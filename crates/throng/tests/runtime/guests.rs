@@ -1,15 +1,18 @@
-//! A call from a thread that is no worker runs an idle process on that thread; see
-//! `RuntimeBuilder::guests`. Each test is a crossing of that with another feature.
+//! Whoever runs a turn, it sees and does the same: a worker, or, if its type never blocks, a guest, which is a
+//! task of the caller's tokio runtime. The first half is the table of what a turn can observe; the second, what
+//! guests do.
 
 use crate::{Add, Counter, scaled};
+use std::cell::Cell;
 use std::future::Future;
-use std::pin::pin;
-use std::sync::{Arc, mpsc};
-use std::task::{Context as Task, Poll, Waker};
-use std::thread::{self, ThreadId};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context as Task, Poll, Wake, Waker};
+use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{MailboxBound, Overflow};
+use throng::{MailboxBound, Overflow, Registry};
+use tokio::runtime::Builder;
 
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -17,20 +20,28 @@ fn start() -> Runtime {
     Runtime::builder().workers(1).start().unwrap()
 }
 
-/// A process that runs a closure in each turn.
-#[derive(Default)]
+/// A process that runs a closure in each turn, which may block.
 struct Actor;
 impl Process for Actor {}
 
-/// A closure to run; the reply names the thread that has run it.
-struct Do<F>(F);
-impl<F: FnOnce(&mut Context<Actor>) + Send + 'static> Message for Do<F> {
-    type Reply = ThreadId;
+/// The same, but its turns never block.
+struct Nimble;
+impl Process for Nimble {
+    const NEVER_BLOCKS: bool = true;
 }
-impl<F: FnOnce(&mut Context<Actor>) + Send + 'static> Handle<Do<F>> for Actor {
-    async fn handle(&mut self, Do(run): Do<F>, cx: &mut Context<Self>) -> ThreadId {
-        run(cx);
-        thread::current().id()
+
+struct Do<F>(F);
+impl<R: Send + 'static, F: FnOnce() -> R + Send + 'static> Message for Do<F> {
+    type Reply = R;
+}
+impl<R: Send + 'static, F: FnOnce() -> R + Send + 'static> Handle<Do<F>> for Actor {
+    async fn handle(&mut self, Do(run): Do<F>, _: &mut Context<Self>) -> R {
+        run()
+    }
+}
+impl<R: Send + 'static, F: FnOnce() -> R + Send + 'static> Handle<Do<F>> for Nimble {
+    async fn handle(&mut self, Do(run): Do<F>, _: &mut Context<Self>) -> R {
+        run()
     }
 }
 
@@ -38,223 +49,413 @@ fn here() -> ThreadId {
     thread::current().id()
 }
 
-/// The thread that runs a turn of this process which is called from here.
-async fn thread_of(actor: Address<Actor>) -> ThreadId {
-    actor.call(Do(|_: &mut Context<Actor>| ())).await.unwrap()
+/// Waits for a future without any runtime.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Task::from_waker(&waker)) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
 }
 
-#[test]
-fn a_call_from_outside_runs_an_idle_process_on_its_own_thread() {
-    let runtime = start();
-    runtime.block_on(async |runtime| {
-        let actor = runtime.spawn(Actor).unwrap();
-        assert_eq!(thread_of(actor).await, here());
-        // The turn is counted where it ran.
-        let metrics = runtime.metrics();
-        let by_guests: u64 =
-            metrics.workers.iter().filter(|worker| worker.guest).map(|worker| worker.turns).sum();
-        assert_eq!(by_guests, 1);
-        // On a loaded machine a turn may be held up, and then workers run the next turns.
-        let is_here = || async move { thread_of(actor).await == here() };
-        while !tokio::spawn(is_here()).await.unwrap() {}
-    });
+/// Places from which a process is called.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Place {
+    /// A task of a tokio runtime with several threads.
+    Task,
+    /// A task of a tokio runtime with one thread.
+    OneThread,
+    /// A thread that knows nothing of tokio.
+    Plain,
+    /// A thread with a small stack.
+    SmallStack,
+    /// A `Drop` while the thread unwinds.
+    Unwinding,
+    /// The destructor of a thread-local, when the others are gone.
+    ThreadEnds,
+    /// A blocking thread of tokio's.
+    Blocking,
 }
 
-#[test]
-fn a_message_that_is_only_sent_never_runs_on_the_senders_thread() {
-    let runtime = start();
-    let actor = runtime.spawn(Actor).unwrap();
+const PLACES: [Place; 7] = [
+    Place::Task,
+    Place::OneThread,
+    Place::Plain,
+    Place::SmallStack,
+    Place::Unwinding,
+    Place::ThreadEnds,
+    Place::Blocking,
+];
+
+/// Runs on drop.
+struct OnDrop(Option<Box<dyn FnOnce()>>);
+impl Drop for OnDrop {
+    fn drop(&mut self) {
+        if let Some(run) = self.0.take() {
+            run();
+        }
+    }
+}
+
+thread_local! {
+    static AT_END: Cell<Option<OnDrop>> = const { Cell::new(None) };
+    /// Whether a future of [`at`] is being polled on this thread.
+    static POLLING: Cell<bool> = const { Cell::new(false) };
+}
+
+tokio::task_local! {
+    static OF_CALLER: u32;
+}
+
+/// A future that notes on which thread it is being polled.
+struct Noted<F>(Pin<Box<F>>);
+impl<F: Future> Future for Noted<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut Task<'_>) -> Poll<F::Output> {
+        // In the destructor of a thread-local others may be gone.
+        let _ = POLLING.try_with(|polling| polling.set(true));
+        let polled = self.0.as_mut().poll(task);
+        let _ = POLLING.try_with(|polling| polling.set(false));
+        polled
+    }
+}
+
+/// Awaits a future at a place, with a task-local of its own, and returns what it returns.
+fn at<F>(place: Place, future: F) -> F::Output
+where
+    F: Future<Output: Send + 'static> + Send + 'static,
+{
+    let future = Noted(Box::pin(OF_CALLER.scope(1, future)));
     let (sender, receiver) = mpsc::channel();
-    actor.send(Do(move |_: &mut Context<Actor>| sender.send(here()).unwrap())).unwrap();
-    assert_ne!(receiver.recv_timeout(PATIENCE).unwrap(), here());
+    let task = async move { sender.send(future.await).unwrap() };
+    match place {
+        Place::Task => {
+            let tokio = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+            tokio.block_on(async { tokio::spawn(task).await.unwrap() });
+        }
+        Place::OneThread => {
+            Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
+        }
+        Place::Plain => thread::spawn(|| block_on(task)).join().unwrap(),
+        Place::SmallStack => {
+            let small = thread::Builder::new().stack_size(128 << 10);
+            small.spawn(|| block_on(task)).unwrap().join().unwrap();
+        }
+        Place::Unwinding => {
+            let unwinds = thread::spawn(|| {
+                let _at_end = OnDrop(Some(Box::new(|| block_on(task))));
+                std::panic::resume_unwind(Box::new(()));
+            });
+            assert!(unwinds.join().is_err());
+        }
+        Place::ThreadEnds => {
+            thread::spawn(|| AT_END.set(Some(OnDrop(Some(Box::new(|| block_on(task)))))))
+                .join()
+                .unwrap();
+        }
+        Place::Blocking => {
+            let tokio = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            tokio.block_on(async { tokio::task::spawn_blocking(|| block_on(task)).await.unwrap() });
+        }
+    }
+    receiver.recv_timeout(PATIENCE).unwrap()
+}
+
+/// What a turn sees of its surroundings.
+#[derive(PartialEq, Debug)]
+struct Seen {
+    is_inside_the_callers_poll: bool,
+    is_panicking: bool,
+    task_local: Option<u32>,
+    tokio: tokio::runtime::Id,
+}
+
+fn see() -> Seen {
+    Seen {
+        is_inside_the_callers_poll: POLLING.get(),
+        is_panicking: thread::panicking(),
+        task_local: OF_CALLER.try_with(|&it| it).ok(),
+        tokio: tokio::runtime::Handle::current().id(),
+    }
 }
 
 #[test]
-fn without_seats_and_from_another_runtime_workers_run_the_process() {
-    let runtime = Runtime::builder().workers(1).guests(0).start().unwrap();
-    let actor = runtime.spawn(Actor).unwrap();
-    assert_ne!(runtime.block_on(async |_| thread_of(actor).await), here());
-
-    struct Caller(Address<Actor>);
-    impl Process for Caller {}
-    struct Forward;
-    impl Message for Forward {
-        type Reply = (ThreadId, ThreadId);
-    }
-    impl Handle<Forward> for Caller {
-        async fn handle(&mut self, _: Forward, _: &mut Context<Self>) -> (ThreadId, ThreadId) {
-            let before = here();
-            (before, thread_of(self.0).await)
-        }
-    }
-    let (first, second) = (start(), start());
-    let caller = first.spawn(Caller(second.spawn(Actor).unwrap())).unwrap();
-    let (caller, callee) = first.block_on(async |_| caller.call(Forward).await.unwrap());
-    assert_ne!(caller, callee);
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "each turn takes longer than a guest goes on for")]
-fn a_process_that_calls_others_is_answered_without_a_worker() {
-    struct Chain(Option<Address<Chain>>);
-    impl Process for Chain {}
-    struct Depth;
-    impl Message for Depth {
-        type Reply = Vec<ThreadId>;
-    }
-    impl Handle<Depth> for Chain {
-        async fn handle(&mut self, _: Depth, _: &mut Context<Self>) -> Vec<ThreadId> {
-            let mut threads = vec![here()];
-            if let Some(next) = self.0 {
-                threads.extend(next.call(Depth).await.unwrap());
-                threads.push(here());
-            }
-            threads
-        }
-    }
+fn a_turn_sees_the_same_wherever_its_caller_is() {
     let runtime = start();
-    runtime.block_on(async |runtime| {
-        let mut first: Option<Address<Chain>> = None;
-        for _ in 0..5 {
-            first = Some(runtime.spawn(Chain(first)).unwrap());
-        }
-        // On a loaded machine the turns may take so long that workers run some of them.
-        while first.unwrap().call(Depth).await.unwrap() != vec![here(); 9] {}
-    });
-}
-
-#[test]
-fn a_turn_that_waits_continues_on_a_worker_and_the_caller_gets_its_reply() {
-    struct Waits;
-    impl Process for Waits {}
-    struct Wait(tokio::sync::oneshot::Receiver<()>);
-    impl Message for Wait {
-        type Reply = (ThreadId, ThreadId);
-    }
-    impl Handle<Wait> for Waits {
-        async fn handle(
-            &mut self,
-            Wait(until): Wait,
-            _: &mut Context<Self>,
-        ) -> (ThreadId, ThreadId) {
-            let before = here();
-            until.await.unwrap();
-            (before, here())
-        }
-    }
-    let runtime = start();
-    runtime.block_on(async |runtime| {
-        let waits = runtime.spawn(Waits).unwrap();
-        let (let_go, until) = tokio::sync::oneshot::channel();
-        let mut call = pin!(waits.call(Wait(until)));
-        assert!(call.as_mut().poll(&mut Task::from_waker(Waker::noop())).is_pending());
-        let_go.send(()).unwrap();
-        let (before, after) = call.await.unwrap();
-        assert_eq!(before, here());
-        assert_ne!(after, here());
-    });
-}
-
-#[test]
-fn a_panic_and_an_exit_end_the_process_and_leave_the_caller_alone() {
-    let runtime = start();
-    runtime.block_on(async |runtime| {
-        let actor = runtime.spawn(Actor).unwrap();
-        let died = actor.call(Do(|_: &mut Context<Actor>| panic!("on purpose"))).await;
-        assert!(matches!(died, Err(CallError::Died(ExitReason::Panicked(_)))));
-        assert!(matches!(
-            actor.call(Do(|_: &mut Context<Actor>| ())).await,
-            Err(CallError::NoProcess(_))
-        ));
-
-        let actor = runtime.spawn(Actor).unwrap();
-        let mut exited = pin!(actor.pid().exited());
-        let pending = std::future::poll_fn(|cx| Poll::Ready(exited.as_mut().poll(cx).is_pending()));
-        assert!(pending.await);
-        let stopped = actor.call(Do(|cx: &mut Context<Actor>| cx.stop(ExitReason::other("done"))));
-        stopped.await.unwrap();
-        assert_eq!(exited.await, ExitReason::other("done"));
-        // The last step of an exit comes after the wake-up of `exited`.
-        while runtime.process_count() > 0 {
-            tokio::task::yield_now().await;
-        }
-    });
-}
-
-#[test]
-fn processes_that_the_turn_spawns_and_wakes_run_too() {
-    let runtime = start();
-    runtime.block_on(async |runtime| {
-        let actor = runtime.spawn(Actor).unwrap();
-        let (sender, receiver) = mpsc::channel();
-        let spawn = move |cx: &mut Context<Actor>| {
-            for number in 0..100 {
-                let child = cx.runtime().spawn(Counter { count: number }).unwrap();
-                child.send(Add(1)).unwrap();
-                sender.send(child).unwrap();
-            }
+    let (actor, nimble) = (runtime.spawn(Actor).unwrap(), runtime.spawn(Nimble).unwrap());
+    let tokio = runtime.tokio().id();
+    for place in PLACES {
+        let seen = Seen {
+            is_inside_the_callers_poll: false,
+            is_panicking: false,
+            task_local: None,
+            tokio,
         };
-        assert_eq!(actor.call(Do(spawn)).await.unwrap(), here());
-        assert_eq!(runtime.process_count(), 101);
-        for (number, child) in (0..).zip(receiver) {
-            assert_eq!(child.call(Add(1)).await.unwrap(), number + 2);
+        assert_eq!(at(place, actor.call(Do(see))).unwrap(), seen, "{place:?}");
+        assert_eq!(at(place, nimble.call(Do(see))).unwrap(), seen, "{place:?}");
+    }
+}
+
+/// What blocks its thread: each panics, hangs or overflows on some thread of tokio's, or in some poll.
+fn block_in_many_ways() -> u64 {
+    let tokio = tokio::runtime::Handle::current();
+    assert_eq!(tokio.block_on(async { 7 }), 7);
+    assert_eq!(block_on(async { 7 }), 7);
+    drop(Builder::new_current_thread().build().unwrap());
+    assert_eq!(tokio::task::block_in_place(|| 7), 7);
+    throng::sim::check(1, |sim| async move {
+        let counter = sim.runtime().spawn(Counter { count: 0 }).unwrap();
+        assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+    });
+    let mut deep = [0_u8; 512 << 10];
+    for (place, byte) in deep.iter_mut().enumerate() {
+        *byte = std::hint::black_box(place as u8);
+    }
+    deep.iter().map(|&byte| u64::from(byte)).sum()
+}
+
+#[test]
+fn a_turn_may_block_its_thread_wherever_its_caller_is() {
+    let runtime = start();
+    let actor = runtime.spawn(Actor).unwrap();
+    for place in PLACES {
+        let sum = at(place, actor.call(Do(block_in_many_ways)));
+        assert_eq!(sum.unwrap(), 2048 * 255 * 128, "{place:?}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "blocks its thread")]
+fn a_deadline_ends_a_call_while_the_turn_blocks_for_the_callers_lock() {
+    let runtime = start();
+    for place in PLACES {
+        let actor = runtime.spawn(Actor).unwrap();
+        let lock = Arc::new(tokio::sync::Mutex::new(()));
+        let held = lock.clone().try_lock_owned().unwrap();
+        let waits = actor.call(Do(move || drop(lock.blocking_lock())));
+        let call = async move {
+            let outcome = waits.within(Duration::from_millis(20)).await;
+            drop(held);
+            matches!(outcome, Err(CallError::TimedOut { enqueued: true }))
+        };
+        assert!(at(place, call), "{place:?}");
+        // The turn gets the lock, and the process goes on.
+        assert!(at(place, actor.call(Do(|| true))).unwrap());
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "blocks its thread")]
+fn a_call_to_a_busy_process_needs_no_tokio_and_no_clock_of_tokios() {
+    let runtime = start();
+    let busy = |actor: Address<Actor>| {
+        let (let_go, until) = mpsc::channel::<()>();
+        let (begun, begins) = mpsc::channel();
+        let block = Do(move || {
+            begun.send(()).unwrap();
+            until.recv().unwrap();
+        });
+        actor.send(block).unwrap();
+        begins.recv().unwrap();
+        let_go
+    };
+    let actor = runtime.spawn(Actor).unwrap();
+    let let_go = busy(actor);
+    let caller = thread::spawn(move || block_on(actor.call(Do(|| 7))));
+    let_go.send(()).unwrap();
+    assert_eq!(caller.join().unwrap().unwrap(), 7);
+
+    // tokio's clock stands still, and leaps as soon as nothing else is to be done.
+    let let_go = busy(actor);
+    let paused = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let called = paused.block_on(async {
+        let call = tokio::spawn(actor.call(Do(|| 7)).into_future());
+        for _ in 0..10 {
+            tokio::time::sleep(Duration::from_secs(3600)).await;
+        }
+        let_go.send(()).unwrap();
+        call.await.unwrap()
+    });
+    assert_eq!(called.unwrap(), 7);
+}
+
+// --- guests ---
+
+/// Runs `test` in a task of a tokio runtime with one thread of tasks, until it says that a guest has done all.
+/// On a loaded machine the clock thread may hand a guest's processes to the workers.
+fn until_by_guests<Fut: Future<Output = bool> + Send + 'static>(test: impl Fn() -> Fut) {
+    let tokio = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    while !tokio.block_on(async { tokio::spawn(test()).await.unwrap() }) {}
+}
+
+#[test]
+fn a_call_from_a_task_is_a_task_of_its_own_on_the_same_thread() {
+    let runtime = start();
+    let nimble = runtime.spawn(Nimble).unwrap();
+    until_by_guests(|| async move {
+        let thread = here();
+        let (of_turn, task) = nimble.call(Do(|| (here(), tokio::task::try_id()))).await.unwrap();
+        assert_ne!(task, tokio::task::try_id());
+        of_turn == thread
+    });
+    let by_guests = |worker: &&throng::WorkerMetrics| worker.guest && worker.turns > 0;
+    // The turns of a run are counted when it is over.
+    while runtime.metrics().workers.iter().find(by_guests).is_none() {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn the_first_contact_with_a_process_needs_no_worker() {
+    let runtime = start();
+    let handle = runtime.handle().clone();
+    let registry: Registry<u64, Nimble> = Registry::new(&runtime);
+    let keys = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    until_by_guests(move || {
+        let (runtime, registry, keys) = (handle.clone(), registry.clone(), keys.clone());
+        async move {
+            let is_here = |nimble: Address<Nimble>| async move {
+                let thread = here();
+                nimble.call(Do(move || here() == thread)).await.unwrap()
+            };
+            let key = keys.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            let by_key = registry.get_or_spawn(key, || Nimble).unwrap();
+            let mut all = is_here(by_key).await;
+            let named = runtime.spawn(Nimble).unwrap();
+            runtime.register(format!("nimble {key}"), named).unwrap();
+            all &= is_here(named).await;
+            let member = runtime.spawn(Nimble).unwrap();
+            runtime.group::<Nimble>("nimble").join(member);
+            all &= is_here(member).await;
+            let told = runtime.spawn(Nimble).unwrap();
+            told.send(Do(|| ())).unwrap();
+            all & is_here(told).await
         }
     });
 }
 
 #[test]
-fn the_turn_is_in_the_runtimes_tokio_and_outside_of_the_callers_budget() {
-    struct Busy;
-    impl Process for Busy {}
-    struct Poll1000;
-    impl Message for Poll1000 {
-        type Reply = (ThreadId, tokio::runtime::Id);
+fn a_process_that_may_block_runs_on_workers_only_though_a_guest_wakes_it() {
+    struct Asks(Address<Actor>);
+    impl Process for Asks {
+        const NEVER_BLOCKS: bool = true;
     }
-    impl Handle<Poll1000> for Busy {
-        async fn handle(
-            &mut self,
-            _: Poll1000,
-            _: &mut Context<Self>,
-        ) -> (ThreadId, tokio::runtime::Id) {
-            for _ in 0..1000 {
-                tokio::task::consume_budget().await;
+    struct Names;
+    impl Message for Names {
+        type Reply = Vec<Option<String>>;
+    }
+    impl Handle<Names> for Asks {
+        async fn handle(&mut self, _: Names, cx: &mut Context<Self>) -> Vec<Option<String>> {
+            let name = || thread::current().name().map(str::to_owned);
+            let spawned = cx.runtime().spawn(Actor).unwrap();
+            let mut names = Vec::new();
+            for actor in [self.0, spawned] {
+                names.push(actor.call(Do(name)).await.unwrap());
             }
-            (here(), tokio::runtime::Handle::current().id())
+            spawned.stop();
+            names
         }
     }
     let runtime = start();
-    let busy = runtime.spawn(Busy).unwrap();
-    let other = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let (thread, id) = other.block_on(async { busy.call(Poll1000).await.unwrap() });
-    assert_eq!(thread, here());
-    assert_eq!(id, runtime.tokio().id());
+    let asks = runtime.spawn(Asks(runtime.spawn(Actor).unwrap())).unwrap();
+    for _ in 0..scaled(200) {
+        let names = at(Place::Task, asks.call(Names)).unwrap();
+        assert!(names.iter().flatten().all(|name| name.starts_with("throng-")), "{names:?}");
+    }
 }
 
 #[test]
-fn a_task_that_only_calls_lets_other_tasks_run() {
+#[cfg_attr(miri, ignore = "blocks its thread")]
+fn a_process_is_run_though_tokio_never_polls_its_guest() {
     let runtime = start();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    tokio.block_on(async {
-        let (sender, mut receiver) = tokio::sync::oneshot::channel();
-        tokio::spawn(async move { sender.send(()).unwrap() });
-        // Ends only if the other task runs between two calls that are ready at once.
-        while receiver.try_recv().is_err() {
-            counter.call(Add(1)).await.unwrap();
+    let nimble = runtime.spawn(Nimble).unwrap();
+    let tokio = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (told, hears) = mpsc::channel();
+    // The task keeps the only thread until the message has been handled.
+    let sends = async move {
+        nimble.send(Do(move || told.send(()).unwrap())).unwrap();
+        hears.recv_timeout(PATIENCE).unwrap();
+    };
+    tokio.block_on(async { tokio::spawn(sends).await.unwrap() });
+
+    // The same, and then the tokio runtime ends, with the guest in it.
+    let (told, hears) = mpsc::channel();
+    let (sent, sends) = mpsc::channel();
+    let (let_go, until) = mpsc::channel::<()>();
+    tokio.spawn(async move {
+        for _ in 0..10 {
+            let told = told.clone();
+            nimble.send(Do(move || told.send(()).unwrap())).unwrap();
         }
+        sent.send(()).unwrap();
+        until.recv().unwrap();
     });
+    sends.recv().unwrap();
+    tokio.shutdown_background();
+    let_go.send(()).unwrap();
+    assert_eq!(hears.iter().count(), 10);
+}
+
+#[test]
+fn guests_of_many_tokio_runtimes_come_and_go() {
+    let runtime = Runtime::builder().workers(1).guests(2).start().unwrap();
+    let counter = runtime.spawn(Counts(0)).unwrap();
+    for number in 1..=scaled(100) {
+        assert_eq!(at(Place::Task, counter.call(Count)).unwrap(), number);
+    }
+    until_by_guests(|| async move {
+        let thread = here();
+        counter.call(RunsOn).await.unwrap() == thread
+    });
+}
+
+struct Counts(u64);
+impl Process for Counts {
+    const NEVER_BLOCKS: bool = true;
+}
+struct Count;
+impl Message for Count {
+    type Reply = u64;
+}
+impl Handle<Count> for Counts {
+    async fn handle(&mut self, _: Count, _: &mut Context<Self>) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+}
+struct RunsOn;
+impl Message for RunsOn {
+    type Reply = ThreadId;
+}
+impl Handle<RunsOn> for Counts {
+    async fn handle(&mut self, _: RunsOn, _: &mut Context<Self>) -> ThreadId {
+        here()
+    }
 }
 
 #[test]
 fn a_call_comes_after_the_messages_that_its_caller_has_sent() {
     let runtime = start();
-    runtime.block_on(async |runtime| {
-        for _ in 0..scaled(200) {
-            let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-            for _ in 0..3 {
-                counter.send(Add(1)).unwrap();
+    at(Place::Task, {
+        let runtime = runtime.handle().clone();
+        async move {
+            for _ in 0..scaled(200) {
+                let counter = runtime.spawn(Counts(0)).unwrap();
+                for _ in 0..3 {
+                    counter.send(Count).unwrap();
+                }
+                assert_eq!(counter.call(Count).await.unwrap(), 4);
             }
-            assert_eq!(counter.call(Add(1)).await.unwrap(), 4);
         }
     });
 }
@@ -265,10 +466,13 @@ fn bounded_mailboxes_and_async_processes_answer_calls_from_outside() {
     runtime.block_on(async |runtime| {
         for overflow in [Overflow::Wait, Overflow::Reject, Overflow::DropOldest] {
             let bound = MailboxBound::new(2, overflow);
-            let counter = runtime.spawner().mailbox(bound).spawn(Counter { count: 0 }).unwrap();
-            for number in 1..=10 {
-                assert_eq!(counter.call(Add(1)).await.unwrap(), number);
-            }
+            let counter = runtime.spawner().mailbox(bound).spawn(Counts(0)).unwrap();
+            let counts = async move {
+                for number in 1..=10 {
+                    assert_eq!(counter.call(Count).await.unwrap(), number);
+                }
+            };
+            tokio::spawn(counts).await.unwrap();
         }
         struct Twice(u64, ReplyTo<u64>);
         impl Message for Twice {
@@ -290,85 +494,31 @@ fn bounded_mailboxes_and_async_processes_answer_calls_from_outside() {
 }
 
 #[test]
-fn callers_on_many_threads_lose_no_call() {
+fn callers_in_many_tasks_lose_no_call() {
     let runtime = Runtime::builder().workers(2).guests(3).start().unwrap();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counts(0)).unwrap();
     let calls = scaled(5000);
-    thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                tokio.unwrap().block_on(async {
-                    for _ in 0..calls {
-                        counter.call(Add(1)).await.unwrap();
-                    }
-                });
-            });
+    let tokio = Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();
+    tokio.block_on(async {
+        let call_all = || async move {
+            for _ in 0..calls {
+                counter.call(Count).await.unwrap();
+            }
+        };
+        for caller in [(); 8].map(|()| tokio::spawn(call_all())) {
+            caller.await.unwrap();
         }
     });
-    assert_eq!(runtime.block_on(async |_| counter.call(Add(0)).await.unwrap()), 8 * calls);
+    assert_eq!(runtime.block_on(async |_| counter.call(Count).await.unwrap()), 8 * calls + 1);
 }
 
-/// A turn that blocks holds up its caller, but neither other processes nor other callers; then
-/// workers run the processes of its type for a while.
+/// The runtime closes the seats while guests run, rest, and are woken.
 #[test]
-#[cfg_attr(miri, ignore = "blocks its thread")]
-fn a_turn_that_blocks_its_caller_is_left_to_the_workers_the_next_time() {
-    let runtime = start();
-    let (actor, other) = (runtime.spawn(Actor).unwrap(), runtime.spawn(Actor).unwrap());
-    let (let_go, until) = mpsc::channel::<()>();
-    let (begun, begins) = mpsc::channel();
-    thread::scope(|scope| {
-        let handle = runtime.handle();
-        let blocked = scope.spawn(move || {
-            let block = move |_: &mut Context<Actor>| {
-                // The queue of this seat: other workers must reach both processes.
-                other.send(Do(|_: &mut Context<Actor>| ())).unwrap();
-                begun.send(()).unwrap();
-                until.recv_timeout(PATIENCE).unwrap();
-                // So long that it cannot be taken for a loaded machine's doing.
-                thread::sleep(Duration::from_millis(200));
-            };
-            handle.tokio().block_on(async { actor.call(Do(block)).await.unwrap() }) == here()
-        });
-        begins.recv_timeout(PATIENCE).unwrap();
-        // The other process waits in the slot of the blocked guest until the watchdog passes it on.
-        let called = handle.tokio().block_on(async { thread_of(other).await });
-        assert_ne!(called, blocked.thread().id());
-        let_go.send(()).unwrap();
-        assert!(blocked.join().unwrap());
-    });
-    assert_ne!(runtime.block_on(async |_| thread_of(actor).await), here());
-}
-
-#[test]
-#[cfg_attr(miri, ignore = "blocks its thread")]
-fn a_runtime_that_ends_while_a_guest_runs_does_not_wait_for_it_and_loses_nothing() {
-    let runtime = start();
-    let actor = runtime.spawn(Actor).unwrap();
-    let (let_go, until) = mpsc::channel::<()>();
-    let (begun, begins) = mpsc::channel();
-    let guest = thread::spawn(move || {
-        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let block = move |_: &mut Context<Actor>| {
-            begun.send(()).unwrap();
-            until.recv_timeout(PATIENCE).unwrap();
-        };
-        tokio.block_on(async { actor.call(Do(block)).await.unwrap() }) == here()
-    });
-    begins.recv_timeout(PATIENCE).unwrap();
-    let outcome = runtime.shutdown(Duration::ZERO);
-    assert_eq!((outcome.stopped, outcome.abandoned), (0, 1));
-    let_go.send(()).unwrap();
-    assert!(guest.join().unwrap());
-}
-
-/// A guest leaves its seat at the moment at which the runtime closes the seats, and may have just handed
-/// a process to workers that have ended.
-#[test]
-fn a_runtime_that_ends_among_guests_that_come_and_go_ends_every_process() {
+fn a_runtime_that_ends_among_its_guests_ends_every_process() {
     struct Player(Arc<()>, Option<Address<Player>>);
-    impl Process for Player {}
+    impl Process for Player {
+        const NEVER_BLOCKS: bool = true;
+    }
     struct Pass(u32);
     impl Message for Pass {
         type Reply = usize;
@@ -381,6 +531,7 @@ fn a_runtime_that_ends_among_guests_that_come_and_go_ends_every_process() {
             Arc::strong_count(&self.0)
         }
     }
+    let tokio = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     for workers in [1, 2] {
         for _ in 0..scaled(200) {
             let runtime = Runtime::builder().workers(workers).guests(2).start().unwrap();
@@ -390,20 +541,16 @@ fn a_runtime_that_ends_among_guests_that_come_and_go_ends_every_process() {
                 let next = players.last().copied();
                 players.push(runtime.spawn(Player(alive.clone(), next)).unwrap());
             }
-            let callers: Vec<_> = (0..3)
-                .map(|caller| {
-                    let player = players[caller];
-                    thread::spawn(move || {
-                        let mut tokio = tokio::runtime::Builder::new_current_thread();
-                        let tokio = tokio.enable_all().build().unwrap();
-                        tokio.block_on(async { while player.call(Pass(9)).await.is_ok() {} });
-                    })
+            let callers: Vec<_> = players
+                .iter()
+                .map(|&player| {
+                    tokio.spawn(async move { while player.call(Pass(9)).await.is_ok() {} })
                 })
                 .collect();
             let outcome = runtime.shutdown(PATIENCE);
             assert_eq!(outcome.abandoned, 0);
             for caller in callers {
-                caller.join().unwrap();
+                tokio.block_on(caller).unwrap();
             }
             assert_eq!(Arc::strong_count(&alive), 1);
         }
@@ -411,12 +558,11 @@ fn a_runtime_that_ends_among_guests_that_come_and_go_ends_every_process() {
 }
 
 #[test]
-fn a_runtime_may_end_in_a_turn_that_its_caller_runs() {
+fn a_runtime_may_end_in_a_turn_that_a_guest_runs() {
     let runtime = start();
-    let actor = runtime.spawn(Actor).unwrap();
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let ended = tokio.block_on(async {
-        actor.call(Do(move |_: &mut Context<Actor>| drop(runtime))).await.unwrap()
-    });
-    assert_eq!(ended, here());
+    let nimble = runtime.spawn(Nimble).unwrap();
+    let alive = Arc::new(Mutex::new(Some(runtime)));
+    let taken = alive.clone();
+    at(Place::Task, nimble.call(Do(move || drop(taken.lock().unwrap().take())))).unwrap();
+    assert!(alive.lock().unwrap().is_none());
 }

@@ -18,6 +18,7 @@ mod inspect;
 mod kept;
 mod kinds;
 mod layer;
+mod lent;
 mod limits;
 mod order;
 mod pools;
