@@ -13,7 +13,7 @@ pub(crate) mod wire;
 
 use std::cmp::Reverse;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(crate) const SOCKET_FILE: &str = "admin.sock";
 #[derive(Debug)]
 pub(crate) struct AdminSocket {
     path: PathBuf,
+    /// Device and inode of the socket.
+    identity: (u64, u64),
     acceptor: AbortHandle,
 }
 
@@ -51,18 +53,26 @@ impl AdminSocket {
         let socket = UnixSocket::new_stream()?;
         socket.bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
+        let identity = identity(&path)?;
         let listener = socket.listen(BACKLOG)?;
         let acceptor = tokio::spawn(accept(listener, runtime)).abort_handle();
-        Ok(AdminSocket { path, acceptor })
+        Ok(AdminSocket { path, identity, acceptor })
     }
 }
 
 impl Drop for AdminSocket {
     fn drop(&mut self) {
         self.acceptor.abort();
-        // A socket that cannot be removed here is removed by the next start.
-        let _ = std::fs::remove_file(&self.path);
+        // After the data directory was renamed, the path may lead to the socket of another node. A socket that
+        // cannot be removed here is removed by the next start.
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
 /// Removes the socket of a node that crashed; fails if the path is not a socket.

@@ -44,7 +44,15 @@ impl DataDirectory {
     /// The directory cannot be created or found. Permissions that cannot be removed, as on a volume
     /// of another user, are only logged.
     pub(crate) fn make(path: &Path) -> io::Result<DataDirectory> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(|error| match error
+            .kind()
+        {
+            io::ErrorKind::AlreadyExists => io::Error::new(
+                io::ErrorKind::NotADirectory,
+                "it is not a directory; choose another path",
+            ),
+            _ => error,
+        })?;
         let path = path.canonicalize()?;
         let mut changes = PermissionChanges::default();
         let was_used = is_store(&path);
@@ -200,7 +208,7 @@ fn names(directory: &OwnedFd, wanted: FileType) -> Vec<Result<PathBuf, Errno>> {
 
 /// Files of a store and of a node, except for the signing key and the admin socket, which each
 /// start creates.
-const FILES: [&str; 5] = [DATA_FILE, "lock.mdb", "LOCK", "draft", TOKEN_FILE];
+const FILES: [&str; 4] = [DATA_FILE, "lock.mdb", "draft", TOKEN_FILE];
 
 /// Directory of a store's log, which has files of its own.
 const LOG: &str = "log";
@@ -241,10 +249,10 @@ mod tests {
         // A directory in which a user keeps other files.
         fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
         write_with_mode(&data.join("letter"), 0o644);
-        write_with_mode(&data.join("LOCK"), 0o644);
+        write_with_mode(&data.join("lock.mdb"), 0o644);
         data_directory(&data).unwrap();
         assert_mode(&data, 0o755);
-        assert_mode(&data.join("LOCK"), 0o644);
+        assert_mode(&data.join("lock.mdb"), 0o644);
 
         let copy = data.join("copy");
         fs::create_dir(&copy).unwrap();
@@ -256,7 +264,7 @@ mod tests {
         for directory in [&data, &copy] {
             assert_mode(directory, 0o700);
         }
-        for name in ["LOCK", "data.mdb", "lock.mdb", "copy/data.mdb"] {
+        for name in ["data.mdb", "lock.mdb", "copy/data.mdb"] {
             assert_mode(&data.join(name), 0o600);
         }
         assert_mode(&data.join("letter"), 0o644);

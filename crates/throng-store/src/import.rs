@@ -184,6 +184,7 @@ impl Source {
             no_sync: false,
             write_map: false,
             no_read_ahead: false,
+            is_foreign: true,
             platform: Arc::default(),
         };
         let foreign = |error| match error {
@@ -339,9 +340,6 @@ mod tests {
             drop(cursor);
             txn.commit().unwrap();
         }
-        drop(env);
-        // A program other than a store leaves no lock file of a store.
-        fs::remove_file(directory.join("LOCK")).unwrap();
     }
 
     #[test]

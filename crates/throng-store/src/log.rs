@@ -195,6 +195,7 @@ impl Log {
         if self.is_broken {
             return Err(AppendError::Refused(io::Error::other("the log is broken")));
         }
+        self.segment.check().map_err(AppendError::Refused)?;
         let changes = chunks.iter().map(|chunk| chunk.len()).sum();
         let bytes = segment::record_bytes(changes);
         if self.end + bytes > self.segment.length() {
@@ -323,6 +324,9 @@ impl Log {
         let head = Head { store: self.location.store, number, begin: self.point };
         let is_durable = self.location.is_durable;
         let files = &*self.location.platform.files;
+        // A directory that was put in the place of this one is another store's.
+        self.segment.check_at(&self.location.path(self.segment.head().number))?;
+        self.mark.check_at(&self.location.directory)?;
         // A release meanwhile would replace a spare segment.
         let mut archived = self.archive.lock();
         let [shortest, .., longest] = spares(files, &self.location.directory);

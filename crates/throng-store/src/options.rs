@@ -210,6 +210,9 @@ impl Options {
 
     /// Sets whether the store is opened for reading only, even while another process has it open
     /// for writing. The store must exist. Off by default.
+    ///
+    /// Reading beside a process that writes needs permission to write `lock.mdb`, in which readers register.
+    /// Without it, the store opens if no process writes, and none can until the store is dropped.
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Options {
         self.read_only = read_only;
@@ -305,6 +308,7 @@ impl Options {
             no_sync: volatile,
             write_map: volatile && self.write_map,
             no_read_ahead: !self.read_ahead,
+            is_foreign: false,
             platform: self.platform.clone(),
         }
     }

@@ -35,6 +35,10 @@ mod tests;
 ///
 /// The data file is mapped into memory: no other program may change it while it is open, and it
 /// must lie on a local disk, not on a network share.
+///
+/// The directory may be renamed under an open store, which stays in it: on Linux the store goes on, and elsewhere it
+/// refuses writes until the directory is back. Once the directory or a file in it is removed, writes are
+/// refused as [`WriteError::Failed`](crate::WriteError::Failed).
 #[derive(Clone, Debug)]
 pub struct Store(Arc<Shared>);
 

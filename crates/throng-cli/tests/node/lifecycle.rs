@@ -65,6 +65,51 @@ fn a_data_directory_that_cannot_be_is_refused() {
         let refused = serve(&path, &["--listen", "127.0.0.1:0"]).output().unwrap();
         assert_refused(&refused, path.to_str().unwrap());
     }
+    let refused = serve(&file, &["--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_refused(&refused, "it is not a directory; choose another path");
+}
+
+#[tokio::test]
+async fn a_node_keeps_its_renamed_directory_and_leaves_another_node_alone_that_has_its_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, renamed) = (directory.path().join("data"), directory.path().join("renamed"));
+    let first = Node::start(&data, &[]);
+    let ada = first.client().register("ada").await;
+    fs::rename(&data, &renamed).unwrap();
+    let second = Node::start(&data, &[]);
+    let alan = second.client().register("alan").await;
+    let post = async |node: &Node, token: &str, number: u32| {
+        let text = format!("{number} {}", "x".repeat(900));
+        let answer = node.client().post("/api/v1/posts", token, &json!({ "text": text })).await;
+        assert_eq!(answer.status, 201, "{answer:?}");
+    };
+    for number in 0..5 {
+        post(&first, &ada, number).await;
+        post(&second, &alan, number).await;
+    }
+    first.signal("INT").await;
+    assert_eq!(first.wait().status.code(), Some(0));
+    // The socket at that path is that of the second node.
+    assert!(data.join("admin.sock").exists());
+    drop(second);
+    for (path, name) in [(&renamed, "ada"), (&data, "alan")] {
+        let node = Node::start(path, &[]);
+        let posts = node.client().get(&format!("/api/v1/users/{name}/posts"), "").await;
+        assert_eq!(posts.body["posts"].as_array().unwrap().len(), 5, "{posts:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_without_its_directory_acknowledges_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let node = Node::start(&data, &[]);
+    let client = node.client();
+    let token = client.register("ada").await;
+    fs::remove_dir_all(&data).unwrap();
+    let answer = client.post("/api/v1/posts", &token, &json!({ "text": "lost" })).await;
+    assert_eq!(answer.status, 503, "{answer:?}");
+    node.wait_until_said("was removed, renamed or replaced").await;
 }
 
 #[test]

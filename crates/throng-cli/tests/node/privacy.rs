@@ -27,7 +27,7 @@ async fn another_user_reads_nothing_that_a_node_writes() {
     assert_private(&data);
     assert_private(&directory.path().join("copies"));
     assert_private(&dump);
-    for name in ["data.mdb", "lock.mdb", "LOCK", "log/mark", "signing.key"] {
+    for name in ["data.mdb", "lock.mdb", "log/mark", "signing.key"] {
         assert!(data.join(name).is_file(), "{name}");
     }
     assert!(fs::metadata(data.join("admin.sock")).unwrap().file_type().is_socket());

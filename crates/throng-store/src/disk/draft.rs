@@ -192,8 +192,7 @@ fn name_store(files: &dyn Files, draft: &Path, directory: &Path) -> io::Result<(
     }
     fs::rename(&data_file, directory.join(DATA_FILE))?;
     files.flush_names(directory)?;
-    if let Some(parent) = directory.parent() {
-        files.flush_names(parent)?;
-    }
+    // The directory is reached through its handle, which is in no parent.
+    files.flush_names(&directory.join(".."))?;
     fs::remove_dir_all(draft)
 }

@@ -4,7 +4,6 @@
 //!
 //! | file       | content                                                        |
 //! |------------|----------------------------------------------------------------|
-//! | `LOCK`     | locked while a store writes there (`claim.rs`)                 |
 //! | `data.mdb` | LMDB: the tables in `format.rs`, as of the last checkpoint     |
 //! | `log/`     | changes since the last checkpoint (see `log.rs`)               |
 //! | `lock.mdb` | LMDB's table of readers                                        |
@@ -149,7 +148,7 @@ impl Environment {
         let checkpoint_bytes = options.checkpoint_bytes_bounded();
         let (role, view);
         if options.read_only {
-            let is_written = Claim::is_written(claim.path()).map_err(refused)?;
+            let is_written = claim.is_written().map_err(refused)?;
             let mut follower =
                 Follower::new(location, databases.format, is_written, tables, checkpoint_bytes);
             let begin = || env.begin_read().map_err(ReadError::from_engine);
@@ -670,7 +669,7 @@ impl Environment {
     pub(crate) fn copy_to(&self, directory: &Path) -> io::Result<()> {
         let (_retention, access) = match &self.role {
             Role::Writes { archive, .. } => (Some(archive.hold()), Access::Read),
-            Role::Reads(_) if Claim::is_written(self.claim.path())? => (None, Access::Read),
+            Role::Reads(_) if self.claim.is_written()? => (None, Access::Read),
             Role::Reads(_) => (None, Access::ReadAll),
         };
         // The copy is compact if LMDB has everything; otherwise the log has the rest.
@@ -698,7 +697,7 @@ impl Environment {
         let refused = |error: lmdb::Error| RestoreError::Io(error.into_io());
         let applied = format::applied(&txn, self.format).map_err(refused)?;
         let origin = format::origin(&txn, self.format).map_err(refused)?;
-        let path = || self.claim.path().into();
+        let path = || self.claim.shown().into();
         let (store, after) = origin.ok_or_else(|| RestoreError::NotACopy { path: path() })?;
         if applied.position != after.position || layers.upto != after.position {
             return Err(RestoreError::Changed { path: path() });
@@ -776,8 +775,8 @@ impl Environment {
 
     /// Returns the size of the data file, in bytes.
     pub(crate) fn file_bytes(&self) -> Result<u64, ReadError> {
-        let path = self.claim.path().join(DATA_FILE);
-        fs::metadata(path).map(|metadata| metadata.len()).map_err(ReadError::Io)
+        let env = self.env().ok_or(ReadError::Recovering)?;
+        env.file_bytes().map_err(ReadError::Io)
     }
 }
 
@@ -840,7 +839,12 @@ fn settle_meta(env: &Env, directory: &Path) -> io::Result<()> {
 
 /// Opens the engine and its tables.
 fn open_engine(claim: &Claim, settings: &Settings, directory: &Path) -> Result<Opened, OpenError> {
-    let engine = |error| OpenError::from_engine(error, directory);
+    let engine = |error| match error {
+        lmdb::Error::Io(source) if claim.is_read_only() => {
+            OpenError::Io { path: directory.into(), source }
+        }
+        error => OpenError::from_engine(error, directory),
+    };
     let (env, closed) = Env::open(claim, settings).map_err(engine)?;
     // The slots of killed readers would pin old pages for ever. An environment on a read-only
     // file system has no slots.

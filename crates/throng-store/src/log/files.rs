@@ -13,7 +13,7 @@ use std::io::{self, IoSlice, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::disk::private;
+use crate::disk::{identity, private};
 
 /// The names of a disk, and the files behind them.
 pub(crate) trait Files: Debug + Send + Sync {
@@ -74,6 +74,12 @@ pub(crate) trait OpenFile: Debug + Send + Sync {
 
     /// Flushes content and metadata.
     fn flush_all(&self) -> io::Result<()>;
+
+    /// Whether the file has a name. Without one, nobody will find what is written to it.
+    fn has_name(&self) -> io::Result<bool>;
+
+    /// Whether the file has this name.
+    fn is_at(&self, path: &Path) -> io::Result<bool>;
 }
 
 /// Returns the files of the operating system.
@@ -199,6 +205,16 @@ impl OpenFile for File {
     fn flush_all(&self) -> io::Result<()> {
         fault()?;
         self.sync_all()
+    }
+
+    fn has_name(&self) -> io::Result<bool> {
+        fault()?;
+        identity::has_name(self)
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        fault()?;
+        identity::is_at(self, path)
     }
 }
 

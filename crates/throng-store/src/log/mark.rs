@@ -13,11 +13,13 @@
 //! Two sectors are written in turn, so that one of them is always whole.
 
 use std::io::{self, IoSlice};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::files::OpenFile;
 use super::segment::{SECTOR_BYTES, u32_at, u64_at};
 use super::{Location, Point};
+use crate::disk::identity::lost;
 use crate::disk::pages::{Damage, found};
 
 /// The file of the mark.
@@ -104,6 +106,14 @@ impl Mark {
 
     pub(super) fn sync(&self) -> io::Result<()> {
         self.file.flush_all()
+    }
+
+    /// Checks that the file has its name in the directory.
+    pub(super) fn check_at(&self, directory: &Path) -> io::Result<()> {
+        match self.file.is_at(&directory.join(NAME))? {
+            true => Ok(()),
+            false => Err(lost(&format!("log/{NAME}"))),
+        }
     }
 }
 

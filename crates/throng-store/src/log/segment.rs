@@ -33,6 +33,7 @@ use std::sync::Arc;
 
 use super::Point;
 use super::files::{Files, OpenFile};
+use crate::disk::identity::lost;
 use crate::disk::pages::{Damage, found};
 
 /// Size that a disk writes atomically, at least.
@@ -195,6 +196,26 @@ impl Segment {
 
     pub(super) fn flush(&self) -> io::Result<()> {
         self.file.flush()
+    }
+
+    /// Checks that the file has a name, so that a record written to it is not lost.
+    pub(super) fn check(&self) -> io::Result<()> {
+        match self.file.has_name()? {
+            true => Ok(()),
+            false => Err(lost(&self.shown())),
+        }
+    }
+
+    /// Checks that the file has its name in the directory.
+    pub(super) fn check_at(&self, path: &Path) -> io::Result<()> {
+        match self.file.is_at(path)? {
+            true => Ok(()),
+            false => Err(lost(&self.shown())),
+        }
+    }
+
+    fn shown(&self) -> String {
+        format!("log/{}", name(self.head.number))
     }
 }
 

@@ -491,7 +491,7 @@ fn a_stale_record_that_follows_the_same_point_is_not_read() {
     let begin = script.append(0, 10);
     script.log.roll(3 << 20).unwrap();
     // The flush fails, so the next segment begins at the same point.
-    faults::set(Some((2, 1)));
+    faults::set(Some((3, 1)));
     assert!(matches!(script.try_append(1, 10), Err(AppendError::Refused(_))));
     faults::set(None);
     assert_eq!(script.log.segment.head(), &Head { store: 7, number: 3, begin });
@@ -512,7 +512,7 @@ fn a_segment_is_not_released_before_the_name_of_the_next_one_is_flushed() {
     let mut script = Script::create(&location);
     script.append_some(0..3);
     // The flush of the directory fails.
-    faults::set(Some((4, 1)));
+    faults::set(Some((6, 1)));
     script.log.roll(0).unwrap_err();
     assert!(!faults::is_pending() && script.log.is_broken());
     assert_eq!(script.log.segment.head().number, 2);
@@ -522,6 +522,29 @@ fn a_segment_is_not_released_before_the_name_of_the_next_one_is_flushed() {
     script.log.archive().release(u64::MAX);
     assert!(!location.path(1).exists() && !location.path(2).exists());
     assert!(location.directory.join(KEPT).join(segment::name(2)).exists());
+}
+
+#[test]
+fn a_log_is_not_continued_in_another_directory_of_its_name() {
+    let directory = directory();
+    let location = location(&directory, true);
+    let mut script = Script::create(&location);
+    script.append_some(0..3);
+    let aside = directory.path().join("aside");
+    fs::rename(&location.directory, &aside).unwrap();
+    let stranger = Script::create(&Location { store: 8, ..location.clone() });
+    let names = || files::system().list(&location.directory).unwrap().len();
+    let (content, number) = (fs::read(location.path(1)).unwrap(), names());
+    let refused = script.log.roll(0).unwrap_err().to_string();
+    assert!(refused.contains("log/0000000000000001.log, which the store has open"), "{refused}");
+    assert!(fs::read(location.path(1)).unwrap() == content && names() == number);
+    drop(stranger);
+    // Where it is, it has everything, and goes on once it is back.
+    fs::remove_dir_all(&location.directory).unwrap();
+    fs::rename(&aside, &location.directory).unwrap();
+    script.log.roll(0).unwrap();
+    script.append_some(3..5);
+    Script::reopen(&location, START, script.entries);
 }
 
 #[test]

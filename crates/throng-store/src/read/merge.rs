@@ -342,7 +342,7 @@ mod tests {
     use crate::memtable::change::Operation;
     use crate::memtable::{Layers, Memtable, encoded};
 
-    fn open(directory: &std::path::Path) -> Arc<Env> {
+    fn open(claim: &Claim) -> Arc<Env> {
         let settings = Settings {
             map_bytes: 1 << 24,
             readers_max: 8,
@@ -350,9 +350,10 @@ mod tests {
             no_sync: true,
             write_map: false,
             no_read_ahead: false,
+            is_foreign: false,
             platform: Default::default(),
         };
-        Env::open(&Claim::to_write(directory).unwrap(), &settings).unwrap().0
+        Env::open(claim, &settings).unwrap().0
     }
 
     fn apply(txn: &mut WriteTxn<'_>, table: Table, change: &Change<'_>) {
@@ -388,7 +389,8 @@ mod tests {
     #[test]
     fn the_cursor_moves_as_lmdbs_own_does_after_the_changes() {
         let directory = tempfile::tempdir().unwrap();
-        let env = open(directory.path());
+        let claim = Claim::to_write(directory.path()).unwrap();
+        let env = open(&claim);
         let mut random = fastrand::Rng::with_seed(1);
         for has_values in [false, true] {
             let make = |name: &str| {

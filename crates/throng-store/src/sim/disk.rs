@@ -25,6 +25,7 @@ use fastrand::Rng;
 use tempfile::TempDir;
 
 use super::model::{DiskModel, Loss, Name, ROOT, Rename};
+use crate::disk::claim::HANDLES;
 use crate::disk::draft::DRAFT;
 use crate::disk::environment::DATA_FILE;
 use crate::log::files::{Files, OpenFile};
@@ -118,6 +119,8 @@ enum Fate {
     PowerCut,
 }
 
+/// Number of the parts of a path to an open handle.
+const HANDLE_PARTS: usize = 5;
 /// Error code of a broken device, `EIO`.
 const BROKEN: i32 = 5;
 /// Bytes that a commit of LMDB needs, at least.
@@ -367,9 +370,21 @@ impl State {
         self.faults.room = self.faults.room.map(|room| room.saturating_add(bytes));
     }
 
+    /// Returns a path within the disk. A store reaches its directory through the open handle.
+    fn inside(&self, path: &Path) -> io::Result<PathBuf> {
+        let mut parts = path.components();
+        let path = if path.starts_with(HANDLES) {
+            let handle: PathBuf = parts.by_ref().take(HANDLE_PARTS).collect();
+            &fs::read_link(handle)?.join(parts.as_path())
+        } else {
+            path
+        };
+        path.strip_prefix(&self.directory).map(Path::to_owned).map_err(io::Error::other)
+    }
+
     /// Returns the name of a path: its directory's node, which is made if it is missing, and the last part.
     fn name(&mut self, path: &Path) -> io::Result<Name> {
-        let inside = path.strip_prefix(&self.directory).map_err(io::Error::other)?;
+        let inside = self.inside(path)?;
         let (parent, name) = inside.parent().zip(inside.file_name()).ok_or_else(missing)?;
         let mut node = ROOT;
         let mut walked = PathBuf::new();
@@ -385,7 +400,7 @@ impl State {
     }
 
     fn node(&mut self, path: &Path) -> io::Result<usize> {
-        if path == self.directory {
+        if self.inside(path)?.as_os_str().is_empty() {
             return Ok(ROOT);
         }
         let name = self.name(path)?;
@@ -421,13 +436,13 @@ impl State {
         named.map_or_else(PathBuf::new, |((directory, name), _)| self.path(*directory).join(name))
     }
 
-    fn inside(&self, directory: usize) -> impl Iterator<Item = (&Name, &usize)> {
+    fn names_in(&self, directory: usize) -> impl Iterator<Item = (&Name, &usize)> {
         self.names.range((directory, String::new())..(directory + 1, String::new()))
     }
 
     /// Removes the names in a directory.
     fn empty(&mut self, directory: usize) {
-        let inside = self.inside(directory).map(|(name, node)| (name.clone(), *node));
+        let inside = self.names_in(directory).map(|(name, node)| (name.clone(), *node));
         for (name, node) in inside.collect::<Vec<_>>() {
             let is_directory = self.model.is_directory(node);
             if is_directory {
@@ -467,7 +482,7 @@ impl Incarnation {
     ) -> io::Result<T> {
         let mut state = self.enter()?;
         let shown = match subject {
-            Subject::Path(path) => path.strip_prefix(&state.directory).unwrap_or(path).to_owned(),
+            Subject::Path(path) => state.inside(path).unwrap_or_else(|_| path.to_owned()),
             Subject::Node(node) => state.path(node),
         };
         let fate = state.begin(operation);
@@ -582,7 +597,7 @@ impl Files for Incarnation {
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
         let mut state = self.enter()?;
         let node = state.node(directory)?;
-        Ok(state.inside(node).map(|((_, name), _)| name.clone()).collect())
+        Ok(state.names_in(node).map(|((_, name), _)| name.clone()).collect())
     }
 
     fn length(&self, path: &Path) -> io::Result<u64> {
@@ -593,7 +608,7 @@ impl Files for Incarnation {
 
     fn flush_names(&self, directory: &Path) -> io::Result<()> {
         // The parent of the store's directory is none of this disk's.
-        if !directory.starts_with(&self.enter()?.directory) {
+        if self.enter()?.inside(directory)?.ends_with("..") {
             return Ok(());
         }
         self.operate(Operation::FlushNames, Subject::Path(directory), &"", |state, fate| {
@@ -700,6 +715,16 @@ impl OpenFile for Opened {
 
     fn flush_all(&self) -> io::Result<()> {
         self.flush()
+    }
+
+    fn has_name(&self) -> io::Result<bool> {
+        // Nothing but the store removes names here.
+        self.files.enter().map(|_| true)
+    }
+
+    fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let mut state = self.files.enter()?;
+        Ok(state.node(path).is_ok_and(|node| node == self.node))
     }
 }
 

@@ -75,6 +75,9 @@ impl<'e> Commit<'e> {
             return Err(Failure::TooLarge(io::ErrorKind::FileTooLarge.into()));
         }
         self.make_room()?;
+        if let Some(env) = self.environment.env() {
+            env.check().map_err(Failure::Failed)?;
+        }
         if self.environment.has_room(bytes, count as usize) {
             let first = self.first();
             match self.log.append(&chunks, count) {

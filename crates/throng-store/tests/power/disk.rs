@@ -129,8 +129,8 @@ pub(crate) enum Then {
     Everything,
 }
 
-/// Files that a store needs only while it is open; they are not noted.
-pub(crate) const LOCKS: [&str; 2] = ["LOCK", "lock.mdb"];
+/// File that a store needs only while it is open; it is not noted.
+pub(crate) const LOCK: &str = "lock.mdb";
 
 /// Name of the data file.
 pub(crate) const DATA_FILE: &str = "data.mdb";
@@ -229,12 +229,14 @@ impl Trace {
 
     /// Counts an operation, and returns its fault if it fails.
     fn try_operation(&mut self, path: &Path, operation: Operation) -> Option<Fault> {
+        // A store reaches its directory through the open handle.
+        let path = fs::canonicalize(path.parent()?).ok()?.join(path.file_name()?);
         let name = path.strip_prefix(&self.directory).ok()?.file_name().unwrap_or_default();
         let kind = match name.to_str()? {
             DATA_FILE => Kind::Data,
             "mark" => Kind::Mark,
             name if name.starts_with("spare") || name.ends_with(".log") => Kind::Segment,
-            name if LOCKS.contains(&name) => return None,
+            LOCK => return None,
             _ => Kind::Directory,
         };
         *self.counts.entry((kind, operation)).or_default() += 1;
@@ -267,7 +269,7 @@ impl Trace {
     fn name(&self, path: &Path) -> Option<Name> {
         let name = path.file_name()?.to_str()?;
         let directory = self.node(&fs::canonicalize(path.parent()?).ok()?)?;
-        (!LOCKS.contains(&name)).then(|| (directory, name.to_owned()))
+        (name != LOCK).then(|| (directory, name.to_owned()))
     }
 
     /// Notes that the name at this path is new, with its file or directory.

@@ -22,7 +22,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use disk::{DATA_FILE, Event, LOCKS, Mark};
+use disk::{DATA_FILE, Event, LOCK, Mark};
 use tempfile::TempDir;
 use throng_store::sim::model::{DiskModel, Loss, Tree};
 use throng_store::{
@@ -203,7 +203,7 @@ fn assert_complete(events: &[Event], directory: &Path) {
         for entry in fs::read_dir(directory.join(parent)).unwrap() {
             let name = entry.unwrap().file_name();
             let is_known = tree.contains_key(&parent.join(&name));
-            assert!(is_known || LOCKS.iter().any(|lock| name == *lock), "{name:?} was missed");
+            assert!(is_known || name == LOCK, "{name:?} was missed");
         }
     }
 }

@@ -8,6 +8,8 @@ mod contract;
 mod crash;
 mod damage;
 mod databases;
+#[cfg(target_os = "linux")]
+mod directory;
 mod foreign;
 mod full;
 mod history;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io;
 use std::mem::MaybeUninit;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -15,6 +15,9 @@ use lmdb_master_sys as ffi;
 
 use super::{Error, ReadTxn, Table, WriteTxn};
 use crate::disk::claim::Claim;
+use crate::disk::environment::DATA_FILE;
+use crate::disk::identity;
+use crate::disk::reader_table::ReaderTable;
 use crate::platform::Platform;
 
 /// Settings of an environment.
@@ -28,6 +31,8 @@ pub(crate) struct Settings {
     /// Whether the map is writable, and commits write to it.
     pub(crate) write_map: bool,
     pub(crate) no_read_ahead: bool,
+    /// Whether the directory is another program's, which locks nothing but LMDB's table of readers.
+    pub(crate) is_foreign: bool,
     pub(crate) platform: Arc<Platform>,
 }
 
@@ -36,13 +41,17 @@ pub(crate) struct Settings {
 pub(crate) struct Env {
     env: NonNull<ffi::MDB_env>,
     read_only: bool,
+    /// The data file, and its path in the claimed directory; `None` until LMDB has opened it.
+    data: Option<(File, PathBuf)>,
     platform: Arc<Platform>,
     /// Keeps two read transactions from opening tables at once (invariant 5).
     opening: Mutex<()>,
     /// Whether idle transactions are dropped, not kept: dropping the last one closes the
     /// environment.
     retired: AtomicBool,
-    /// Disconnects once the environment is closed: fields are dropped after the `drop` of `Env`.
+    /// Held while LMDB has the files open: fields are dropped after the `drop` of `Env`.
+    _table: ReaderTable,
+    /// Disconnects once the environment is closed; the last field to be dropped.
     _open: Sender<Infallible>,
 }
 
@@ -82,9 +91,14 @@ impl Env {
     ) -> Result<(Arc<Env>, Closed), Error> {
         let path = c_path(claim.path())?;
         let read_only = claim.is_read_only();
+        let table = match settings.is_foreign {
+            false => ReaderTable::join(claim).map_err(Error::Io)?,
+            true => ReaderTable::default(),
+        };
         let mut flags = ffi::MDB_NOTLS;
         for (flag, wanted) in [
             (ffi::MDB_RDONLY, read_only),
+            (ffi::MDB_NOLOCK, !table.is_shared()),
             (ffi::MDB_NOSYNC | ffi::MDB_NOMETASYNC, settings.no_sync),
             (ffi::MDB_WRITEMAP, settings.write_map && settings.no_sync && !read_only),
             (ffi::MDB_NORDAHEAD, settings.no_read_ahead),
@@ -99,10 +113,12 @@ impl Env {
         };
         // Dropping this value closes the environment on every return path.
         let (sender, closed) = mpsc::channel();
-        let opened = Env {
+        let mut opened = Env {
             _open: sender,
+            _table: table,
             env: pointer,
             read_only,
+            data: None,
             platform: settings.platform.clone(),
             opening: Mutex::new(()),
             retired: AtomicBool::new(false),
@@ -115,6 +131,8 @@ impl Env {
             Error::check(ffi::mdb_env_set_maxdbs(env, settings.tables_max))?;
             Error::check(ffi::mdb_env_open(env, path.as_ptr(), flags, 0o600))?;
         }
+        let path = claim.path().join(DATA_FILE);
+        opened.data = Some((File::open(&path).map_err(Error::Io)?, path));
         Ok((Arc::new(opened), closed))
     }
 
@@ -124,6 +142,27 @@ impl Env {
 
     pub(crate) fn platform(&self) -> &Platform {
         &self.platform
+    }
+
+    /// Checks that the data file has a name, so that what LMDB has is not lost.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        match &self.data {
+            Some((data, _)) if !identity::has_name(data)? => Err(identity::lost(DATA_FILE)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks that the data file has its name in the claimed directory.
+    pub(super) fn check_name(&self) -> io::Result<()> {
+        match &self.data {
+            Some((data, path)) if !identity::is_at(data, path)? => Err(identity::lost(DATA_FILE)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the length of the data file, in bytes.
+    pub(crate) fn file_bytes(&self) -> io::Result<u64> {
+        self.data.as_ref().map_or(Ok(0), |(data, _)| data.metadata().map(|metadata| metadata.len()))
     }
 
     /// Begins a read transaction on the last commit.

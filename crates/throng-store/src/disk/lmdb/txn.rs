@@ -166,10 +166,12 @@ impl<'e> WriteTxn<'e> {
         // SAFETY: the environment is open (invariant 1: `env` is borrowed); LMDB stores the result
         // in `txn`.
         Error::check(unsafe { ffi::mdb_txn_begin(env.as_ptr(), ptr::null_mut(), 0, &mut txn) })?;
-        match NonNull::new(txn) {
-            Some(txn) => Ok(WriteTxn { txn, env, bound: PhantomData }),
-            None => Err(Error::Other("the engine made no transaction".into())),
-        }
+        let Some(txn) = NonNull::new(txn) else {
+            return Err(Error::Other("the engine made no transaction".into()));
+        };
+        let txn = WriteTxn { txn, env, bound: PhantomData };
+        env.check_name().map_err(Error::Io)?;
+        Ok(txn)
     }
 
     pub(super) fn as_ptr(&self) -> *mut ffi::MDB_txn {
