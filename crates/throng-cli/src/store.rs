@@ -87,7 +87,7 @@ struct BackupArgs {
     /// Directory of the store
     path: PathBuf,
 
-    /// Directory for the copy; it must not contain a store
+    /// Directory for the copy; it must neither contain a store nor lie within one
     to: PathBuf,
 
     /// Print JSON
@@ -388,11 +388,11 @@ impl BackupArgs {
         let bar = bar(ProgressBar::new(store.stat()?.used_bytes), BYTES_BAR);
         let copy = self.to.join(DATA_FILE);
         // The key comes first, so that a copy with a data file also has its key.
-        let with_key = copy_key(&self.path, &self.to)?;
-        let copied = while_growing(&copy, &bar, || store.backup(&self.to));
-        let written = copied
-            .and_then(|()| fs::metadata(&copy))
-            .map_err(|source| StoreError::Backup { path: self.to.clone(), source })?;
+        let key = copy_key(&self.path, &self.to)?;
+        let refused = |source| StoreError::Backup { path: self.to.clone(), source };
+        while_growing(&copy, &bar, || store.backup(&self.to)).map_err(refused)?;
+        let with_key = key.keep();
+        let written = fs::metadata(&copy).map_err(refused)?;
         if self.json {
             let copied = json!({ "file_bytes": written.len(), "signing_key": with_key });
             return print(&format!("{copied}\n"));
@@ -402,30 +402,65 @@ impl BackupArgs {
     }
 }
 
-/// Copies the key that signs logins, if the store is a node's and the copy can be kept private. Returns
-/// whether the key was copied.
-fn copy_key(from: &Path, to: &Path) -> Result<bool, StoreError> {
-    let key = from.join(KEY_FILE);
-    if !key.exists() {
-        return Ok(false);
+/// Copy of the key that signs logins, which is removed when dropped, with the directories made for it.
+#[derive(Default)]
+struct KeyCopy {
+    is_there: bool,
+    to: PathBuf,
+    made: Vec<PathBuf>,
+}
+
+impl KeyCopy {
+    /// Keeps the key, beside the store that was copied. Returns whether there is a key.
+    fn keep(mut self) -> bool {
+        self.made.clear();
+        self.is_there
     }
+}
+
+impl Drop for KeyCopy {
+    fn drop(&mut self) {
+        // Another copy into the same directory has the same key.
+        let is_used = |file: &str| self.to.join(file).exists();
+        if is_used(DATA_FILE) || is_used("draft") {
+            return;
+        }
+        for path in &self.made {
+            // The error of the copy matters, not these.
+            let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
+        }
+    }
+}
+
+/// Copies the key that signs logins, if the store is a node's and the copy can be kept private.
+fn copy_key(from: &Path, to: &Path) -> Result<KeyCopy, StoreError> {
+    let key = from.join(KEY_FILE);
+    let mut copied = KeyCopy { is_there: false, to: to.into(), made: Vec::new() };
+    if !key.exists() {
+        return Ok(copied);
+    }
+    let copy = to.join(KEY_FILE);
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    copied.made.extend(copy.ancestors().take_while(is_missing).map(Path::to_owned));
     let refused = |source| StoreError::Backup { path: to.into(), source };
     fs::DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(refused)?;
     // An existing store has its own key, or none.
     if to.join(DATA_FILE).exists() {
         return Err(refused(io::ErrorKind::AlreadyExists.into()));
     }
-    let copy = to.join(KEY_FILE);
     match Signer::copy_key(&key, &copy) {
         Err(KeyError::Exposed { path }) if path == copy && !copy.exists() => {
             tracing::warn!(
                 path = %path.display(),
                 "the key that signs logins was not copied: the file system cannot keep it private"
             );
-            Ok(false)
         }
-        copied => copied.map(|()| true).map_err(Into::into),
+        outcome => {
+            outcome?;
+            copied.is_there = true;
+        }
     }
+    Ok(copied)
 }
 
 /// Parses the moment up to which a store is restored.
@@ -449,10 +484,11 @@ impl RestoreArgs {
         let bytes = fs::metadata(self.backup.join(DATA_FILE)).map_or(0, |backup| backup.len());
         let bar = bar(ProgressBar::new(bytes), BYTES_BAR);
         // The key comes first, so that a store with a data file also has its key.
-        let with_key = copy_key(&self.backup, &self.to)?;
+        let key = copy_key(&self.backup, &self.to)?;
         let until = self.at.unwrap_or(Until::End);
         let restore = || Store::restore(&self.backup, &self.log, &self.to, until);
         let restored = while_growing(&self.to.join("draft").join(DATA_FILE), &bar, restore)?;
+        let with_key = key.keep();
         let Restored { position, time, .. } = restored;
         let time = time.map(|time| humantime::format_rfc3339_millis(time).to_string());
         if self.json {
@@ -477,12 +513,13 @@ impl SalvageArgs {
         let bar = bar(ProgressBar::new(bytes), BYTES_BAR);
         // The key comes first, so that a store with a data file also has its key. A damaged key must not keep
         // the rest from being used.
-        let with_key = copy_key(&self.from, &self.to).unwrap_or_else(|error| {
+        let key = copy_key(&self.from, &self.to).unwrap_or_else(|error| {
             tracing::warn!(%error, "the key that signs logins was not copied");
-            false
+            KeyCopy::default()
         });
         let salvage = || Store::salvage(&self.from, &self.to);
         let salvaged = while_growing(&self.to.join("draft").join(DATA_FILE), &bar, salvage)?;
+        let with_key = key.keep();
         print(&if self.json { self.json(&salvaged, with_key) } else { self.text(&salvaged) })?;
         let is_whole = salvaged.losses.is_empty();
         Ok(if is_whole { ExitCode::SUCCESS } else { ExitCode::FAILURE })

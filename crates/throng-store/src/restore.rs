@@ -86,7 +86,8 @@ pub enum RestoreError {
     /// The backup cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The operating system refused; `AlreadyExists` if there is a store in the target directory.
+    /// The operating system refused; `AlreadyExists` if there is a store in the target directory, and
+    /// `InvalidInput` if that lies within the directory of one.
     #[error("cannot write the restored store")]
     Io(#[source] io::Error),
 }

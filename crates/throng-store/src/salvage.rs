@@ -123,7 +123,8 @@ pub enum SalvageError {
         /// Description of the damage.
         reason: String,
     },
-    /// The operating system refused; `AlreadyExists` if there is a store in the target directory.
+    /// The operating system refused; `AlreadyExists` if there is a store in the target directory, and
+    /// `InvalidInput` if that lies within the directory of one.
     #[error("cannot write the salvaged store: {0}")]
     Write(#[from] io::Error),
 }

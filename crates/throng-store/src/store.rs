@@ -511,8 +511,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The error of the operating system; `AlreadyExists` if the directory holds a store. An
-    /// unfinished copy is removed. A copy that a crash interrupted is not a store, and the next
+    /// The error of the operating system; `AlreadyExists` if the directory holds a store, and `InvalidInput` if
+    /// it lies within the directory of one. An unfinished copy is removed, with the directories made for it. A copy that a crash interrupted is not a store, and the next
     /// copy into that directory replaces it.
     pub fn backup(&self, path: impl AsRef<Path>) -> io::Result<()> {
         self.0.environment.copy_to(path.as_ref())

@@ -162,8 +162,9 @@ fn damage_is_found_and_reported() {
 #[test]
 fn a_copy_is_a_store() {
     let directory = tempfile::tempdir().unwrap();
-    fill(directory.path());
-    let path = directory.path().to_str().unwrap();
+    let data = directory.path().join("data");
+    fill(&data);
+    let path = data.to_str().unwrap();
     let copy = directory.path().join("copy");
     let copy = copy.to_str().unwrap();
     let told = json(&said(&["backup", path, copy, "--json"]));
@@ -176,11 +177,12 @@ fn a_copy_is_a_store() {
 
 #[tokio::test]
 async fn all_of_it_works_beside_a_running_node() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--keep-log"]);
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let node = Node::start(&data, &["--keep-log"]);
     let client = node.client();
     let ada = client.register("ada").await;
-    let path = data.path().to_str().unwrap();
+    let path = data.to_str().unwrap();
     let entries = |path: &str| -> u64 {
         let stat = json(&said(&["stat", path, "--json"]));
         let databases = stat["databases"].as_array().unwrap().clone();
@@ -190,7 +192,12 @@ async fn all_of_it_works_beside_a_running_node() {
     assert!(before > 0);
     client.register("alan").await;
     assert!(entries(path) > before, "what is durable is seen");
-    let copy = data.path().join("copy");
+    let copy = directory.path().join("copy");
+    // What is refused leaves nothing, nor does it show anyone the key.
+    let inside = data.join("copies/copy");
+    let refused = complaint(1, &["backup", path, inside.to_str().unwrap()]);
+    assert!(refused.contains("choose a directory outside"), "{refused}");
+    assert!(!data.join("copies").exists());
     let told = said(&["backup", path, copy.to_str().unwrap()]);
     assert!(told.ends_with(", with the key that signs logins\n"), "{told}");
     let sound = json(&said(&["verify", copy.to_str().unwrap(), "--json"]));
@@ -206,10 +213,15 @@ async fn all_of_it_works_beside_a_running_node() {
     assert!(entries(path) > before);
 
     // The copy and the log are what the node was.
-    assert!(data.path().join("log/kept").exists());
-    let restored = data.path().join("restored").to_str().unwrap().to_owned();
-    said(&["restore", copy.to_str().unwrap(), &format!("{path}/log"), &restored]);
+    assert!(data.join("log/kept").exists());
+    let restored = directory.path().join("restored").to_str().unwrap().to_owned();
+    let log = format!("{path}/log");
+    let late = ["restore", copy.to_str().unwrap(), &log, &restored, "--at", "1000000"];
+    assert!(complaint(1, &late).contains("the log ends at position"));
+    assert!(!Path::new(&restored).exists());
+    said(&["restore", copy.to_str().unwrap(), &log, &restored]);
     assert_eq!(said(&["scan", &restored]), said(&["scan", path]));
+    assert!(Path::new(&restored).join("signing.key").exists());
 
     // Another node can continue from the copy.
     let second = Node::start(&copy, &[]);

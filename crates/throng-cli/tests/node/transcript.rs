@@ -73,15 +73,13 @@ fn steps_after(mark: &str) -> Vec<Step> {
 
 /// Runs the steps against a new node and compares the output.
 fn assert_prints(steps: &[Step]) {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let printed = run(steps, &node.address, data.path());
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("data");
+    let node = Node::start(&data, &[]);
+    let printed = run(steps, &node.address, &data);
     for (step, printed) in steps.iter().zip(printed) {
         assert!(
-            matches(
-                &step.expected.replace(DATA, &data.path().display().to_string()),
-                printed.trim()
-            ),
+            matches(&step.expected.replace(DATA, &data.display().to_string()), printed.trim()),
             "$ {}\nexpected: {}\nprinted:  {printed}",
             step.command,
             step.expected,

@@ -79,14 +79,37 @@ pub(crate) fn copy_store(
 }
 
 /// Makes a store in a directory that holds none, which is created: `fill` makes the data file and the log in a
-/// draft, and the log durable.
+/// draft, and the log durable. After an error, there is nothing that was not there before.
 pub(crate) fn make_in<T, E: From<io::Error>>(
+    directory: &Path,
+    fill: impl FnOnce(&Path) -> Result<T, E>,
+) -> Result<T, E> {
+    let is_missing = |path: &&Path| !path.as_os_str().is_empty() && !path.exists();
+    let missing: Vec<_> = directory.ancestors().take_while(is_missing).collect();
+    let made = private::create_directory(directory)
+        .map_err(E::from)
+        .and_then(|()| make_in_existing(directory, fill));
+    if made.is_err() {
+        // This error matters, not these.
+        let _ = missing.into_iter().try_for_each(fs::remove_dir);
+    }
+    made
+}
+
+fn make_in_existing<T, E: From<io::Error>>(
     directory: &Path,
     fill: impl FnOnce(&Path) -> Result<T, E>,
 ) -> Result<T, E> {
     let there = || io::Error::from(io::ErrorKind::AlreadyExists);
     let files = files::system();
-    private::create_directory(directory)?;
+    // A store would be renamed, copied and removed along with the one around it.
+    if let Some(outer) =
+        fs::canonicalize(directory)?.ancestors().skip(1).find(|path| path.join(DATA_FILE).exists())
+    {
+        let reason =
+            format!("it lies within the store in {}; choose a directory outside", outer.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, reason).into());
+    }
     // Two concurrent copies into the same directory would spoil each other.
     let claim = Claim::to_write(directory).map_err(|error| match error {
         OpenError::Io { source, .. } | OpenError::ReadOnly { source, .. } => source,

@@ -44,7 +44,13 @@ pub(crate) fn create_directory(path: &Path) -> io::Result<()> {
 
 fn make_directory(path: &Path) -> io::Result<()> {
     match new_directory(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match path.is_dir() {
+            true => Ok(()),
+            false => Err(io::Error::new(
+                io::ErrorKind::NotADirectory,
+                format!("{} is not a directory; choose another path", path.display()),
+            )),
+        },
         made => made,
     }
 }

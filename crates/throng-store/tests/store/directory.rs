@@ -1,7 +1,7 @@
 //! A data directory that is renamed, replaced, removed, or without some of its files, under an open store.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -231,6 +231,37 @@ fn a_reader_without_permission_to_write_reads_while_nobody_writes() {
     assert!(sentence.contains("grant that permission, or close the other store"), "{sentence}");
     assert!(!sentence.contains("is not writable"), "{sentence}");
     reader.wait().unwrap();
+}
+
+#[test]
+fn a_copy_within_a_store_is_refused_and_a_refused_copy_leaves_nothing() {
+    let outside = tempfile::tempdir().unwrap();
+    let path = |name: &str| outside.path().join(name);
+    let store = options().open(path("data")).unwrap();
+    put(&store, 0).unwrap();
+    store.backup(path("backup")).unwrap();
+    for inside in ["data/copies/copy", "data/log/copy", "backup/copy"] {
+        let refused = store.backup(path(inside)).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+        assert!(refused.to_string().contains("choose a directory outside"), "{refused}");
+        let until = Until::End;
+        Store::restore(path("backup"), path("data/log"), path(inside), until).unwrap_err();
+    }
+    assert!(!path("data/copies").exists() && !path("data/log/copy").exists());
+    let until = Until::Position(1_000);
+    Store::restore(path("backup"), path("data/log"), path("above/restored"), until).unwrap_err();
+    assert!(!path("above").exists());
+    // What was there before stays.
+    fs::create_dir(path("above")).unwrap();
+    Store::restore(path("backup"), path("data/log"), path("above"), until).unwrap_err();
+    assert_eq!(fs::read_dir(path("above")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_file_in_the_place_of_a_directory_is_named() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let sentence = Store::open(file.path()).unwrap_err().to_string();
+    assert!(sentence.contains("is not a directory; choose another path"), "{sentence}");
 }
 
 fn reading(directory: &Path) -> Command {
