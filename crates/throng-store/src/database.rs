@@ -191,6 +191,10 @@ impl<K: Codec, V: Codec> Database<K, V> {
     ///
     /// [`LoadError`] with the number of entries that are stored, which are those before the first that
     /// is not.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the iterator or a codec does; the entries before are stored, unless that fails too.
     pub fn load(
         &self,
         entries: impl IntoIterator<Item = (impl Borrow<K::Item>, impl Borrow<V::Item>)>,

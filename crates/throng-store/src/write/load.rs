@@ -5,6 +5,7 @@
 
 use std::borrow::Borrow;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use crate::database::{Kind, TableRef};
 use crate::disk::environment::Environment;
@@ -47,23 +48,31 @@ pub(crate) fn load<K: Codec, V: Codec>(
         loaded: 0,
         last: (Vec::new(), Vec::new()),
     };
-    for (key, value) in entries {
-        let added = K::encode(key.borrow(), |key| {
-            V::encode(value.borrow(), |value| loader.add(key, value))
-        });
-        let refused = match added {
-            Ok(Ok(Ok(()))) => continue,
-            Ok(Ok(Err(failure))) => failure,
-            Ok(Err(error)) | Err(error) => LoadFailure::Rejected(Rejection::Encoding(error)),
-        };
-        loader.store()?;
-        return Err(LoadError { loaded: loader.loaded, failure: refused });
+    // The caller's iterator and codecs may panic. A chunk gets an entry as a whole, so it is intact then.
+    let added = catch_unwind(AssertUnwindSafe(|| loader.add_all::<K, V>(entries)));
+    let stored = loader.store();
+    match added.unwrap_or_else(|panic| resume_unwind(panic)) {
+        Ok(()) => stored.map(|()| loader.loaded),
+        Err(failure) => stored.and(Err(LoadError { loaded: loader.loaded, failure })),
     }
-    loader.store()?;
-    Ok(loader.loaded)
 }
 
 impl Loader<'_> {
+    /// Adds entries up to the first that cannot be stored.
+    fn add_all<K: Codec, V: Codec>(
+        &mut self,
+        entries: impl IntoIterator<Item = (impl Borrow<K::Item>, impl Borrow<V::Item>)>,
+    ) -> Result<(), LoadFailure> {
+        for (key, value) in entries {
+            let added = K::encode(key.borrow(), |key| {
+                V::encode(value.borrow(), |value| self.add(key, value))
+            });
+            let added = added.and_then(|added| added);
+            added.map_err(|error| LoadFailure::Rejected(Rejection::Encoding(error)))??;
+        }
+        Ok(())
+    }
+
     /// Adds an entry to the chunk, and stores the chunk before if it is full.
     fn add(&mut self, key: &[u8], value: &[u8]) -> Result<(), LoadFailure> {
         let TableRef { table, kind } = self.table_ref;

@@ -1,6 +1,7 @@
 //! Bulk loads: what is stored after an end of any kind, and beside writers, readers and crashes.
 
 use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
 use throng_store::{
@@ -105,6 +106,26 @@ fn a_full_map_ends_a_load_and_keeps_what_is_stored() {
     assert!(store.verify().unwrap() == stored && store.is_writable());
     store.write(Batch::new().put("small", "value")).wait().unwrap();
     store.load([(b"zz", b"small too")]).unwrap();
+}
+
+#[test]
+fn a_load_whose_entries_panic_stores_those_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    // In the first chunk, and in the second.
+    for end in [3, MANY - 1] {
+        let entries = (0..MANY).map(|number| {
+            assert!(number < end, "the source of the entries failed");
+            entry(number)
+        });
+        let load = AssertUnwindSafe(|| store.load(entries));
+        let panic = panic::catch_unwind(load).unwrap_err();
+        assert_eq!(panic.downcast_ref(), Some(&"the source of the entries failed"));
+        assert_eq!(store.verify().unwrap(), u64::from(end));
+    }
+    // The store is as it was before in all else.
+    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    store.load([(b"z", b"later")]).unwrap();
 }
 
 #[test]
