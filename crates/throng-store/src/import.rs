@@ -208,23 +208,25 @@ impl Source {
         let txn = self.env.begin_read().map_err(failed)?;
         let mut cursor = txn.cursor(ROOT).map_err(failed)?;
         let mut named = BTreeMap::new();
-        let mut entry = cursor.step(Move::First).map_err(failed)?;
-        while let Some((key, value)) = entry {
-            if value.len() == lmdb::DESCRIPTION_BYTES && !key.contains(&0) {
-                let name = std::str::from_utf8(key);
-                match self.env.open_table(&String::from_utf8_lossy(key)) {
-                    Ok(Some(table)) => match name {
-                        Ok(name) => drop(named.insert(name.to_owned(), table)),
-                        Err(_) => return Err(unsupported(key, "its name is not UTF-8")),
-                    },
-                    // An entry of the database without a name.
-                    Ok(None) | Err(lmdb::Error::Incompatible) => {}
-                    Err(error) => return Err(failed(error)),
+        let mut unnamed = None;
+        let walked = self.env.open_tables(|open| {
+            let mut entry = cursor.step(Move::First)?;
+            while let Some((key, value)) = entry {
+                if value.len() == lmdb::DESCRIPTION_BYTES && !key.contains(&0) {
+                    match (open(&String::from_utf8_lossy(key)), std::str::from_utf8(key)) {
+                        (Ok(Some(table)), Ok(name)) => drop(named.insert(name.to_owned(), table)),
+                        (Ok(Some(_)), Err(_)) => unnamed = Some(key),
+                        // An entry of the database without a name.
+                        (Ok(None) | Err(lmdb::Error::Incompatible), _) => {}
+                        (Err(error), _) => return Err(error),
+                    }
                 }
+                entry = cursor.step(Move::Next)?;
             }
-            entry = cursor.step(Move::Next).map_err(failed)?;
-        }
-        Ok(named)
+            Ok(())
+        });
+        walked.map_err(failed)?;
+        unnamed.map_or(Ok(named), |key| Err(unsupported(key, "its name is not UTF-8")))
     }
 
     fn order(&self, txn: &ReadTxn, table: Table) -> Result<Order, ImportError> {

@@ -144,15 +144,15 @@ pub(crate) fn open_databases(
 
 /// Opens the store's own tables and these databases, in this order, and returns the databases.
 fn open_all(env: &Env, listed: &[String]) -> Result<Vec<Table>, lmdb::Error> {
-    let mut tables = Vec::with_capacity(listed.len());
     let own = [FORMAT, ENTRIES].into_iter();
-    for (stored, number) in own.chain(listed.iter().map(String::as_str)).zip(FIRST_TABLE..) {
-        let table = env.open_table(stored)?;
-        if table != Some(Table(number)) {
-            return Err(misnumbered());
-        }
-        tables.extend(table);
-    }
+    let all = own.chain(listed.iter().map(String::as_str)).zip(FIRST_TABLE..);
+    let mut tables = env.open_tables(|open| {
+        all.map(|(stored, number)| match open(stored)? {
+            Some(table) if table == Table(number) => Ok(table),
+            _ => Err(misnumbered()),
+        })
+        .collect::<Result<Vec<_>, _>>()
+    })?;
     Ok(tables.split_off(OWN_TABLES as usize))
 }
 
@@ -485,6 +485,33 @@ mod tests {
             let found = find_database(&env, again.format, name, made.kind).unwrap();
             assert_eq!(found, Some(made));
         }
+    }
+
+    /// A transaction costs a step for each open table, so one for each table would make an opening quadratic.
+    #[test]
+    fn an_opening_takes_as_many_transactions_for_one_database_as_for_many() {
+        let directory = tempfile::tempdir().unwrap();
+        let reopen = |claim: Claim| {
+            lmdb::begins::take();
+            let (env, _) = Env::open(&claim, &Options::default().settings()).unwrap();
+            let opened = open_databases(&env, directory.path(), claim.is_read_only()).unwrap();
+            (opened.named.len(), lmdb::begins::take())
+        };
+        let opened = || {
+            let written = reopen(Claim::to_write(directory.path()).unwrap());
+            (written, reopen(Claim::to_read(directory.path()).unwrap()))
+        };
+        let make = |numbers: std::ops::Range<u32>| {
+            let (env, _claim) = open_bare(directory.path());
+            open_databases(&env, directory.path(), false).unwrap();
+            for number in numbers {
+                made(&env, &number.to_string(), Kind::Checked);
+            }
+        };
+        make(0..1);
+        let ((_, written), (_, read)) = opened();
+        make(1..50);
+        assert_eq!(opened(), ((50, written), (50, read)));
     }
 
     #[test]

@@ -31,6 +31,8 @@ mod txn;
 pub(crate) use cursor::{Cursor, Entry, Move, Put, WriteCursor};
 pub(crate) use env::{Closed, Env, Make, Settings};
 pub(crate) use error::Error;
+#[cfg(test)]
+pub(crate) use txn::begins;
 pub(crate) use txn::{IdleTxn, Order, ReadTxn, WriteTxn};
 
 /// Number of an open table; valid in every transaction begun after it was opened.

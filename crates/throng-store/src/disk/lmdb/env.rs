@@ -192,30 +192,39 @@ impl Env {
         table.ok_or_else(|| Error::Other("the engine made no table".into()))
     }
 
-    /// Opens a table permanently, in a transaction of its own; `None` if it does not exist.
+    /// Opens a table permanently; `None` if it does not exist.
     pub(crate) fn open_table(&self, name: &str) -> Result<Option<Table>, Error> {
+        self.open_tables(|open| open(name))
+    }
+
+    /// Opens tables permanently: `all` opens each by its name, and gets `None` for one that does not exist.
+    /// After an error of `all`, none of them is open.
+    ///
+    /// All are opened in one transaction, because a transaction costs a step for each table that is open.
+    pub(crate) fn open_tables<T>(
+        &self,
+        all: impl FnOnce(&mut dyn FnMut(&str) -> Result<Option<Table>, Error>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.read_only {
-            let txn = ReadTxn::begin_bare(self.as_ptr())?;
-            // SAFETY: the transaction was begun above, and is committed or aborted exactly once.
-            // The lock `opening` upholds invariant 5.
-            return unsafe {
-                let table = open_in(txn, name, 0);
-                match &table {
-                    // The commit of a read transaction keeps the tables it opened, and nothing
-                    // else.
-                    Ok(Some(_)) => Error::check(ffi::mdb_txn_commit(txn))?,
-                    _ => ffi::mdb_txn_abort(txn),
-                }
-                table
-            };
-        }
-        let mut txn = self.begin_write()?;
-        let table = txn.open_table(name, None)?;
-        if table.is_some() {
+        if !self.read_only {
+            let mut txn = self.begin_write()?;
+            let opened = all(&mut |name| txn.open_table(name, None))?;
             txn.commit()?;
+            return Ok(opened);
         }
-        Ok(table)
+        let txn = ReadTxn::begin_bare(self.as_ptr())?;
+        // SAFETY: the transaction was begun above, and lives until after this call. The lock `opening`
+        // upholds invariant 5.
+        let opened = all(&mut |name| unsafe { open_in(txn, name, 0) });
+        // SAFETY: the transaction was begun above, and is committed or aborted exactly once. The commit of a
+        // read transaction keeps the tables it opened, and nothing else.
+        unsafe {
+            match &opened {
+                Ok(_) => Error::check(ffi::mdb_txn_commit(txn))?,
+                Err(_) => ffi::mdb_txn_abort(txn),
+            }
+        }
+        opened
     }
 
     /// Frees the slots of readers whose processes are dead; returns their number.

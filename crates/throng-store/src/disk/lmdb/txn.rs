@@ -52,6 +52,8 @@ impl ReadTxn {
 
     /// Begins a transaction that the caller must end, in an open environment.
     pub(super) fn begin_bare(env: *mut ffi::MDB_env) -> Result<*mut ffi::MDB_txn, Error> {
+        #[cfg(test)]
+        begins::count();
         let mut txn = ptr::null_mut();
         // SAFETY: the caller guarantees that the environment is open; LMDB stores the result in
         // `txn`.
@@ -162,6 +164,8 @@ pub(crate) struct WriteTxn<'e> {
 
 impl<'e> WriteTxn<'e> {
     pub(super) fn begin(env: &'e Env) -> Result<WriteTxn<'e>, Error> {
+        #[cfg(test)]
+        begins::count();
         let mut txn = ptr::null_mut();
         // SAFETY: the environment is open (invariant 1: `env` is borrowed); LMDB stores the result
         // in `txn`.
@@ -284,4 +288,23 @@ pub(super) unsafe fn bytes<'t>(value: &ffi::MDB_val) -> &'t [u8] {
     // SAFETY: the caller guarantees that the pointer and the length describe valid bytes (invariant
     // 4).
     unsafe { slice::from_raw_parts(value.mv_data.cast::<u8>(), value.mv_size) }
+}
+
+/// Number of transactions that a thread has begun, for tests.
+#[cfg(test)]
+pub(crate) mod begins {
+    use std::cell::Cell;
+
+    thread_local! {
+        static BEGUN: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn count() {
+        BEGUN.set(BEGUN.get() + 1);
+    }
+
+    /// Returns the number since the last call.
+    pub(crate) fn take() -> usize {
+        BEGUN.take()
+    }
 }
