@@ -189,6 +189,12 @@ impl ServeArgs {
             OpenError::InUse { path } => ServeError::InUse { path },
             error => ServeError::Open(error),
         })?;
+        if let Some(bytes) = node.store().reduced_map_bytes() {
+            tracing::warn!(
+                bytes,
+                "the address space of the process is limited (`ulimit -v`), so the data file can grow up to this size only"
+            );
+        }
         data.make_private_after_open();
         let signals = &mut signals;
         let certificate = certificate.as_mut();

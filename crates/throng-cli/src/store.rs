@@ -25,8 +25,8 @@ use serde_json::json;
 use show::ByteFormat;
 use throng_server::{KeyError, Signer};
 use throng_store::{
-    Bytes, Database, DatabaseOptions, DatabaseStat, ImportError, OpenError, ReadError,
-    RestoreError, Restored, SalvageError, Salvaged, Scan, Store, Until,
+    Bytes, DATABASES_MAX, Database, DatabaseOptions, DatabaseStat, ImportError, OpenError,
+    ReadError, RestoreError, Restored, SalvageError, Salvaged, Scan, Store, Until,
 };
 
 use crate::serve::KEY_FILE;
@@ -753,9 +753,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Name of a store's data file.
 pub(crate) const DATA_FILE: &str = "data.mdb";
-
-/// Maximum number of databases to open; no store has more.
-const DATABASES_MAX: u32 = 10_000;
 
 fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
     if !path.join(DATA_FILE).exists() {

@@ -18,8 +18,8 @@ use crate::disk::environment::DATA_FILE;
 use crate::disk::format;
 use crate::disk::lmdb::{self, Cursor, Entry, Env, Move, Order, ROOT, ReadTxn, Settings, Table};
 use crate::{
-    Batch, Bytes, DatabaseError, DatabaseOptions, LoadError, OpenError, ReadError, Store,
-    WriteError,
+    Batch, Bytes, DATABASES_MAX, DatabaseError, DatabaseOptions, LoadError, OpenError, ReadError,
+    Store, WriteError,
 };
 
 /// A database that was imported, from [`Store::import`].
@@ -113,9 +113,6 @@ struct Part<'p> {
 /// Number of operations of a batch, and of bytes, for databases in another order.
 const BATCH_OPERATIONS: usize = 1_000;
 const BATCH_BYTES: usize = 1 << 20;
-
-/// Databases that a directory may have.
-const DATABASES_MAX: u32 = 4_096;
 
 impl Store {
     /// Copies all entries of the LMDB directory `from`, which another program has written, into this

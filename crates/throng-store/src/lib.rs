@@ -138,6 +138,9 @@ pub use crate::salvage::{Loss, SalvageError, Salvaged, SalvagedDatabase};
 /// in a database with several values under a key.
 pub const KEY_BYTES_MAX: usize = 511;
 
+/// Maximum number of named databases of a store, whatever its options say.
+pub const DATABASES_MAX: u32 = 64 << 10;
+
 /// Maximum length of a value, in bytes. A value is stored in consecutive pages, so finding room for
 /// a much longer value would be slow in a fragmented file; split such a value over several keys.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;

@@ -9,7 +9,7 @@ use crate::disk::environment::RESERVED;
 use crate::disk::format::OWN_TABLES;
 use crate::disk::lmdb::Settings;
 use crate::platform::Platform;
-use crate::{OpenError, Store};
+use crate::{DATABASES_MAX, OpenError, Store};
 
 /// Configuration for opening a [`Store`]. Every limit has a default that suits a single node.
 ///
@@ -114,16 +114,18 @@ impl Options {
     ///
     /// The file grows on demand up to this size. A write that needs more fails with
     /// [`WriteError::Full`](crate::WriteError::Full). The option reserves address space, not memory
-    /// and not disk, so it may far exceed both. If the operating system does not grant that much
-    /// address space, the store tries half of it, and so on;
-    /// [`Stat::map_bytes`](crate::Stat::map_bytes) is the result.
+    /// and not disk, so it may far exceed both. If the address space of the process is limited (`ulimit
+    /// -v`), the map takes half of what is left at most. If the operating system does not grant that much
+    /// address space, the store tries half of it, and so on. [`Stat::map_bytes`](crate::Stat::map_bytes) is
+    /// the result. A map is never smaller than the data file.
     #[must_use]
     pub fn map_bytes(mut self, bytes: usize) -> Options {
         self.map_bytes = bytes;
         self
     }
 
-    /// Sets the maximum number of named databases. 128 by default.
+    /// Sets the maximum number of named databases. 128 by default, and never more than
+    /// [`DATABASES_MAX`].
     ///
     /// Each database within the maximum, opened or not, costs about a hundred bytes in every
     /// snapshot.
@@ -257,14 +259,15 @@ impl Options {
         self
     }
 
-    /// Sets the maximum number of live snapshots. 1,024 by default; each takes 64 bytes.
+    /// Sets the maximum number of live snapshots. 1,024 by default, and never more than 1,048,576; each takes
+    /// 64 bytes. While a store is open, another opening does not change it.
     #[must_use]
     pub fn snapshots_max(mut self, snapshots: u32) -> Options {
         self.snapshots_max = snapshots;
         self
     }
 
-    /// Sets the maximum number of batches in the writer's queue. 16,384 by default.
+    /// Sets the maximum number of batches in the writer's queue, at least one. 16,384 by default.
     #[must_use]
     pub fn queue_batches_max(mut self, batches: usize) -> Options {
         self.queue_batches_max = batches;
@@ -303,8 +306,9 @@ impl Options {
         let volatile = !self.is_durable();
         Settings {
             map_bytes: self.map_bytes_rounded(),
-            readers_max: self.snapshots_max.saturating_add(RESERVED),
-            tables_max: self.databases_max.saturating_add(OWN_TABLES),
+            readers_max: self.snapshots_max.min(SNAPSHOTS_MAX) + RESERVED,
+            // LMDB computes sizes from the number, and does not check whether they overflow.
+            tables_max: self.databases_max.min(DATABASES_MAX) + OWN_TABLES,
             no_sync: volatile,
             write_map: volatile && self.write_map,
             no_read_ahead: !self.read_ahead,
@@ -319,6 +323,9 @@ impl Options {
         self.map_bytes.max(UNIT).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT)
     }
 }
+
+/// Most live snapshots, whatever the options say.
+const SNAPSHOTS_MAX: u32 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use crate::disk::environment::Environment;
 use crate::disk::pages::Damage;
 use crate::log::Record;
-use crate::{OpenError, Options, ReadError, Store};
+use crate::{DATABASES_MAX, OpenError, Options, ReadError, Store};
 
 /// Moment up to which [`Store::restore`] restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,9 +131,6 @@ impl Store {
         Environment::open(backup.as_ref(), &options)?.restore_to(to.as_ref(), log.as_ref(), until)
     }
 }
-
-/// Number of databases that a backup may have.
-const DATABASES_MAX: u32 = 16 << 10;
 
 impl Until {
     /// Position after which nothing is to be restored.

@@ -440,6 +440,12 @@ impl Store {
         })
     }
 
+    /// Returns the maximum size of the data file, in bytes, if it is less than [`Options::map_bytes`] because
+    /// the address space of the process lacked room for that.
+    pub fn reduced_map_bytes(&self) -> Option<u64> {
+        self.0.environment.reduced_map_bytes()
+    }
+
     /// Reads all entries of all databases, verifies their checksums, and returns their number.
     ///
     /// Runs at the speed of the disk, or of memory for cached pages. Writers are not blocked.

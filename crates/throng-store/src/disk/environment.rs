@@ -12,7 +12,7 @@
 //! The map is as large as the file may ever become: addresses are cheap, and a map of fixed size
 //! need not wait for its readers before it grows. So the file grows by itself up to the quota. If
 //! that much address space is not available, the map is the largest half, quarter, and so on, that
-//! is.
+//! is; and it takes half of what a limit leaves at most, because the process needs the rest.
 //!
 //! When a commit of LMDB fails half-way, LMDB refuses everything until it is reopened. Reopening must
 //! wait until nothing reads from the old map: snapshots hold the engine by `Arc`, the pool releases
@@ -251,6 +251,12 @@ impl Environment {
 
     pub(crate) fn checkpoint_bytes(&self) -> usize {
         self.checkpoint_bytes
+    }
+
+    /// Returns the size of the map, in bytes, if it is less than the options ask for.
+    pub(crate) fn reduced_map_bytes(&self) -> Option<u64> {
+        let bytes = self.env()?.map_bytes();
+        (bytes < self.settings.map_bytes as u64).then_some(bytes)
     }
 
     /// Returns a number above all numbers of tables.

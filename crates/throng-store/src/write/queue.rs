@@ -155,7 +155,8 @@ impl Queue {
             arrived: Condvar::new(),
             stepper: OnceLock::new(),
             submissions: Arc::default(),
-            batches_max: options.queue_batches_max,
+            // Without room for one, a caller that waits for room would wait for ever.
+            batches_max: options.queue_batches_max.max(1),
             bytes_max: options.queue_bytes_max,
             store,
         }
@@ -172,6 +173,8 @@ impl Queue {
 
     /// Queues any work, or hands it back.
     pub(crate) fn push_work(&self, work: Work, bytes: usize) -> Ticket {
+        // An update, whose bytes are an estimate, fits into an empty queue at least.
+        let bytes = bytes.min(self.bytes_max);
         let (ticket, entry) = ticket(work);
         let mut waiting = self.lock();
         let refusal: fn(Batch) -> WriteError = match waiting.admission {

@@ -17,6 +17,7 @@ mod load;
 mod model;
 #[cfg(unix)]
 mod modes;
+mod options;
 mod ownership;
 #[cfg(unix)]
 mod recovery;

@@ -67,9 +67,13 @@ unsafe impl Sync for Env {}
 impl Env {
     /// Opens the environment in the claimed directory, and creates it if the claim is for writing.
     ///
-    /// If not enough address space is available for the map, a smaller map is used.
+    /// If not enough address space is available for the map, a smaller map is used. Half of the address
+    /// space that a limit leaves stays free: a map that takes all lets the next allocation end the process.
     pub(crate) fn open(claim: &Claim, settings: &Settings) -> Result<(Arc<Env>, Closed), Error> {
-        let mut map_bytes = settings.map_bytes;
+        // Whole pages, for any page size in use.
+        let half = |left: usize| (left / 2).max(1).next_multiple_of(64 << 10);
+        let most = address_bytes_left().map_or(usize::MAX, half);
+        let mut map_bytes = settings.map_bytes.min(most);
         loop {
             match Env::open_mapped(claim, settings, map_bytes) {
                 Err(Error::Io(error))
@@ -348,6 +352,23 @@ pub(crate) struct Make {
 
 /// Smallest map that is tried after a larger map failed.
 const MAP_BYTES_LEAST: usize = 64 << 20;
+
+/// Returns the address space that a limit of this process leaves, in bytes.
+#[cfg(unix)]
+fn address_bytes_left() -> Option<usize> {
+    use rustix::process::{Resource, getrlimit};
+    let limit = usize::try_from(getrlimit(Resource::As).current?).ok()?;
+    // On Linux, the first number is the size of the process in pages.
+    let taken = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = taken.and_then(|taken| taken.split_whitespace().next()?.parse::<usize>().ok());
+    Some(limit.saturating_sub(pages.unwrap_or(0) * rustix::param::page_size()))
+}
+
+/// Returns `None`: this system has no such limit.
+#[cfg(not(unix))]
+fn address_bytes_left() -> Option<usize> {
+    None
+}
 
 /// Opens a table in a transaction.
 ///
