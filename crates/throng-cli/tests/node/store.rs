@@ -153,10 +153,19 @@ fn damage_is_found_and_reported() {
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(json(&String::from_utf8(output.stdout).unwrap())["sound"], false);
 
-    // Damage that crashes the reader is reported as well: all pages but the first two are missing.
+    // No command maps a file that is cut, which would end it by a signal.
     fs::write(&file, &sound[..8_192]).unwrap();
-    let damage = complaint(1, &["verify", path]);
-    assert!(damage.starts_with("throng: "), "{damage}");
+    let copy = directory.path().join("copy");
+    let copy = copy.to_str().unwrap();
+    for words in [&["verify", path][..], &["stat", path], &["backup", path, copy]] {
+        let damage = complaint(1, words);
+        assert!(damage.contains("is damaged: data.mdb is cut"), "{damage}");
+    }
+    let mut serve = Command::new(env!("CARGO_BIN_EXE_throng"));
+    let refused =
+        serve.args(["serve", "--data", path, "--listen", "127.0.0.1:0"]).output().unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("data.mdb is cut"), "{refused:?}");
 }
 
 #[test]

@@ -148,11 +148,10 @@ impl Environment {
         let checkpoint_bytes = options.checkpoint_bytes_bounded();
         let (role, view);
         if options.read_only {
-            let is_written = claim.is_written().map_err(refused)?;
-            let mut follower =
-                Follower::new(location, databases.format, is_written, tables, checkpoint_bytes);
+            let mut follower = Follower::new(location, databases.format, tables, checkpoint_bytes);
             let begin = || env.begin_read().map_err(ReadError::from_engine);
-            follower.begin(begin).map_err(|error| match error {
+            let is_written = || claim.is_written();
+            follower.begin(begin, is_written).map_err(|error| match error {
                 ReadError::Corrupt(reason) => OpenError::Corrupt { path: directory.into(), reason },
                 ReadError::Io(source) => OpenError::Io { path: directory.into(), source },
                 other => refused(io::Error::other(other)),
@@ -291,7 +290,7 @@ impl Environment {
             Role::Writes { .. } => self.view.begin(|| self.begin_read()),
             Role::Reads(follower) => {
                 let mut follower = follower.lock().unwrap_or_else(PoisonError::into_inner);
-                follower.begin(|| self.begin_read())
+                follower.begin(|| self.begin_read(), || self.claim.is_written())
             }
         }
     }

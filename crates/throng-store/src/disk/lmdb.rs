@@ -20,7 +20,8 @@
 //!    under a lock if the environment is read-only; it is never closed. A [`Table`] that a
 //!    transaction does not know is an error, not undefined behaviour: LMDB checks the number.
 //!
-//! LMDB trusts its file. A page that was damaged on the disk can crash it or worse, so a program
+//! LMDB trusts its file, but for its length: an [`Env`] is opened only if the file has all pages in use,
+//! because the system ends a process that reads a mapped page behind the end. A page that was damaged on the disk can crash it or worse, so a program
 //! that searches a suspect file for damage does so in a separate process.
 
 mod cursor;

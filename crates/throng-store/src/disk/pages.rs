@@ -31,6 +31,7 @@ use std::cmp::Reverse;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
+use std::time::Duration;
 
 use crate::KEY_BYTES_MAX;
 use crate::disk::format;
@@ -137,7 +138,9 @@ const WORD_BYTES: usize = size_of::<usize>();
 const HEADER_BYTES: usize = WORD_BYTES + 8;
 const NODE_BYTES: usize = 8;
 const TREE_BYTES: usize = 8 + 5 * WORD_BYTES;
-const META_BYTES: usize = HEADER_BYTES + 8 + 2 * WORD_BYTES + 2 * TREE_BYTES + 2 * WORD_BYTES;
+/// Offset of the descriptions of trees in a meta page.
+const TREES_START: usize = HEADER_BYTES + 8 + 2 * WORD_BYTES;
+const META_BYTES: usize = TREES_START + 2 * TREE_BYTES + 2 * WORD_BYTES;
 
 const MAGIC: u32 = 0xBEEF_C0DE;
 const VERSION: u32 = 1;
@@ -235,6 +238,69 @@ pub(crate) struct Meta {
     pub(crate) commit: usize,
 }
 
+/// Number of times that the length of a file is checked again, and the time between two attempts.
+const LENGTH_ATTEMPTS: u32 = 10;
+const LENGTH_PAUSE: Duration = Duration::from_millis(2);
+
+/// Checks that a file of the engine has all pages that its last commit uses; a file that is missing or empty
+/// has no commit. The engine maps the file, and the system ends a process by a signal that reads a page
+/// behind the end.
+pub(crate) fn check_length(path: &Path) -> Result<(), Damage> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let mut attempts = 0..LENGTH_ATTEMPTS;
+    loop {
+        match has_its_pages(&file) {
+            // A process that writes may have changed the list of free pages while it was read.
+            Err(Damage::Found(_)) if attempts.next().is_some() => std::thread::sleep(LENGTH_PAUSE),
+            checked => return checked,
+        }
+    }
+}
+
+fn has_its_pages(file: &File) -> Result<(), Damage> {
+    if file.metadata()?.len() == 0 {
+        return Ok(());
+    }
+    let mut newest: Option<Meta> = None;
+    for _ in 0..2 {
+        // As the engine does, which takes the size of a page from the first.
+        let mut bytes = [0; META_BYTES];
+        match read_at(file, &mut bytes, newest.map_or(0, |first| first.page_bytes)) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                return Err(found("data.mdb is cut: it lacks a meta page"));
+            }
+            read => read?,
+        }
+        let Ok(meta) = unchecked_meta(Piece(&bytes)) else {
+            // The engine refuses the file.
+            return Ok(());
+        };
+        if !is_page_size(meta.page_bytes) {
+            return Err(found("a meta page has an invalid size of a page"));
+        }
+        newest = newest.filter(|newest| newest.commit >= meta.commit).or(Some(meta));
+    }
+    let Some(newest) = newest else { return Ok(()) };
+    // Asked after the meta pages were read: the file only grows.
+    let pages = file.metadata()?.len() as usize / newest.page_bytes;
+    let end = newest.page_last.saturating_add(1);
+    if pages < end {
+        // Pages that a transaction took at the end and freed again are not written.
+        let mut walk = Walk::new(file.try_clone()?, newest, Strict)?;
+        let is_whole = match walk.read_free() {
+            Err(Damage::Io(error)) => return Err(Damage::Io(error)),
+            read => read.is_ok() && (pages..end).all(|page| walk.free.contains(&page)),
+        };
+        if !is_whole {
+            return Err(found(format!("data.mdb is cut: it has {pages} of {end} pages")));
+        }
+    }
+    Ok(())
+}
+
 /// Writes both meta pages once more as the system shows them, so that the next flush puts them on the disk.
 ///
 /// LMDB writes a meta page, and its old content again if that fails. The system may forget after the failure that
@@ -252,11 +318,15 @@ pub(crate) fn rewrite_metas(file: &Path, page_bytes: u64) -> io::Result<()> {
 }
 
 /// Reads a meta page, which begins at a byte of the file.
-fn read_meta(mut file: &File, number: usize, start: usize) -> Result<Meta, Damage> {
+fn read_meta(file: &File, number: usize, start: usize) -> Result<Meta, Damage> {
     let mut bytes = [0; META_BYTES];
-    file.seek(SeekFrom::Start(start as u64))?;
-    file.read_exact(&mut bytes)?;
+    read_at(file, &mut bytes, start)?;
     meta(Piece(&bytes), number)
+}
+
+fn read_at(mut file: &File, bytes: &mut [u8], start: usize) -> io::Result<()> {
+    file.seek(SeekFrom::Start(start as u64))?;
+    file.read_exact(bytes)
 }
 
 /// Returns the meta pages that are valid by themselves, the newer one first, and whether one is not, or
@@ -295,28 +365,35 @@ fn newest_meta(file: &File) -> Result<Meta, Damage> {
 }
 
 fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {
-    let start = HEADER_BYTES;
-    if page.u32(start)? != MAGIC {
-        return Err(Damage::Foreign);
+    let meta = unchecked_meta(page)?;
+    if page.word(0)? != number {
+        return Err(found("a meta page has the wrong number"));
     }
-    if page.u32(start + 4)? != VERSION
-        || page.word(0)? != number
-        || page.u16(WORD_BYTES + 2)? != META
-    {
-        return Err(found("a meta page has the wrong kind or version"));
-    }
-    let trees = start + 8 + 2 * WORD_BYTES;
-    let (free, page_bytes) = Tree::read(page, trees)?;
-    let (names, padding) = Tree::read(page, trees + TREE_BYTES)?;
-    let page_bytes = page_bytes as usize;
-    let is_page_size = page_bytes.is_power_of_two() && (512..=64 << 10).contains(&page_bytes);
-    if !is_page_size || free.flags != INTEGER_KEYS || names.flags != 0 || padding != 0 {
+    let Meta { page_bytes, free, names, .. } = meta;
+    let padding = page.u32(TREES_START + TREE_BYTES)?;
+    if !is_page_size(page_bytes) || free.flags != INTEGER_KEYS || names.flags != 0 || padding != 0 {
         return Err(found("a meta page has invalid tree descriptions"));
     }
-    let numbers = trees + 2 * TREE_BYTES;
-    let page_last = page.word(numbers)?;
-    let commit = page.word(numbers + WORD_BYTES)?;
-    Ok(Meta { page_bytes, free, names, page_last, commit })
+    Ok(meta)
+}
+
+/// Reads a page that the engine takes for a meta page.
+fn unchecked_meta(page: Piece<'_>) -> Result<Meta, Damage> {
+    if page.u32(HEADER_BYTES)? != MAGIC {
+        return Err(Damage::Foreign);
+    }
+    if page.u32(HEADER_BYTES + 4)? != VERSION || page.u16(WORD_BYTES + 2)? != META {
+        return Err(found("a meta page has the wrong kind or version"));
+    }
+    let (free, page_bytes) = Tree::read(page, TREES_START)?;
+    let (names, _) = Tree::read(page, TREES_START + TREE_BYTES)?;
+    let numbers = TREES_START + 2 * TREE_BYTES;
+    let (page_last, commit) = (page.word(numbers)?, page.word(numbers + WORD_BYTES)?);
+    Ok(Meta { page_bytes: page_bytes as usize, free, names, page_last, commit })
+}
+
+fn is_page_size(bytes: usize) -> bool {
+    bytes.is_power_of_two() && (512..=64 << 10).contains(&bytes)
 }
 
 /// Type of the entries of a tree.
@@ -490,4 +567,51 @@ fn sortable(key: &[u8], content: Content) -> Result<Vec<u8>, Damage> {
     let commit = <[u8; WORD_BYTES]>::try_from(key);
     let commit = commit.map_err(|_| found("the number of a commit has another length"))?;
     Ok(usize::from_ne_bytes(commit).to_be_bytes().to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::disk::claim::Claim;
+    use crate::disk::environment::DATA_FILE;
+    use crate::disk::lmdb::{Env, Error, Make, Put};
+
+    /// LMDB does not write pages that a transaction takes and frees again.
+    #[test]
+    fn a_file_without_its_last_pages_is_whole_if_they_are_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(DATA_FILE);
+        let claim = Claim::to_write(directory.path()).unwrap();
+        let settings = Options::default().map_bytes(1 << 20).settings();
+        let open = || Env::open(&claim, &settings).map(|(env, _)| env);
+        let env = open().unwrap();
+        let table = env.make_table("table", Make { duplicates: false }, |_| Ok(())).unwrap();
+        let commit = |bytes: usize, also: &[u8]| {
+            let mut txn = env.begin_write().unwrap();
+            let mut cursor = txn.cursor_mut(table).unwrap();
+            cursor.put(b"long", &vec![7; bytes], Put::Over).unwrap();
+            cursor.delete(also, false).unwrap();
+            drop(cursor);
+            txn.commit().unwrap();
+        };
+        // The pages of the first values are free in the last commit, which takes more of them.
+        [20_000, 1, 2, 3].into_iter().for_each(|bytes| commit(bytes, b"none"));
+        commit(200_000, b"long");
+        let last = env.used_bytes();
+        drop(env);
+        let written = std::fs::metadata(&path).unwrap().len();
+        assert!(written < last, "{written} of {last}");
+        let env = open().unwrap();
+        let table = env.open_table("table").unwrap().unwrap();
+        assert_eq!(env.begin_read().unwrap().len(table).unwrap(), 0);
+        drop(env);
+
+        let file = File::options().write(true).open(&path).unwrap();
+        for bytes in [8_192, 4_096, 100] {
+            file.set_len(bytes).unwrap();
+            let refused = open().unwrap_err();
+            assert!(matches!(refused, Error::Corrupt(_)), "{bytes}: {refused}");
+        }
+    }
 }

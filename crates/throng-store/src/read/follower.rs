@@ -32,47 +32,52 @@ pub(crate) struct Follower {
     replay: Option<Replay>,
     /// Memtables, newest first.
     memtables: Arc<[Arc<Memtable>]>,
-    /// Access with which the log is opened the next time.
-    access: Access,
 }
 
-/// Number of attempts to find the log and LMDB in a state that fit.
+/// Number of attempts to find the log and LMDB in a state that fit, and of those beside no process that
+/// writes, which may begin or end meanwhile.
 const ATTEMPTS: u32 = 50;
+const ATTEMPTS_ALONE: u32 = 5;
 /// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl Follower {
-    /// Creates a follower of a log. Unless a process `is_written`, the log counts up to its end.
+    /// Creates a follower of a log.
     pub(crate) fn new(
         location: Location,
         format: Table,
-        is_written: bool,
         tables: usize,
         memtable_bytes: usize,
     ) -> Follower {
         let memtables = Arc::default();
-        let access = if is_written { Access::Read } else { Access::ReadAll };
-        Follower { location, format, tables, memtable_bytes, replay: None, memtables, access }
+        Follower { location, format, tables, memtable_bytes, replay: None, memtables }
     }
 
-    /// Begins to read: returns a transaction that `begin` begins, and the layers over it.
+    /// Begins to read: returns a transaction that `begin` begins, and the layers over it. Where no process
+    /// `is_written` to the log, it counts up to its end, and whatever keeps it from being recovered is an
+    /// error: up to its mark, which may be too low, it would show a part of what is acknowledged.
     pub(crate) fn begin(
         &mut self,
         begin: impl Fn() -> Result<ReadTxn, ReadError>,
+        is_written: impl Fn() -> io::Result<bool>,
     ) -> Result<(ReadTxn, Layers), ReadError> {
-        let mut damage = None;
+        let (mut damage, mut alone) = (None, 0);
         for _ in 0..ATTEMPTS {
             let txn = begin()?;
             let applied = format::applied(&txn, self.format).map_err(ReadError::from_engine)?;
+            let mut is_alone = false;
             let followed = match &mut self.replay {
                 Some(_) => Ok(()),
-                empty => Replay::open(&self.location, applied, self.access)
-                    .map(|replay| {
-                        *empty = Some(replay);
-                        self.memtables = Arc::default();
-                        self.access = Access::Read;
-                    })
-                    .map_err(ReplayError::Damage),
+                empty => {
+                    is_alone = !is_written().map_err(ReadError::Io)?;
+                    let access = if is_alone { Access::ReadAll } else { Access::Read };
+                    Replay::open(&self.location, applied, access)
+                        .map(|replay| {
+                            *empty = Some(replay);
+                            self.memtables = Arc::default();
+                        })
+                        .map_err(ReplayError::Damage)
+                }
             };
             match followed.and_then(|()| self.follow(applied.position)) {
                 Ok(position) => {
@@ -82,6 +87,10 @@ impl Follower {
                 }
                 Err(error) => {
                     self.replay = None;
+                    alone += u32::from(is_alone);
+                    if is_alone && alone == ATTEMPTS_ALONE {
+                        return Err(ReadError::from_damage(error.into_damage()));
+                    }
                     damage = Some(error);
                 }
             }

@@ -192,7 +192,7 @@ fn steps_in(environment: &Environment, state: State<'_>, all: u64) -> u64 {
 fn follower(store: &Store) -> Follower {
     let environment = store.environment();
     let format = environment.env().unwrap().open_table("format").unwrap().unwrap();
-    Follower::new(environment.location(), format, true, environment.tables_max(), 1 << 20)
+    Follower::new(environment.location(), format, environment.tables_max(), 1 << 20)
 }
 
 /// A reader, which `looks` for the steps again and again.
@@ -207,7 +207,7 @@ fn look(store: &Store, reads: &mut Reads, all: u64) -> u64 {
     let begin = || environment.env().unwrap().begin_read().map_err(ReadError::from_engine);
     let (txn, layers) = match reads {
         Reads::Snapshot => environment.begin().unwrap(),
-        Reads::Follower(follower) => follower.begin(begin).unwrap(),
+        Reads::Follower(follower) => follower.begin(begin, || Ok(true)).unwrap(),
         Reads::Backup => {
             let to = tempfile::tempdir().unwrap();
             store.backup(to.path().join("copy")).unwrap();
@@ -315,7 +315,7 @@ fn a_follower_that_meets_a_load_begins_again() {
         }
         txn.map_err(ReadError::from_engine)
     };
-    let (txn, layers) = follower.begin(begin).unwrap();
+    let (txn, layers) = follower.begin(begin, || Ok(true)).unwrap();
     assert_eq!(steps_in(store.environment(), State { txn: &txn, layers: &layers }, 10), 3);
     assert_eq!(begins.into_inner(), 2);
 }

@@ -11,7 +11,8 @@ use std::path::Path;
 
 use tempfile::TempDir;
 use throng_store::{
-    Batch, Bytes, DatabaseOptions, Durability, OpenError, ReadError, Store, Str, Until,
+    Batch, Bytes, DatabaseOptions, Durability, OpenError, ReadError, RestoreError, Store, Str,
+    Until,
 };
 
 use super::{directory_in_memory, entries, number_or};
@@ -87,6 +88,38 @@ pub(super) fn keep(directory: &Path) -> impl Fn() {
         fs::remove_dir_all(&log).unwrap();
         fs::create_dir(&log).unwrap();
         kept.iter().for_each(|(bytes, path)| fs::write(path, bytes).unwrap());
+    }
+}
+
+/// The system ends a process that reads a mapped page behind the end of its file.
+#[test]
+fn a_cut_data_file_is_refused_by_every_opening() {
+    let directory = directory_in_memory();
+    let path = |name: &str| directory.path().join(name);
+    fill(&path("data"));
+    let store = Store::open(path("data")).unwrap();
+    store.backup(path("backup")).unwrap();
+    drop(store);
+    for name in ["data", "backup"] {
+        let data_file = path(name).join(DATA_FILE);
+        let bytes = fs::read(&data_file).unwrap();
+        let cuts = (1..bytes.len()).step_by(9_999).chain([4_095, 4_096, bytes.len() - 1]);
+        for cut in cuts {
+            fs::write(&data_file, &bytes[..cut]).unwrap();
+            let restored =
+                Store::restore(path(name), path("data/log"), path("restored"), Until::End);
+            assert!(matches!(restored, Err(RestoreError::Backup(OpenError::Corrupt { .. }))));
+            for options in [Store::options().read_only(true), Store::options()] {
+                match options.open(path(name)) {
+                    Err(OpenError::Corrupt { reason, .. }) => {
+                        assert!(reason.starts_with("data.mdb is cut"), "{cut} bytes: {reason}");
+                    }
+                    other => panic!("{cut} bytes: {other:?}"),
+                }
+            }
+        }
+        fs::write(&data_file, &bytes).unwrap();
+        Store::open(path(name)).unwrap().verify().unwrap();
     }
 }
 

@@ -363,8 +363,13 @@ fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
         fs::create_dir_all(tried.path().join("log")).unwrap();
         files.iter().for_each(|(path, bytes)| fs::write(tried.path().join(path), bytes).unwrap());
         let is_whole = Store::check(tried.path()).is_ok();
-        match options.open(tried.path()) {
+        let read = options.clone().read_only(true).open(tried.path());
+        let read = read.map(|store| store.verify().map(|_| entries(&store)).unwrap());
+        let opened = options.open(tried.path());
+        assert_eq!(read.is_ok(), opened.is_ok(), "{}: {:?}", changed.display(), read.err());
+        match opened {
             Ok(store) => {
+                assert!(read.unwrap() == expected, "{}", changed.display());
                 assert!(entries(&store) == expected, "{}", changed.display());
                 harmless += 1;
             }

@@ -17,6 +17,7 @@ use super::{Error, ReadTxn, Table, WriteTxn};
 use crate::disk::claim::Claim;
 use crate::disk::environment::DATA_FILE;
 use crate::disk::identity;
+use crate::disk::pages::{self, Damage};
 use crate::disk::reader_table::ReaderTable;
 use crate::platform::Platform;
 
@@ -70,6 +71,11 @@ impl Env {
     /// If not enough address space is available for the map, a smaller map is used. Half of the address
     /// space that a limit leaves stays free: a map that takes all lets the next allocation end the process.
     pub(crate) fn open(claim: &Claim, settings: &Settings) -> Result<(Arc<Env>, Closed), Error> {
+        pages::check_length(&claim.path().join(DATA_FILE)).map_err(|damage| match damage {
+            Damage::Foreign => Error::NotData,
+            Damage::Found(reason) => Error::Corrupt(reason),
+            Damage::Io(error) => Error::Io(error),
+        })?;
         // Whole pages, for any page size in use.
         let half = |left: usize| (left / 2).max(1).next_multiple_of(64 << 10);
         let most = address_bytes_left().map_or(usize::MAX, half);

@@ -112,9 +112,8 @@ impl<V: Visitor> Walk<V> {
 
     /// Walks all pages; returns the number of entries that users put there.
     pub(crate) fn all(&mut self) -> Result<u64, Damage> {
-        self.take(0, 2)?;
+        self.read_free()?;
         let meta = self.meta;
-        self.tree(&meta.free, Content::Free)?;
         // Each commit but the first replaces pages, and so lists some as free under its own number.
         if meta.commit > 1 && self.newest_free != Some(meta.commit) {
             self.lose(None, None, found("the number of the commit is not that of its free pages"))?;
@@ -125,6 +124,13 @@ impl<V: Visitor> Walk<V> {
             self.free.clear();
         }
         self.tree(&meta.names, Content::Names)
+    }
+
+    /// Reads the lists of free pages.
+    pub(super) fn read_free(&mut self) -> Result<(), Damage> {
+        self.take(0, 2)?;
+        let free = self.meta.free;
+        self.tree(&free, Content::Free).map(drop)
     }
 
     /// Walks all databases again, without the pages that the walk before has found to be used twice.
