@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
@@ -227,6 +227,11 @@ pub(crate) enum StoreError {
     IsStore(PathBuf),
     #[error("nothing was restored")]
     Restore(#[from] RestoreError),
+    #[error(
+        "nothing was restored: the backup was made later, at {}; use an older backup",
+        humantime::format_rfc3339_millis(*.0)
+    )]
+    LaterBackup(SystemTime),
     #[error("nothing was salvaged")]
     Salvage(#[from] SalvageError),
     #[error("{source}{}", incomplete(left.as_deref()))]
@@ -487,7 +492,13 @@ impl RestoreArgs {
         let key = copy_key(&self.backup, &self.to)?;
         let until = self.at.unwrap_or(Until::End);
         let restore = || Store::restore(&self.backup, &self.log, &self.to, until);
-        let restored = while_growing(&self.to.join("draft").join(DATA_FILE), &bar, restore)?;
+        let restored = while_growing(&self.to.join("draft").join(DATA_FILE), &bar, restore);
+        let restored = restored.map_err(|error| match error {
+            RestoreError::Later { time, .. } if matches!(until, Until::Time(_)) => {
+                StoreError::LaterBackup(time)
+            }
+            error => error.into(),
+        })?;
         let with_key = key.keep();
         let Restored { position, time, .. } = restored;
         let time = time.map(|time| humantime::format_rfc3339_millis(time).to_string());

@@ -6,8 +6,8 @@
 //! restored    ●─────────────────────●              up to a position or a time
 //! ```
 //!
-//! A backup knows its origin: the id of the store, and the point of its log up to which it has all changes.
-//! By these a log of another store, or of another time, is refused.
+//! A backup knows its origin: the id of the store, the point of its log up to which it has all changes, and its
+//! time. By these a log of another store, or of another time, and a moment before the backup are refused.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ pub enum Until {
     /// restored together, so the restored store ends before this position if that is within a group of
     /// batches.
     Position(u64),
-    /// A time on the clock of the machine that wrote, to the millisecond.
+    /// A time on the clock of the machine that wrote, to the millisecond. A time before that of the backup is
+    /// refused.
     Time(SystemTime),
 }
 
@@ -58,11 +59,13 @@ pub enum RestoreError {
         /// The directory of the backup.
         path: PathBuf,
     },
-    /// The backup was made after the position: use an older one.
-    #[error("the backup was made later, at position {position}")]
+    /// The backup was made after the position or the time: use an older one.
+    #[error("the backup was made later, at position {position}; use an older backup")]
     Later {
         /// Position up to which the backup has all changes.
         position: u64,
+        /// Time of the backup, at which or before which the last of these changes was written.
+        time: SystemTime,
     },
     /// The log ends before the position: add the files of the log that are missing.
     #[error("the log ends at position {position}")]
@@ -143,14 +146,15 @@ impl Until {
         match self {
             Until::End => true,
             Until::Position(until) => record.last() <= until,
-            Until::Time(until) => time_of(record) <= until,
+            Until::Time(until) => time_of(record.time) <= until,
         }
     }
 }
 
-/// Returns the time at which a record was written.
-pub(crate) fn time_of(record: &Record<'_>) -> SystemTime {
-    UNIX_EPOCH + Duration::from_millis(record.time)
+/// Returns the time after so many milliseconds since 1970, or the last that the system knows.
+pub(crate) fn time_of(milliseconds: u64) -> SystemTime {
+    let time = |milliseconds| UNIX_EPOCH.checked_add(Duration::from_millis(milliseconds));
+    time(milliseconds).or_else(|| time(i64::MAX as u64 / 1_000_000)).unwrap_or(UNIX_EPOCH)
 }
 
 impl RestoreError {

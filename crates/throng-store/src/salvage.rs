@@ -305,7 +305,7 @@ impl Base {
         while let Some(record) =
             replay.next(applied.position).map_err(|error| error.into_damage())?
         {
-            (self.reached, self.time) = (record.last(), Some(time_of(&record)));
+            (self.reached, self.time) = (record.last(), Some(time_of(record.time)));
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::checkpoint;
 use crate::disk::claim::Claim;
 use crate::disk::environment::{DATA_FILE, LOG, tables_of};
-use crate::disk::format;
+use crate::disk::format::{self, Origin};
 use crate::disk::lmdb::{self, Env, Settings};
 use crate::disk::{private, recovery};
 use crate::log::files::{self, Files};
@@ -62,8 +62,9 @@ pub(crate) fn lost() -> String {
 pub(crate) struct Rest<'r> {
     pub(crate) log: &'r Location,
     pub(crate) access: Access,
-    /// The point after which they begin, if it is not the applied point of LMDB.
-    pub(crate) after: Option<Point>,
+    /// The point after which they begin, if it is not the applied point of LMDB, and the time of the change
+    /// before.
+    pub(crate) after: Option<(Point, u64)>,
     pub(crate) until: Until,
 }
 
@@ -149,6 +150,7 @@ fn fill(
 ) -> Result<Restored, RestoreError> {
     let file = private::create_file(&draft.join(DATA_FILE))?;
     env.copy_to(&file, true).map_err(lmdb::Error::into_io)?;
+    let copied = settings.platform.clock.since_1970().as_millis() as u64;
     file.sync_all()?;
     let claim = Claim::to_write(draft).map_err(io::Error::other)?;
     let settings = Settings { no_sync: false, write_map: false, ..settings.clone() };
@@ -157,7 +159,7 @@ fn fill(
     let txn = env.begin_read().map_err(lmdb::Error::into_io)?;
     let applied = format::applied(&txn, format).map_err(lmdb::Error::into_io)?;
     drop(txn);
-    let after = after.unwrap_or(applied);
+    let (after, mut time) = after.unwrap_or((applied, copied));
     let mut restored = Restored { position: after.position, time: None };
     let mut replay = Replay::open(log, after, access)
         .map_err(|damage| RestoreError::of_log(damage, after.position))?;
@@ -168,7 +170,8 @@ fn fill(
     let takes = |record: &Record<'_>| {
         is_cut = !until.includes(record);
         if !is_cut {
-            restored = Restored { position: record.last(), time: Some(time_of(record)) };
+            restored = Restored { position: record.last(), time: Some(time_of(record.time)) };
+            time = record.time;
         }
         !is_cut
     };
@@ -180,7 +183,8 @@ fn fill(
     }
     checkpoint::write(&env, format, Arc::new(rest), at, true, |_| {})
         .map_err(lmdb::Error::into_io)?;
-    let own = format::make_own(&env, format, (log.store, at)).map_err(lmdb::Error::into_io)?;
+    let origin = Origin { store: log.store, point: at, time };
+    let own = format::make_own(&env, format, origin).map_err(lmdb::Error::into_io)?;
     Log::create(&log_of(draft, own.0, &Arc::default()), own.1)?;
     Ok(restored)
 }

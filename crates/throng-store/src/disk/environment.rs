@@ -48,7 +48,7 @@ use crate::platform::Epoch;
 use crate::read::follower::Follower;
 use crate::read::pool::{Pool, Pooled};
 use crate::read::view::View;
-use crate::restore::{Restored, Until};
+use crate::restore::{Restored, Until, time_of};
 use crate::write::commit::room_for;
 use crate::{CheckReport, DatabaseError, LoadFailure, OpenError, Options, ReadError, RestoreError};
 
@@ -703,17 +703,23 @@ impl Environment {
         let applied = format::applied(&txn, self.format).map_err(refused)?;
         let origin = format::origin(&txn, self.format).map_err(refused)?;
         let path = || self.claim.shown().into();
-        let (store, after) = origin.ok_or_else(|| RestoreError::NotACopy { path: path() })?;
+        let origin = origin.ok_or_else(|| RestoreError::NotACopy { path: path() })?;
+        let format::Origin { store, point: after, time } = origin;
         if applied.position != after.position || layers.upto != after.position {
             return Err(RestoreError::Changed { path: path() });
         }
-        if matches!(until, Until::Position(until) if until < after.position) {
-            return Err(RestoreError::Later { position: after.position });
+        let is_later = match until {
+            Until::End => false,
+            Until::Position(until) => until < after.position,
+            Until::Time(until) => until < time_of(time),
+        };
+        if is_later {
+            return Err(RestoreError::Later { position: after.position, time: time_of(time) });
         }
         let (source, platform) = (log.into(), self.settings.platform.clone());
         let log =
             Location { directory: source, platform, store, is_durable: false, is_kept: false };
-        let rest = Rest { log: &log, access: Access::Kept, after: Some(after), until };
+        let rest = Rest { log: &log, access: Access::Kept, after: Some((after, time)), until };
         let env = txn.env();
         draft::copy_store(env, rest, &self.settings, self.checkpoint_bytes, directory)
     }

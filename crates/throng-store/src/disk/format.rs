@@ -10,7 +10,7 @@
 //! | `store`   | the store's random id, `u64`, which its log has as well                 |
 //! | `applied` | position up to which all changes are here, `u64`; chain checksum of the log's last record up to there, `u32` |
 //! | `tables`  | the names of the databases besides `entries`, in the order in which they were made, each followed by a zero |
-//! | `origin`  | in a copy: id of the store that was copied, `u64`, and the point of its log, as in `applied` |
+//! | `origin`  | in a copy: id of the store that was copied, `u64`; the point of its log, as in `applied`; the time of the copy's last change, in milliseconds since 1970, `u64`: exactly or later |
 //!
 //! Without `names`, a database whose name was damaged would disappear unnoticed.
 //!
@@ -75,6 +75,17 @@ pub(crate) struct Databases {
     pub(crate) store: u64,
     pub(crate) entries: TableRef,
     pub(crate) named: BTreeMap<String, TableRef>,
+}
+
+/// Origin of a copy.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    /// Id of the store that was copied.
+    pub(crate) store: u64,
+    /// Point of its log up to which the copy has all changes.
+    pub(crate) point: Point,
+    /// Time at which the last of these was written, or a later one, in milliseconds since 1970.
+    pub(crate) time: u64,
 }
 
 /// Returns the name of a database's table in the engine.
@@ -237,19 +248,19 @@ fn point_bytes(point: Point) -> [u8; 12] {
     bytes
 }
 
-/// Makes a store of its own of a copy of another store, as of a point of the other's log. Returns its id
-/// and the point at which its log begins.
+/// Makes a store of its own of a copy of another store. Returns its id and the point at which its log begins.
 pub(crate) fn make_own(
     env: &Env,
     format: Table,
-    origin: (u64, Point),
+    origin: Origin,
 ) -> Result<(u64, Point), lmdb::Error> {
     let store = env.platform().make_id().map_err(lmdb::Error::Io)?;
-    let at = Point { position: origin.1.position, chain: 0 };
+    let at = Point { position: origin.point.position, chain: 0 };
     let mut txn = env.begin_write()?;
     let mut cursor = txn.cursor_mut(format)?;
     cursor.put(STORE_KEY, &store.to_le_bytes(), Put::Over)?;
-    let origin = [&origin.0.to_le_bytes()[..], &point_bytes(origin.1)].concat();
+    let Origin { store: of, point, time } = origin;
+    let origin = [&of.to_le_bytes()[..], &point_bytes(point), &time.to_le_bytes()].concat();
     cursor.put(ORIGIN_KEY, &origin, Put::Over)?;
     drop(cursor);
     put_applied(&mut txn, format, at)?;
@@ -257,12 +268,15 @@ pub(crate) fn make_own(
     Ok((store, at))
 }
 
-/// Reads the id of the store of which this one is a copy, and the point of its log; `None` if it is not a
-/// copy.
-pub(crate) fn origin(txn: &ReadTxn, format: Table) -> Result<Option<(u64, Point)>, lmdb::Error> {
-    let Some(origin) = txn.get(format, ORIGIN_KEY)? else { return Ok(None) };
-    let (store, point) = origin.split_at_checked(8).unzip();
-    Ok(parse_store(store).zip(parse_applied(point)))
+/// Reads the origin of a store; `None` if it is not a copy.
+pub(crate) fn origin(txn: &ReadTxn, format: Table) -> Result<Option<Origin>, lmdb::Error> {
+    let parse = |origin: &[u8]| {
+        let (store, rest) = origin.split_first_chunk()?;
+        let (point, time) = rest.split_at_checked(rest.len().checked_sub(8)?)?;
+        let time = u64::from_le_bytes(time.try_into().ok()?);
+        Some(Origin { store: u64::from_le_bytes(*store), point: parse_applied(Some(point))?, time })
+    };
+    Ok(txn.get(format, ORIGIN_KEY)?.and_then(parse))
 }
 
 /// Whether an environment, which has tables or not, is that of a store.

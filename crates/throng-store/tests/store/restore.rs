@@ -142,6 +142,49 @@ fn files_of_the_log_may_come_from_elsewhere() {
 }
 
 #[test]
+fn a_time_before_the_backup_is_refused() {
+    let world = World::new();
+    let store = world.open();
+    put(&store, 0);
+    let before = SystemTime::now();
+    // A clock may stand still for some milliseconds.
+    while before + Duration::from_millis(2) > SystemTime::now() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let position = put(&store, 1);
+    store.backup(world.path("backup")).unwrap();
+    let made = SystemTime::now();
+    put(&store, 2);
+    let refused = |until| match world.restore(&world.log(), until).unwrap_err() {
+        RestoreError::Later { position: of, time } => {
+            assert!(of == position && (before..=made).contains(&time), "{time:?}");
+            time
+        }
+        other => panic!("{other}"),
+    };
+    let time = refused(Until::Time(before));
+    refused(Until::Time(SystemTime::UNIX_EPOCH));
+    // At its own time it is the backup.
+    let (restored, copy) = world.restore(&world.log(), Until::Time(time)).unwrap();
+    assert_eq!((puts(&copy), restored.time), (Some(1), None));
+    drop(copy);
+
+    // What is restored serves as a backup, and has the time of its last change.
+    let (restored, copy) = world.restore(&world.log(), Until::End).unwrap();
+    drop(copy);
+    let last = restored.time.unwrap();
+    let again = |until| {
+        let to = world.path("again");
+        let restored = Store::restore(world.path("restored"), world.log(), &to, until);
+        let _ = fs::remove_dir_all(to);
+        restored
+    };
+    assert_eq!(again(Until::Time(last)).unwrap().position, restored.position);
+    let refused = again(Until::Time(last - Duration::from_millis(1))).unwrap_err();
+    assert!(matches!(refused, RestoreError::Later { time, .. } if time == last), "{refused}");
+}
+
+#[test]
 fn what_does_not_belong_together_is_refused() {
     let world = World::new();
     let store = world.open();
@@ -151,14 +194,12 @@ fn what_does_not_belong_together_is_refused() {
     put(&store, 2);
 
     let refused = world.restore(&world.log(), Until::Position(before)).unwrap_err();
-    assert!(matches!(refused, RestoreError::Later { position } if position == first), "{refused}");
+    assert!(
+        matches!(refused, RestoreError::Later { position, .. } if position == first),
+        "{refused}"
+    );
     let refused = world.restore(&world.log(), Until::Position(1_000)).unwrap_err();
     assert!(matches!(refused, RestoreError::Short { position } if position == first + 2));
-    // A time before the backup restores the backup.
-    let (restored, copy) =
-        world.restore(&world.log(), Until::Time(SystemTime::UNIX_EPOCH)).unwrap();
-    assert_eq!((puts(&copy), restored.time), (Some(1), None));
-    drop(copy);
 
     // A load and a new database have no records.
     store.load([("a load", "value")]).unwrap();
