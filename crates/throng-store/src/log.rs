@@ -118,6 +118,8 @@ pub(crate) struct Archive {
     files: Arc<dyn Files>,
     directory: PathBuf,
     is_kept: bool,
+    /// Greatest length of a segment without a longer record.
+    segment_bytes: u64,
     state: Mutex<Archived>,
 }
 
@@ -141,8 +143,8 @@ pub(crate) struct Retention(Arc<Archive>);
 const SPARES: [&str; 4] = ["spare0", "spare1", "spare2", "spare3"];
 /// Name of the directory of released segments.
 const KEPT: &str = "kept";
-/// Length of the first segment, and of all segments from the ninth on: in between each is twice as long as
-/// the one before.
+/// Length of the first segment, and the greatest length that is planned: each is twice as long as the one
+/// before, up to [`segment_bytes`].
 const LENGTH_MIN: u64 = 256 << 10;
 const LENGTH_MAX: u64 = 64 << 20;
 /// Bytes of zeros that are written ahead of the records at a time.
@@ -162,8 +164,8 @@ impl Log {
         location.flush_names()
     }
 
-    /// Goes on after the last record of a replay that has reached the end.
-    pub(crate) fn go_on(mut replay: Replay) -> Result<Log, Damage> {
+    /// Goes on after the last record of a replay that has reached the end, in segments of up to `segment_bytes`.
+    pub(crate) fn go_on(mut replay: Replay, segment_bytes: u64) -> Result<Log, Damage> {
         let files = replay.location.platform.files.clone();
         if replay.location.is_kept {
             // Its name is flushed by `settle`.
@@ -173,8 +175,15 @@ impl Log {
         let Replay { location, segment, point, offset, older, .. } = replay;
         let mark = Mark::open(&location)?;
         let directory = location.directory.clone();
+        for (length, path) in spares(&*files, &directory) {
+            if length > spare_bytes_max(segment_bytes) {
+                // Of a time with larger checkpoints. If it stays, it is used once more.
+                let _ = files.remove(&path);
+            }
+        }
         let state = Mutex::new(Archived { segments: older, ..Archived::default() });
-        let archive = Arc::new(Archive { files, directory, is_kept: location.is_kept, state });
+        let is_kept = location.is_kept;
+        let archive = Arc::new(Archive { files, directory, is_kept, segment_bytes, state });
         // Blocks after the end may never have been written.
         let zeroed = offset;
         let is_broken = false;
@@ -320,7 +329,7 @@ impl Log {
     fn roll(&mut self, record_bytes: u64) -> io::Result<()> {
         let number = self.segment.head().number + 1;
         let doubled = LENGTH_MIN << (number - 1).min(8);
-        let length = doubled.min(LENGTH_MAX).max(RECORDS_START + record_bytes);
+        let length = doubled.min(self.archive.segment_bytes).max(RECORDS_START + record_bytes);
         let head = Head { store: self.location.store, number, begin: self.point };
         let is_durable = self.location.is_durable;
         let files = &*self.location.platform.files;
@@ -391,9 +400,10 @@ impl Archive {
             // The longest segments are the most useful ones.
             let files = &*self.files;
             let [shortest, ..] = spares(files, &self.directory);
+            let length = files.length(&path).unwrap_or(0);
             let gone = if self.is_kept {
                 files.rename(&path, &self.directory.join(KEPT).join(segment::name(number)))
-            } else if files.length(&path).unwrap_or(0) > shortest.0 {
+            } else if length > shortest.0 && length <= spare_bytes_max(self.segment_bytes) {
                 files.rename(&path, &shortest.1)
             } else {
                 files.remove(&path)
@@ -421,6 +431,18 @@ impl Drop for Retention {
     fn drop(&mut self) {
         self.0.lock().holds -= 1;
     }
+}
+
+/// Returns the length up to which segments grow for checkpoints of this size: two segments have the changes of
+/// a checkpoint, so that those that wait for the end of one take no more room than they need.
+pub(crate) fn segment_bytes(checkpoint_bytes: usize) -> u64 {
+    (checkpoint_bytes as u64 / 2).clamp(LENGTH_MIN, LENGTH_MAX)
+}
+
+/// Returns the length of the longest segment that is kept for reuse. Some have a record that is longer than a
+/// segment.
+fn spare_bytes_max(segment_bytes: u64) -> u64 {
+    2 * segment_bytes
 }
 
 /// Returns the lengths and paths of the segments for reuse, the shortest one first; 0 for one that is missing.

@@ -148,8 +148,9 @@ impl Options {
     ///
     /// While a checkpoint is in progress, writes go on in memory: at full speed until they take a quarter
     /// as much again, and from then on no faster than the checkpoint makes room. So a store takes twice this memory at
-    /// most, and the records of a group of writes. The log takes about as much room on the disk, and keeps a segment for reuse. A
-    /// larger value means less work for the disk, if the same keys or neighbours change again and again,
+    /// most, and the records of a group of writes. The log takes as much room on the disk for them, and once more
+    /// or twice for the segment in use and those kept for reuse; writes that each make a group of their own take at
+    /// least 512 bytes of it each. A larger value means less work for the disk, if the same keys or neighbours change again and again,
     /// and a longer recovery when a store that was not closed is opened: about a second for a million
     /// changes.
     #[must_use]

@@ -15,7 +15,7 @@ use crate::disk::format;
 use crate::disk::lmdb::{self, Env, Table};
 use crate::disk::pages::Damage;
 use crate::disk::stretch::{Extent, Stretch};
-use crate::log::{Access, Location, Log, Point, Record, Replay, ReplayError};
+use crate::log::{self, Access, Location, Log, Point, Record, Replay, ReplayError};
 use crate::memtable::Memtable;
 use crate::{Options, Recovery};
 
@@ -55,7 +55,8 @@ pub(crate) fn recover(
         }
     };
     progress.end();
-    let mut log = Log::go_on(from)?;
+    let segment_bytes = log::segment_bytes(options.checkpoint_bytes_bounded());
+    let mut log = Log::go_on(from, segment_bytes)?;
     if log.point().position < applied.position {
         // The last commit had no record. It may have failed unseen, so that it is lost in a power failure.
         format::settle_applied(env, format, applied).map_err(engine)?;

@@ -194,7 +194,8 @@ fn recover(location: &Location) -> Result<(Vec<Entry>, Log), String> {
         // A segment for reuse may be a damaged file.
         let _ = fs::remove_file(location.directory.join(spare));
     }
-    let log = Log::go_on(replay).map_err(|damage| damage.into_io().to_string())?;
+    let log =
+        Log::go_on(replay, super::LENGTH_MAX).map_err(|damage| damage.into_io().to_string())?;
     Ok((entries, log))
 }
 

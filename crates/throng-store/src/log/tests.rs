@@ -106,7 +106,7 @@ impl Script {
     fn reopen(location: &Location, applied: Point, expected: Vec<Entry>) -> Script {
         let (found, replay) = read(location, applied, Access::Write).unwrap();
         assert_same(&found, &expected);
-        let log = Log::go_on(replay).unwrap();
+        let log = Log::go_on(replay, LENGTH_MAX).unwrap();
         Script { log, entries: expected, points: Vec::new() }
     }
 
