@@ -53,6 +53,17 @@ impl<T, R> Call<T, R> {
         Call { stage: Stage::Refused(turn), deadline: Deadline::usual() }
     }
 
+    /// Sends the message at once, for a caller that is polled with this waker later.
+    pub(crate) fn sent(self, waker: &Waker) -> Result<Self, CallError<T>> {
+        let Stage::Unsent(route, turn) = self.stage else {
+            unreachable!("a call is sent once");
+        };
+        let to = route.address();
+        let (pending, was_in_turn) = PendingReply::send(None, route, turn, waker)?;
+        let stage = Stage::Waiting(pending, Chase::new(to, was_in_turn));
+        Ok(Call { stage, deadline: self.deadline })
+    }
+
     /// Sets the deadline: the longest time to wait, instead of five seconds.
     ///
     /// Resolution: 1 ms, and at most 12 days inside a process. A deadline set here never fires

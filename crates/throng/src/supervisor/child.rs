@@ -10,6 +10,7 @@ use crate::process::{Exactly, Process, Turn};
 use crate::sync::{Mutex, lock};
 use std::fmt;
 use std::marker::PhantomData;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 
 /// Slot of a child: the pid of its last incarnation, shared by its spec, its supervisor and its
@@ -22,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 /// incarnation in its own slot. A supervisor whose parent supervisor was killed keeps running until
 /// it learns of that. Meanwhile it may restart children, including supervisors, although their
 /// replacements have already been started.
-#[derive(Default, Debug)]
+#[derive(Default)]
 pub(crate) struct ChildSlot {
     pid: AtomicPid,
     /// Pid of the supervisor that owns this slot.
@@ -30,6 +31,15 @@ pub(crate) struct ChildSlot {
     /// Key of the child in its supervisor's engine. The same in each incarnation of the supervisor:
     /// only slots in the supervisor's spec outlive an incarnation.
     key: OnceLock<Key>,
+    /// Function of a pool, which is called whenever an incarnation has been started. It unwinds from no code of
+    /// users.
+    on_start: OnceLock<AssertUnwindSafe<Box<dyn Fn() + Send + Sync>>>,
+}
+
+impl fmt::Debug for ChildSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ChildSlot({:?})", self.last())
+    }
 }
 
 impl ChildSlot {
@@ -41,6 +51,16 @@ impl ChildSlot {
             // Under the lock, so that no other supervisor takes the slot in between.
             self.pid.store(pid);
         }
+        drop(owner);
+        if let Some(on_start) = self.on_start.get() {
+            (on_start.0)();
+        }
+    }
+
+    /// Has a function called whenever an incarnation has been started.
+    pub(crate) fn on_start(&self, call: impl Fn() + Send + Sync + 'static) {
+        let is_first = self.on_start.set(AssertUnwindSafe(Box::new(call))).is_ok();
+        debug_assert!(is_first, "a child is a worker of one pool");
     }
 
     /// Makes `supervisor` the owner of this slot. If the supervisor is a child itself, it must be

@@ -1,32 +1,57 @@
 //! Pools: a fixed number of supervised processes of a type, the workers, each with room for so many messages.
 //!
 //! ```text
-//!  Pool ── any ──▶ the worker with the most room ─┐        ┌──▶ mailbox ──▶ turn
-//!     └─── key ──▶ the worker of the key ─────────┴ permit ┘                  │
-//!                            ▲                                                │
-//!                            └──────── goes back when the turn is over ───────┘
+//!  Pool ── any ──▶ the worker with the most room ─┐       ┌──▶ mailbox ──▶ turn
+//!     ├─── key ──▶ the worker of the key ─────────┴ place ┘                  │
+//!     └─── no room ──▶ line ── the oldest that may ──▲                       │
+//!                                                    └─ free when it is over ┘
 //! ```
+//! A message that finds no room waits in the pool's `line`, without a place. The thread that frees a
+//! place sends the oldest message of the line that the worker may handle. So the sender, who may be
+//! polled late or never again, holds up no other.
+//!
+//! | event | the line |
+//! |---|---|
+//! | a turn is over, and its worker goes on | moves up |
+//! | a message is dropped: its worker exits, or its mailbox made room for another | the worker is asked whether it goes on ([`Relief`]), and moves it up if so |
+//! | a worker is started again | moves up |
+//! | a worker has exited | messages for it alone go back to their senders; all, if no other worker runs |
+//! | a sender gives up | loses its message |
+//!
 //! Invariants:
-//! 1. A worker has at most `room` messages of the pool, including the message that it handles. A message's permit
-//!    goes back when its turn is over, or when the message is dropped, whatever the reason.
+//! 1. A worker has at most `room` messages of the pool, including the message that it handles. A message's place
+//!    is freed once, when its turn is over, or when the message is dropped, whatever the reason.
 //! 2. Messages with the same key go to the same worker. A sender that sends them one after the other has them
 //!    handled in that order.
+//! 3. While a message waits that a running worker may handle, the worker has no free place, or one of the events
+//!    above is under way.
+//! 4. No code of users runs under the lock of the line: messages are sent and dropped, and wakers called, after it.
 
+mod line;
+
+use self::line::{Found, Line, Ticket};
 use super::child::Child;
 use super::spec::{IntoChildSpec, SupervisorSpec};
+use crate::address::Address;
+use crate::address::call::Call;
 use crate::address::deadline::Deadline;
 use crate::error::{CallError, SendError};
+use crate::exit::{catch, drop_users};
+use crate::mailbox::envelope::Route;
 use crate::process::{Process, Turn};
+use crate::scheduler;
+use crate::scheduler::worker::Worker;
 use crate::signal::registry::table::shard_of;
 use crate::supervisor::Supervisor;
-use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, lock};
 use crate::turn::context::Context;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::hash::Hash;
+use std::mem;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::Poll;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::task::{self, Poll, Waker};
 
 /// A fixed number of processes of a type, the workers, that share the messages sent to the pool. Cloning this
 /// handle costs a reference count.
@@ -65,23 +90,18 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 ///
 /// The pool's supervisor restarts a worker that panics. Messages that wait in the worker's mailbox are lost, and
 /// its callers get [`CallError::Died`].
-pub struct Pool<P>(Arc<Workers<P>>);
+pub struct Pool<P: Process>(Arc<Workers<P>>);
 
-struct Workers<P> {
-    all: Box<[Worker<P>]>,
+struct Workers<P: Process> {
+    children: Box<[Child<P>]>,
+    /// Number of places of each worker.
     room: usize,
-    /// Index of the worker at which the next search begins, so that idle workers take turns.
-    next: AtomicUsize,
-}
-
-struct Worker<P> {
-    child: Child<P>,
-    room: Arc<Semaphore>,
+    line: Mutex<Line<Box<dyn Waiting<P>>>>,
 }
 
 /// Handle of the worker that gets all messages with a key. Made by [`Pool::keyed`].
-pub struct KeyedWorker<'a, P> {
-    pool: &'a Workers<P>,
+pub struct KeyedWorker<'a, P: Process> {
+    pool: &'a Arc<Workers<P>>,
     at: usize,
 }
 
@@ -99,23 +119,32 @@ impl<P: Process> Pool<P> {
         C: IntoChildSpec<Process = P>,
     {
         assert!(size > 0 && room > 0, "a pool has a worker, with room for a message");
-        // A semaphore cannot have more permits, and no pool has so many messages.
-        let room = room.min(Semaphore::MAX_PERMITS);
+        // No pool has so many messages; the sum of all places is a number.
+        let room = room.min(usize::MAX / size);
         let mut supervisor = Supervisor::one_for_one();
-        let mut all = Vec::with_capacity(size);
+        let mut children = Vec::with_capacity(size);
         for number in 0..size {
             let spec = child().into_child_spec();
-            all.push(Worker { child: spec.handle(), room: Arc::new(Semaphore::new(room)) });
+            children.push(spec.handle());
             supervisor = supervisor.child(number.to_string(), spec);
         }
-        let next = AtomicUsize::new(0);
-        (Pool(Arc::new(Workers { all: all.into(), room, next })), supervisor)
+        let line = Mutex::new(Line::new(size, room));
+        let workers = Arc::new(Workers { children: children.into(), room, line });
+        for (at, child) in workers.children.iter().enumerate() {
+            let workers = Arc::downgrade(&workers);
+            child.slot().on_start(move || {
+                if let Some(workers) = workers.upgrade() {
+                    workers.move_up(at);
+                }
+            });
+        }
+        (Pool(workers), supervisor)
     }
 
     /// Returns the worker of a key: always the same worker, also after a restart. A sender that sends messages one
     /// after the other has them handled in that order.
     pub fn keyed<K: Hash + ?Sized>(&self, key: &K) -> KeyedWorker<'_, P> {
-        KeyedWorker { pool: &self.0, at: shard_of(key, self.0.all.len()) }
+        KeyedWorker { pool: &self.0, at: shard_of(key, self.0.children.len()) }
     }
 
     /// Sends a message to the worker with the most room.
@@ -129,7 +158,8 @@ impl<P: Process> Pool<P> {
         self.0.send(None, message)
     }
 
-    /// Sends a message to the worker with the most room, and waits for room while there is none.
+    /// Sends a message to the worker with the most room, and waits for room while there is none. A delivery that
+    /// waits is sent in its turn even if it is not polled any more; dropping it ends the wait.
     ///
     /// # Errors
     /// [`SendError::NoProcess`] if no worker is running; [`SendError::Overloaded`] if the worker's own mailbox or
@@ -150,7 +180,7 @@ impl<P: Process> Pool<P> {
 
     /// Returns the number of messages of all workers: waiting messages, and messages that are being handled.
     pub fn len(&self) -> usize {
-        self.0.all.iter().map(|worker| self.0.room - worker.room.available_permits()).sum()
+        self.0.children.len() * self.0.room - lock(&self.0.line).free_places()
     }
 
     /// Whether no worker has a message.
@@ -185,84 +215,54 @@ impl<P: Process> KeyedWorker<'_, P> {
     }
 }
 
-/// Outcome of a search for a worker.
-enum Found<'a, P> {
-    Room(&'a Worker<P>, OwnedSemaphorePermit),
-    /// The workers that are running have no room.
-    Full,
+/// Outcome of the attempt to give a message a place.
+enum Entered<P: Process, T, O> {
+    Place(Place<P>, T),
+    /// The message waits in the line.
+    Waits(InLine<P, O>),
     /// No worker is running.
-    Gone,
+    Gone(T),
 }
 
 impl<P: Process> Workers<P> {
-    /// Returns the running workers that may handle a message: the worker `only`, or all.
-    fn candidates(&self, only: Option<usize>) -> impl Iterator<Item = &Worker<P>> {
-        let (before, from) = match only {
-            Some(at) => (&[][..], &self.all[at..=at]),
-            None => {
-                // Relaxed: the search may begin at any worker.
-                let first = self.next.fetch_add(1, Ordering::Relaxed) % self.all.len();
-                self.all.split_at(first)
-            }
-        };
-        from.iter().chain(before).filter(|worker| worker.child.address().is_some())
+    fn is_running(&self, at: usize) -> bool {
+        self.children[at].address().is_some()
     }
 
-    /// Takes a permit of the worker with the most room.
-    fn find(&self, only: Option<usize>) -> Found<'_, P> {
-        loop {
-            let most = |worker: &&Worker<P>| worker.room.available_permits();
-            // If several workers have the most room, the last of them.
-            let Some(worker) = self.candidates(only).max_by_key(most) else { return Found::Gone };
-            if let Ok(permit) = worker.room.clone().try_acquire_owned() {
-                return Found::Room(worker, permit);
-            }
-            if most(&worker) == 0 {
-                return Found::Full;
-            }
-        }
-    }
-
-    /// Waits for room in any of the workers that may handle a message. `None` if the deadline passes first, and
-    /// `Gone` if no worker is running.
-    async fn wait(
-        &self,
+    /// Takes a place, or adds the message to the line if the running workers have no room.
+    fn enter<T, O, W: Waiting<P> + 'static>(
+        self: &Arc<Self>,
         only: Option<usize>,
-        mut deadline: Option<&mut Deadline>,
-    ) -> Option<Found<'_, P>> {
-        loop {
-            match self.find(only) {
-                Found::Full => {}
-                found => return Some(found),
+        turn: T,
+        wait: impl FnOnce(T, Arc<Fate<O>>) -> W,
+    ) -> Entered<P, T, O> {
+        let mut line = lock(&self.line);
+        match line.take(only, |at| self.is_running(at)) {
+            Found::Place(at) => {
+                drop(line);
+                Entered::Place(Place { workers: self.clone(), at }, turn)
             }
-            // Waits in the queue of each worker's semaphore, and leaves all of them when a permit has come.
-            let mut lines: Vec<_> = self
-                .candidates(only)
-                .map(|worker| (worker, Box::pin(worker.room.clone().acquire_owned())))
-                .collect();
-            let room = poll_fn(|cx| {
-                for (worker, line) in &mut lines {
-                    if let Poll::Ready(Ok(permit)) = line.as_mut().poll(cx) {
-                        return Poll::Ready(Some(Found::Room(*worker, permit)));
-                    }
-                }
-                let is_late = deadline.as_mut().is_some_and(|deadline| deadline.is_late(cx));
-                if is_late { Poll::Ready(None) } else { Poll::Pending }
-            });
-            match room.await? {
-                // The permit is free because the worker has exited: search again.
-                Found::Room(worker, _) if worker.child.address().is_none() => {}
-                found => return Some(found),
+            Found::Full => {
+                let fate = Arc::new(Fate(Mutex::new(Progress::Open(None))));
+                let ticket = line.join(only, Box::new(wait(turn, fate.clone())));
+                drop(line);
+                Entered::Waits(InLine { workers: self.clone(), ticket, fate })
             }
+            Found::Gone => Entered::Gone(turn),
         }
     }
 
     // A worker that ends between the search and the send hands the message back, for another search.
 
-    fn send<T: Turn<P>>(&self, only: Option<usize>, mut turn: T) -> Result<(), SendError<T>> {
+    fn send<T: Turn<P>>(
+        self: &Arc<Self>,
+        only: Option<usize>,
+        mut turn: T,
+    ) -> Result<(), SendError<T>> {
         loop {
-            match self.find(only) {
-                Found::Room(worker, permit) => match worker.send(turn, permit) {
+            let found = lock(&self.line).take(only, |at| self.is_running(at));
+            match found {
+                Found::Place(at) => match (Place { workers: self.clone(), at }).send(turn) {
                     Err(SendError::NoProcess(back)) => turn = back,
                     outcome => return outcome,
                 },
@@ -273,75 +273,394 @@ impl<P: Process> Workers<P> {
     }
 
     async fn deliver<T: Turn<P>>(
-        &self,
+        self: &Arc<Self>,
         only: Option<usize>,
         mut turn: T,
     ) -> Result<(), SendError<T>> {
         loop {
-            match self.wait(only, None).await {
-                Some(Found::Room(worker, permit)) => match worker.send(turn, permit) {
+            match self.enter(only, turn, |turn, fate| Delivered { turn, fate }) {
+                Entered::Place(place, entered) => match place.send(entered) {
                     Err(SendError::NoProcess(back)) => turn = back,
                     outcome => return outcome,
                 },
-                _ => return Err(SendError::NoProcess(turn)),
+                Entered::Waits(in_line) => return in_line.await,
+                Entered::Gone(turn) => return Err(SendError::NoProcess(turn)),
             }
         }
     }
 
     async fn call<T: Turn<P>>(
-        &self,
+        self: &Arc<Self>,
         only: Option<usize>,
         mut turn: T,
     ) -> Result<T::Reply, CallError<T>> {
         let mut deadline = Deadline::usual();
         loop {
-            match self.wait(only, Some(&mut deadline)).await {
-                Some(Found::Room(worker, permit)) => {
-                    let outcome = worker.child.call(Pooled { turn, permit }).await;
-                    match outcome.map_err(|error| error.map(|pooled| pooled.turn)) {
-                        Err(CallError::NoProcess(back)) => turn = back,
-                        outcome => return outcome,
+            let call = match self.enter(only, turn, |turn, fate| Called { turn, fate }) {
+                Entered::Place(place, entered) => match place.call(entered) {
+                    Ok(call) => call,
+                    Err(back) => {
+                        turn = back;
+                        continue;
                     }
+                },
+                Entered::Waits(mut in_line) => {
+                    let mut has_left = false;
+                    let sent = poll_fn(|cx| {
+                        if let Poll::Ready(sent) = Pin::new(&mut in_line).poll(cx) {
+                            return Poll::Ready(sent);
+                        }
+                        if !has_left && deadline.is_late(cx) {
+                            has_left = true;
+                            if in_line.leave() {
+                                return Poll::Ready(Err(CallError::TimedOut { enqueued: false }));
+                            }
+                            // Another thread is sending the message, and wakes this task then.
+                        }
+                        Poll::Pending
+                    });
+                    sent.await?
                 }
-                Some(_) => return Err(CallError::NoProcess(turn)),
-                None => return Err(CallError::TimedOut { enqueued: false }),
+                Entered::Gone(turn) => return Err(CallError::NoProcess(turn)),
+            };
+            match call.await.map_err(|error| error.map(|pooled| pooled.turn)) {
+                Err(CallError::NoProcess(back)) => turn = back,
+                outcome => return outcome,
             }
+        }
+    }
+
+    /// Frees a place of a worker, which `goes_on` if that is known, and lets the line move up.
+    fn free(self: &Arc<Self>, at: usize, goes_on: bool) {
+        if lock(&self.line).free(at) {
+            if goes_on { self.move_up(at) } else { self.ask(at) }
+        }
+    }
+
+    /// Gives the free places of a worker to the line; if the worker has exited, returns the messages that no
+    /// worker is left to handle.
+    fn move_up(self: &Arc<Self>, at: usize) {
+        // The turn under way may have a train to the worker, which a message in the line must not join: its sender
+        // may have sent another one since the train was pushed.
+        scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
+        loop {
+            if !self.is_running(at) {
+                return self.refuse_stranded();
+            }
+            let Some((ticket, message)) = lock(&self.line).next(at) else { return };
+            if let Err(back) = message.admit(Place { workers: self.clone(), at }) {
+                let mut line = lock(&self.line);
+                // The lock orders this check with a sender that gives up.
+                let given_up = if back.is_given_up() {
+                    Some(back)
+                } else {
+                    line.put_back(ticket, back);
+                    None
+                };
+                drop(line);
+                drop_users(given_up);
+            }
+        }
+    }
+
+    /// Asks a worker whether it goes on. If not, the line hears of its exit as the question is dropped.
+    fn ask(self: &Arc<Self>, at: usize) {
+        if lock(&self.line).set_asked(at, true) {
+            return;
+        }
+        let unasked = match self.children[at].address() {
+            None => true,
+            Some(address) => match address.push(Relief { workers: Some(self.clone()), at }) {
+                Ok(()) => false,
+                Err(mut relief) => relief.workers.take().is_some(),
+            },
+        };
+        if unasked {
+            lock(&self.line).set_asked(at, false);
+            self.refuse_stranded();
+        }
+    }
+
+    fn refuse_stranded(&self) {
+        let stranded = lock(&self.line).take_stranded(|at| self.is_running(at));
+        stranded.into_iter().for_each(|message| message.refuse());
+    }
+}
+
+/// Question to a worker whether it goes on, after a message of the pool was dropped there. A worker that runs its
+/// turn goes on; a worker that exits drops it.
+struct Relief<P: Process> {
+    /// `None` once the turn has begun.
+    workers: Option<Arc<Workers<P>>>,
+    at: usize,
+}
+
+impl<P: Process> Turn<P> for Relief<P> {
+    type Reply = ();
+    const COUNTED: bool = false;
+
+    async fn run(mut self, _: &mut P, _: &mut Context<P>) {
+        if let Some(workers) = self.workers.take() {
+            lock(&workers.line).set_asked(self.at, false);
+            workers.move_up(self.at);
         }
     }
 }
 
-impl<P: Process> Worker<P> {
-    fn send<T: Turn<P>>(&self, turn: T, permit: OwnedSemaphorePermit) -> Result<(), SendError<T>> {
-        self.child.send(Pooled { turn, permit }).map_err(|error| error.map(|pooled| pooled.turn))
+impl<P: Process> Drop for Relief<P> {
+    fn drop(&mut self) {
+        if let Some(workers) = self.workers.take() {
+            lock(&workers.line).set_asked(self.at, false);
+            // The worker may still have an address while it drops its messages. Then the next question is dropped
+            // when it has none.
+            workers.ask(self.at);
+        }
     }
 }
 
-/// A message of a pool with its permit, in the mailbox or in its turn.
-struct Pooled<T> {
-    turn: T,
-    permit: OwnedSemaphorePermit,
+/// A place of a worker. Dropping it frees the place.
+struct Place<P: Process> {
+    workers: Arc<Workers<P>>,
+    at: usize,
 }
 
-impl<P: Process, T: Turn<P>> Turn<P> for Pooled<T> {
+impl<P: Process> Place<P> {
+    fn worker(&self) -> Option<Address<P>> {
+        self.workers.children[self.at].address()
+    }
+
+    fn send<T: Turn<P>>(self, turn: T) -> Result<(), SendError<T>> {
+        match self.worker() {
+            Some(worker) => worker
+                .send(Pooled { turn, place: self })
+                .map_err(|error| error.map(|pooled| pooled.turn)),
+            None => Err(SendError::NoProcess(turn)),
+        }
+    }
+
+    /// Returns a call that is not sent yet; the message comes back if the worker is not running.
+    fn call<T: Turn<P>>(self, turn: T) -> Result<PooledCall<P, T>, T> {
+        match self.worker() {
+            Some(worker) => Ok(Call::new(Route::to(worker), Pooled { turn, place: self })),
+            None => Err(turn),
+        }
+    }
+
+    /// Frees the place after a turn.
+    fn free(self, goes_on: bool) {
+        let (workers, at) = (self.workers.clone(), self.at);
+        mem::forget(self);
+        workers.free(at, goes_on);
+    }
+}
+
+impl<P: Process> Drop for Place<P> {
+    fn drop(&mut self) {
+        self.workers.free(self.at, false);
+    }
+}
+
+type PooledCall<P, T> = Call<Pooled<P, T>, <T as Turn<P>>::Reply>;
+
+/// A message of a pool with its place, in the mailbox or in its turn.
+struct Pooled<P: Process, T> {
+    turn: T,
+    place: Place<P>,
+}
+
+impl<P: Process, T: Turn<P>> Turn<P> for Pooled<P, T> {
     type Reply = T::Reply;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) -> T::Reply {
-        let Pooled { turn, permit } = self;
+        let Pooled { turn, place } = self;
         let reply = turn.run(process, cx).await;
-        drop(permit);
+        place.free(cx.goes_on());
         reply
     }
 }
 
-impl<P> Clone for KeyedWorker<'_, P> {
+/// A message in the line, of any type.
+trait Waiting<P: Process>: Send {
+    /// Sends the message; it comes back if the worker has exited.
+    fn admit(self: Box<Self>, place: Place<P>) -> Result<(), Box<dyn Waiting<P>>>;
+
+    /// Returns the message to its sender, because no worker is left to handle it.
+    fn refuse(self: Box<Self>);
+
+    /// Whether the sender has given up.
+    fn is_given_up(&self) -> bool;
+}
+
+/// A message in the line whose sender waits until it is sent.
+struct Delivered<T> {
+    turn: T,
+    fate: Arc<Fate<Result<(), SendError<T>>>>,
+}
+
+impl<P: Process, T: Turn<P>> Waiting<P> for Delivered<T> {
+    fn admit(self: Box<Self>, place: Place<P>) -> Result<(), Box<dyn Waiting<P>>> {
+        let Delivered { turn, fate } = *self;
+        match place.send(turn) {
+            Err(SendError::NoProcess(turn)) => return Err(Box::new(Delivered { turn, fate })),
+            outcome => fate.settle(outcome),
+        }
+        Ok(())
+    }
+
+    fn refuse(self: Box<Self>) {
+        self.fate.settle(Err(SendError::NoProcess(self.turn)));
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.fate.is_given_up()
+    }
+}
+
+/// A message in the line whose sender waits for the reply.
+struct Called<P: Process, T: Turn<P>> {
+    turn: T,
+    fate: Arc<Fate<Result<PooledCall<P, T>, CallError<T>>>>,
+}
+
+impl<P: Process, T: Turn<P>> Waiting<P> for Called<P, T> {
+    fn admit(self: Box<Self>, place: Place<P>) -> Result<(), Box<dyn Waiting<P>>> {
+        let Called { turn, fate } = *self;
+        let sent = match place.call(turn) {
+            // The sender learns of the reply by the waker that it has left here.
+            Ok(call) => fate.with_waker(|waker| call.sent(waker)),
+            Err(turn) => return Err(Box::new(Called { turn, fate })),
+        };
+        match sent.map_err(|error| error.map(|pooled| pooled.turn)) {
+            Err(CallError::NoProcess(turn)) => return Err(Box::new(Called { turn, fate })),
+            outcome => fate.settle(outcome),
+        }
+        Ok(())
+    }
+
+    fn refuse(self: Box<Self>) {
+        self.fate.settle(Err(CallError::NoProcess(self.turn)));
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.fate.is_given_up()
+    }
+}
+
+/// The sender's side of a message in the line. Dropping it ends the wait, and drops the message unless that was sent.
+struct InLine<P: Process, O> {
+    workers: Arc<Workers<P>>,
+    ticket: Ticket,
+    fate: Arc<Fate<O>>,
+}
+
+impl<P: Process, O> InLine<P, O> {
+    /// Drops the message; false if the message is not in the line.
+    fn leave(&self) -> bool {
+        let left = lock(&self.workers.line).leave(self.ticket);
+        let has_left = left.is_some();
+        drop_users(left);
+        has_left
+    }
+}
+
+impl<P: Process, O> Future for InLine<P, O> {
+    type Output = O;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<O> {
+        self.fate.poll(cx.waker()).map_or(Poll::Pending, Poll::Ready)
+    }
+}
+
+impl<P: Process, O> Drop for InLine<P, O> {
+    fn drop(&mut self) {
+        let mut line = lock(&self.workers.line);
+        // Given up under the lock of the line, so that a message that could not be sent is not put back after this.
+        let (left, progress) = (line.leave(self.ticket), self.fate.give_up());
+        drop(line);
+        drop_users(left);
+        drop_users(progress);
+    }
+}
+
+/// Outcome of a wait in the line, shared by the message there and its sender.
+struct Fate<O>(Mutex<Progress<O>>);
+
+enum Progress<O> {
+    /// The sender waits, with this waker if it has been polled.
+    Open(Option<Waker>),
+    Settled(O),
+    /// The sender has the outcome, or has given up.
+    Over,
+}
+
+impl<O> Fate<O> {
+    /// Returns the outcome if it is there; otherwise the waker is called when it is.
+    fn poll(&self, waker: &Waker) -> Option<O> {
+        let next = Progress::Open(Some(waker.clone()));
+        let mut progress = lock(&self.0);
+        let before = match *progress {
+            Progress::Open(_) => mem::replace(&mut *progress, next),
+            _ => mem::replace(&mut *progress, Progress::Over),
+        };
+        drop(progress);
+        match before {
+            Progress::Settled(outcome) => return Some(outcome),
+            Progress::Open(replaced) => drop_users(replaced),
+            Progress::Over => panic!("a wait in a pool's line was polled after it had completed"),
+        }
+        None
+    }
+
+    /// Runs `f` with the sender's waker, or with a waker without effect.
+    fn with_waker<R>(&self, f: impl FnOnce(&Waker) -> R) -> R {
+        let taken = match &mut *lock(&self.0) {
+            Progress::Open(waker) => waker.take(),
+            _ => None,
+        };
+        let result = f(taken.as_ref().unwrap_or(Waker::noop()));
+        let unneeded = match &mut *lock(&self.0) {
+            // The sender has not been polled meanwhile.
+            Progress::Open(waker @ None) => mem::replace(waker, taken),
+            _ => taken,
+        };
+        drop_users(unneeded);
+        result
+    }
+
+    fn settle(&self, outcome: O) {
+        let mut progress = lock(&self.0);
+        if !matches!(*progress, Progress::Open(_)) {
+            drop(progress);
+            // The sender has given up.
+            return drop_users(outcome);
+        }
+        let before = mem::replace(&mut *progress, Progress::Settled(outcome));
+        drop(progress);
+        if let Progress::Open(Some(waker)) = before {
+            // The waker may be the user's: any future may wait for room with its own waker.
+            let _ = catch(|| waker.wake());
+        }
+    }
+
+    /// Ends the wait; returns what the sender does not want any more.
+    fn give_up(&self) -> Progress<O> {
+        mem::replace(&mut *lock(&self.0), Progress::Over)
+    }
+
+    fn is_given_up(&self) -> bool {
+        matches!(*lock(&self.0), Progress::Over)
+    }
+}
+
+impl<P: Process> Clone for KeyedWorker<'_, P> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<P> Copy for KeyedWorker<'_, P> {}
+impl<P: Process> Copy for KeyedWorker<'_, P> {}
 
-impl<P> Clone for Pool<P> {
+impl<P: Process> Clone for Pool<P> {
     fn clone(&self) -> Self {
         Pool(self.0.clone())
     }
@@ -349,12 +668,12 @@ impl<P> Clone for Pool<P> {
 
 impl<P: Process> fmt::Debug for Pool<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Pool({} workers, {} messages)", self.0.all.len(), self.len())
+        write!(f, "Pool({} workers, {} messages)", self.0.children.len(), self.len())
     }
 }
 
 impl<P: Process> fmt::Debug for KeyedWorker<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KeyedWorker({:?})", self.pool.all[self.at].child)
+        write!(f, "KeyedWorker({:?})", self.pool.children[self.at])
     }
 }

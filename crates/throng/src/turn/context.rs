@@ -125,6 +125,11 @@ impl<P: Process, Tail: ?Sized> Context<P, Tail> {
         (self.reason, self.step, self.timeout) = (earlier.reason, earlier.step, earlier.timeout);
     }
 
+    /// Whether the process handles the messages that it has after this turn.
+    pub(crate) fn goes_on(&self) -> bool {
+        matches!(self.step, Step::Next | Step::ExitIfIdle)
+    }
+
     pub(crate) fn current(&self) -> CurrentProcess {
         self.current
     }

@@ -1,10 +1,13 @@
 //! Pools: work shared by supervised processes, routed by load or by a key, with bounded room.
 
 use crate::{eventually, runtime, scaled};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{KeyedWorker, Pool, SupervisorSpec};
+use throng::{KeyedWorker, MailboxBound, Overflow, Pool, SupervisorSpec};
 use tokio::sync::Semaphore;
 
 /// Notes the numbers that come. Each takes a permit of `gate` to handle.
@@ -277,5 +280,181 @@ fn a_worker_that_takes_long_to_stop_holds_up_no_sender() {
         assert!(!matches!(called, Ok(Ok(()))), "a worker that stops has handled a message");
         gate.add_permits(1_000);
         eventually(|| pool.is_empty()).await;
+    });
+}
+
+/// Polls a future once, as a task that is forgotten afterwards.
+fn park<F: Future>(future: &mut Pin<Box<F>>) -> bool {
+    future.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())).is_pending()
+}
+
+#[test]
+fn messages_in_the_line_are_handled_in_order_although_no_sender_is_polled_again() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for (size, waiting) in [(1, 20), (4, 16)] {
+            let (pool, supervisor, gate) = pool(size, 1, 0);
+            supervisor.start_async(runtime).await.unwrap();
+            for number in 0..size as u64 {
+                pool.send(Note(number)).unwrap();
+            }
+            let mut deliveries: Vec<_> =
+                (0..waiting).map(|number| Box::pin(pool.deliver(Note(100 + number)))).collect();
+            let mut calls: Vec<_> =
+                (0..waiting).map(|number| Box::pin(key(&pool).call(Note(200 + number)))).collect();
+            assert!(deliveries.iter_mut().all(park) && calls.iter_mut().all(park));
+            assert_eq!(pool.len(), size, "a message in the line has no place");
+            assert!(matches!(pool.send(Note(9)), Err(SendError::Overloaded(Note(9)))));
+            gate.add_permits(size + 2 * waiting as usize);
+            eventually(|| pool.is_empty()).await;
+            assert_eq!(gate.available_permits(), 0, "each message was handled once");
+            for call in calls {
+                let worker = call.await.unwrap();
+                let numbers = worker.call(Numbers).await.unwrap();
+                assert!(numbers.is_sorted(), "{numbers:?}");
+            }
+            for delivery in deliveries {
+                delivery.await.unwrap();
+            }
+            gate.add_permits(1);
+            pool.call(Note(1)).await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_sender_that_gives_up_leaves_the_line() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (pool, supervisor, gate) = pool(1, 1, 0);
+        supervisor.start_async(runtime).await.unwrap();
+        pool.send(Note(1)).unwrap();
+        let mut delivery = Box::pin(pool.deliver(Note(2)));
+        let mut call = Box::pin(pool.call(Note(3)));
+        let mut forgotten = Box::pin(pool.deliver(Note(4)));
+        assert!(park(&mut delivery) && park(&mut call) && park(&mut forgotten));
+        drop((delivery, call));
+        std::mem::forget(forgotten);
+        gate.add_permits(3);
+        let worker = pool.call(Note(5)).await.unwrap();
+        assert_eq!(worker.call(Numbers).await.unwrap(), [1, 4, 5]);
+        assert!(pool.is_empty());
+    });
+}
+
+/// Waits until its own gate opens, then panics if it is to.
+struct Hold(Arc<Semaphore>, bool);
+impl Message for Hold {
+    type Reply = Address<Clerk>;
+}
+impl Handle<Hold> for Clerk {
+    async fn handle(&mut self, Hold(gate, fails): Hold, cx: &mut Context<Self>) -> Address<Clerk> {
+        gate.acquire().await.unwrap().forget();
+        assert!(!fails, "on purpose");
+        cx.address()
+    }
+}
+
+/// A worker's end: the name, and the way to end the worker, whose message waits for the gate.
+type End = (&'static str, fn(Address<Clerk>, &Semaphore));
+
+#[test]
+fn a_worker_that_is_started_again_takes_messages_of_the_line() {
+    let ends: [End; 3] = [
+        ("panic", |_, gate| gate.add_permits(1)),
+        ("kill", |worker, _| worker.kill()),
+        ("exit signal", |worker, _| worker.pid().exit(ExitReason::other("enough"))),
+    ];
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for (name, end) in ends {
+            let (pool, supervisor, notes) = pool(2, 2, 100);
+            supervisor.start_async(runtime).await.unwrap();
+            // A key for each worker.
+            let first = pool.keyed(&0).call(Note(0)).await.unwrap();
+            let mut other = 1;
+            while pool.keyed(&other).call(Note(0)).await.unwrap() == first {
+                other += 1;
+            }
+            let [gate, shut] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
+            for _ in 0..2 {
+                pool.keyed(&0).send(Hold(gate.clone(), true)).unwrap();
+                pool.keyed(&other).send(Hold(shut.clone(), false)).unwrap();
+            }
+            let mut any = Box::pin(pool.call(Note(7)));
+            let mut of_the_key = Box::pin(pool.keyed(&0).deliver(Note(8)));
+            assert!(park(&mut any) && park(&mut of_the_key));
+            end(first, &gate);
+            // The other worker is busy until the end, so only the next incarnation has room.
+            let worker = any.await.unwrap();
+            assert_ne!(worker, first, "{name}");
+            match of_the_key.await {
+                Ok(()) => {}
+                Err(SendError::NoProcess(Note(back))) => assert_eq!(back, 8, "{name}"),
+                Err(error) => panic!("{name}: {error}"),
+            }
+            shut.add_permits(2);
+            eventually(|| pool.is_empty()).await;
+            drop(notes);
+        }
+    });
+}
+
+#[test]
+fn a_pool_without_a_worker_returns_the_messages_of_its_line() {
+    let ends: [(&str, fn(Address<throng::Supervisor>)); 2] = [
+        ("kill", |supervisor| supervisor.kill()),
+        ("exit signal", |supervisor| supervisor.pid().exit(ExitReason::Shutdown)),
+    ];
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        for (name, end) in ends {
+            let (pool, supervisor, _gate) = pool(2, 1, 0);
+            let supervisor = supervisor.start_async(runtime).await.unwrap();
+            for number in 0..2 {
+                pool.send(Note(number)).unwrap();
+            }
+            let mut delivery = Box::pin(pool.deliver(Note(2)));
+            let mut call = Box::pin(key(&pool).call(Note(3)));
+            assert!(park(&mut delivery) && park(&mut call));
+            end(supervisor);
+            let delivered = delivery.await;
+            assert!(
+                matches!(delivered, Err(SendError::NoProcess(Note(2)))),
+                "{name}: {delivered:?}"
+            );
+            let called = call.await;
+            assert!(matches!(called, Err(CallError::NoProcess(Note(3)))), "{name}: {called:?}");
+        }
+    });
+}
+
+#[test]
+fn the_place_of_a_message_that_its_mailbox_drops_goes_to_the_line() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let gate = Arc::new(Semaphore::new(0));
+        let (pool, supervisor) = Pool::new(1, 1, || {
+            let gate = gate.clone();
+            ChildSpec::new(move || Clerk { gate: gate.clone(), numbers: Vec::new() })
+                .mailbox(MailboxBound::new(1, Overflow::DropOldest))
+        });
+        supervisor.start_async(runtime).await.unwrap();
+        gate.add_permits(1);
+        let worker = pool.call(Note(0)).await.unwrap();
+        // The worker is busy with a message that is not the pool's, and has taken it out of the mailbox.
+        let shut = Arc::new(Semaphore::new(0));
+        worker.send(Hold(shut.clone(), false)).unwrap();
+        while runtime.info(worker).await.unwrap().mailbox_len > 0 {}
+        pool.send(Note(2)).unwrap();
+        let mut delivery = Box::pin(pool.deliver(Note(3)));
+        assert!(park(&mut delivery));
+        worker.send(Note(4)).unwrap();
+        assert!(pool.is_empty(), "the pool's message has made room");
+        shut.add_permits(1);
+        gate.add_permits(2);
+        delivery.await.unwrap();
+        eventually(|| pool.is_empty()).await;
+        assert_eq!(worker.call(Numbers).await.unwrap(), [0, 4, 3]);
     });
 }
