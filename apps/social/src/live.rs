@@ -622,7 +622,7 @@ impl Timeline {
 
     /// Keeps the timeline in memory for at least [`IDLE`] more. A read sets a flag and no timer, because setting the
     /// timer costs 3 % of a read.
-    fn stay(&mut self, cx: &Context<Self>) {
+    fn stay(&mut self, cx: &mut Context<Self>) {
         self.was_read = true;
         if !self.idle.is_set() {
             self.idle.set(cx, IDLE, Leave {});

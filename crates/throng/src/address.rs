@@ -29,10 +29,13 @@ use crate::signal::{self, Signal};
 use crate::sync::atomic::{self, AtomicPtr};
 use std::cmp::Ordering;
 use std::fmt;
+use std::future::{Future, poll_fn};
 use std::hash::{Hash, Hasher};
 use std::marker::PhantomData;
 use std::mem;
+use std::pin::Pin;
 use std::ptr::NonNull;
+use std::task::Poll;
 
 /// Identifies a process of any type. By its pid a process can be linked, monitored, asked to exit
 /// or killed; sending it a message takes its typed [`Address`].
@@ -118,19 +121,35 @@ impl Pid {
     /// process, [`Context::monitor`](crate::Context::monitor) is cheaper and does not keep a turn
     /// waiting.
     ///
+    /// Within a turn of the process itself this returns [`ExitReason::Cycle`] at once, because the
+    /// process exits only when the turn is over.
+    ///
     /// Dropping the future removes its watcher from the process.
     ///
     /// Cost: two allocations and a signal to the process; another signal if the future is dropped
     /// early.
     pub async fn exited(self) -> ExitReason {
-        let (sender, reason) = tokio::sync::oneshot::channel();
+        let (sender, mut reason) = tokio::sync::oneshot::channel();
         let callback: ExitCallback = Box::new(|reason| drop(sender.send(reason)));
         let watching = Watching { pid: self, key: callback_key(&callback) };
         signal::send(self, Signal::Watch(callback));
-        // The watcher is dropped uncalled only if the runtime went down with the process in it.
-        let reason = reason.await.unwrap_or(ExitReason::Shutdown);
+        let reason = poll_fn(|cx| match Pin::new(&mut reason).poll(cx) {
+            // The watcher is dropped uncalled only if the runtime went down with the process in it.
+            Poll::Ready(reason) => Poll::Ready(Some(reason.unwrap_or(ExitReason::Shutdown))),
+            Poll::Pending if self.is_running_here() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        });
+        let Some(reason) = reason.await else { return ExitReason::Cycle };
         mem::forget(watching);
         reason
+    }
+
+    /// Whether this thread runs a turn of the process.
+    fn is_running_here(self) -> bool {
+        let is_own = |worker: Option<&Worker>| {
+            worker.and_then(Worker::running).is_some_and(|cell| self.0.is_in(cell))
+        };
+        scheduler::with_worker(is_own)
     }
 }
 
@@ -320,7 +339,7 @@ impl<P: Process> Address<P> {
     /// The same as for [`send`](Self::send); [`SendError::NoProcess`] also if the process exits
     /// before there is room.
     pub fn deliver<T: Turn<P>>(self, message: T) -> Delivery<T> {
-        Delivery::new(self.raw, Cast::<P, T>::offer_or_wait, message)
+        Delivery::new(self.raw, Cast::<P, T>::deliver, message)
     }
 
     /// Sends a message and waits for the reply.

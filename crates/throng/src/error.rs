@@ -177,16 +177,32 @@ impl<P> SpawnManyError<P> {
     }
 }
 
-/// Error of [`Context::blocking`](crate::Context::blocking): the closure gave no result.
-#[derive(Error, Debug, Clone, PartialEq, Eq)]
+/// Error of [`Context::blocking`](crate::Context::blocking): the closure gave no result. A closure that
+/// has not run is handed back.
+#[derive(Error, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum BlockingError {
+pub enum BlockingError<F = ()> {
     /// The closure panicked.
     #[error("the blocking closure {0}")]
     Panicked(Panic),
     /// The tokio runtime is shutting down, and did not run the closure.
     #[error("the blocking threads are shutting down")]
-    ShutDown,
+    ShutDown(F),
+    /// There is no blocking thread, and the system refuses to start one. Try again later, run the
+    /// closure elsewhere, or raise the system's limit of threads.
+    #[error("the system has no thread for the blocking closure")]
+    NoThread(F),
+}
+
+impl<F> BlockingError<F> {
+    /// Drops the closure, so that the error can be returned or stored.
+    pub fn without_closure(self) -> BlockingError {
+        match self {
+            BlockingError::Panicked(panic) => BlockingError::Panicked(panic),
+            BlockingError::ShutDown(_) => BlockingError::ShutDown(()),
+            BlockingError::NoThread(_) => BlockingError::NoThread(()),
+        }
+    }
 }
 
 /// A runtime that could not be started.
@@ -249,7 +265,7 @@ macro_rules! debug_and_convert {
         }
     )*};
 }
-debug_and_convert!(SendError, CallError, SpawnError, SpawnManyError);
+debug_and_convert!(SendError, CallError, SpawnError, SpawnManyError, BlockingError);
 
 impl<A, T> fmt::Debug for SendAllError<A, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -259,12 +275,6 @@ impl<A, T> fmt::Debug for SendAllError<A, T> {
 
 impl<A, T> From<SendAllError<A, T>> for Error {
     fn from(error: SendAllError<A, T>) -> Error {
-        Error(error.to_string())
-    }
-}
-
-impl From<BlockingError> for Error {
-    fn from(error: BlockingError) -> Error {
         Error(error.to_string())
     }
 }

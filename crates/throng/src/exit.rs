@@ -26,6 +26,9 @@ pub enum ExitReason {
     Killed,
     /// The process had exited before its reason was asked for.
     NoProcess,
+    /// The reason was asked for in a turn of the process itself, which cannot exit before that turn
+    /// is over. No process exits with this reason.
+    Cycle,
     /// A handler panicked, or a hook or other code of the user's in the process.
     Panicked(Panic),
     /// A reason of the user's own.
@@ -58,6 +61,7 @@ impl fmt::Display for ExitReason {
             ExitReason::Shutdown => f.write_str("shut down"),
             ExitReason::Killed => f.write_str("killed"),
             ExitReason::NoProcess => f.write_str("there was no such process"),
+            ExitReason::Cycle => f.write_str("a process cannot wait for its own exit"),
             ExitReason::Panicked(panic) => panic.fmt(f),
             ExitReason::Other(text) => f.write_str(text),
         }

@@ -35,7 +35,9 @@ use self::permits::Permits;
 use crate::address::Address;
 use crate::cell::Class;
 use crate::cell::extension::Extension;
+use crate::error::BlockingError;
 use crate::error::SpawnError;
+use crate::exit::catch;
 use crate::mailbox::budget::OwnBudget;
 use crate::memory::slab::{Slab, SlotCache};
 use crate::process::{Process, Repeatable, Turn};
@@ -48,6 +50,7 @@ use crate::signal::registry::Names;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{HashState, JoinHandle, Mutex, ThreadBuilder, lock};
 use crate::timer::message_timer::{self, Timer};
+use crate::turn::pipe;
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -312,7 +315,12 @@ impl RuntimeHandle {
             work();
         } else {
             // If the runtime is ending, the work is dropped.
-            let _ = self.0.tokio.spawn_blocking(work).await;
+            if let Err(BlockingError::NoThread(work)) =
+                pipe::run_blocking(&self.0.tokio, work).await
+            {
+                // The work must be done, so this thread blocks.
+                let _ = catch(work);
+            }
         }
     }
 

@@ -213,7 +213,7 @@ async fn everywhere(runtime: &RuntimeHandle) {
     room.call(Run(block)).await.unwrap().unwrap();
     let Err(BlockingError::Panicked(panic)) = told.recv().unwrap() else { panic!("no panic") };
     assert_place(&panic, "in a closure", line_of("panic!(\"in a closure\")"));
-    assert!(BlockingError::Panicked(panic).to_string().contains("closure panicked at "));
+    assert!(BlockingError::<()>::Panicked(panic).to_string().contains("closure panicked at "));
 }
 
 /// A panic never has the place of another.

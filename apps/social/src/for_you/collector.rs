@@ -171,7 +171,7 @@ impl Collector {
     }
 
     /// Sets the timer of the next flush, unless it is set, or there is nothing to flush, or a flush is under way.
-    fn arm(&mut self, cx: &Context<Self>) {
+    fn arm(&mut self, cx: &mut Context<Self>) {
         if self.flush.is_none() && !self.groups.is_empty() && !self.next.is_set() {
             self.next.set(cx, INTERVAL, Flush {});
         }

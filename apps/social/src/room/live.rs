@@ -356,7 +356,7 @@ impl Relay {
     }
 
     /// Reports the number of this relay's users in a room to the room's home.
-    fn report(&mut self, cx: &Context<Self>, room: &RoomName, change: Option<(Name, bool)>) {
+    fn report(&mut self, cx: &mut Context<Self>, room: &RoomName, change: Option<(Name, bool)>) {
         let present = self.rooms.get(room).map_or(0, |hall| hall.users.len());
         let note = Note { relay: self.number, room: room.clone(), present, change };
         if of(&self.relays, room).send(note).is_err() {
@@ -390,7 +390,7 @@ impl Relay {
         sent
     }
 
-    fn ensure_tick(&mut self, cx: &Context<Self>) {
+    fn ensure_tick(&mut self, cx: &mut Context<Self>) {
         if !self.tick.is_set() {
             self.tick.set(cx, TICK, Tick {});
         }

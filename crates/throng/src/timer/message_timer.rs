@@ -24,7 +24,8 @@
 //! threads, its own included, enter timers and strike them off by a signal (`tie`, `untie`).
 //! Exactly one side strikes a timer off before the process exits: the canceller, or else the
 //! process as it handles the message of a timer that has rung ([`Fired`]). So the tie exists when a
-//! signal `untie` is acted on.
+//! signal `untie` is acted on. A [`Timeout`](crate::Timeout) is set with the context lent exclusively,
+//! so it touches the list without a signal.
 //!
 //! A timer that rings sends its message as any sender would, but no bound of a mailbox refuses it.
 //! An interval sends its share in the block ([`Beat`]) in place of the message: the process clones
@@ -33,7 +34,8 @@
 //! skipped.
 
 use crate::address::{Address, Pid, RawAddress};
-use crate::cell::Token;
+use crate::cell::extension::Extension;
+use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::budget;
 use crate::mailbox::envelope::{Cast, Dispatch, Envelope};
@@ -86,9 +88,32 @@ impl Timer {
     ///
     /// Cost: constant, with a signal to the process the timer sends to.
     pub fn cancel(&self) -> bool {
+        self.cancel_with(|timer| timer.strike_off(self.head().to))
+    }
+
+    /// Cancels a timer like [`cancel`](Self::cancel), without a signal if it is a timer of the running process,
+    /// to which the caller has exclusive access.
+    pub(crate) fn cancel_in(&self, current: &mut CurrentProcess) -> bool {
+        let to = self.head().to;
+        self.cancel_with(|timer| {
+            // The index of another process's timer is that process's.
+            let is_own = to == current.pid().raw();
+            let remove = |own: &mut Extension| if is_own { own.remove_timer(timer) } else { None };
+            match current.if_extension(remove).flatten() {
+                Some(tie) => tie.end(current.runtime().scheduler()),
+                None => timer.strike_off(to),
+            }
+        })
+    }
+
+    fn head(&self) -> &Head {
         // SAFETY: the handle has not set `HANDLE_GONE`, so the block exists (invariant 2 of
         // `timer_state`).
-        let head = unsafe { self.0.as_ref() };
+        unsafe { self.0.as_ref() }
+    }
+
+    fn cancel_with(&self, strike_off: impl FnOnce(TimerRef)) -> bool {
+        let head = self.head();
         let ended = head.state.end();
         if ended == Ended::Mine {
             // SAFETY: `Ended::Mine` gives the message to this call; the kind is the block's own.
@@ -99,7 +124,7 @@ impl Timer {
         }
         // The tie has not been dropped: only the side that ended the timer has it dropped, or the
         // process as it exits, and an exited process refuses the signal without reading the timer.
-        TimerRef(self.0).strike_off(head.to);
+        strike_off(TimerRef(self.0));
         true
     }
 }
@@ -118,9 +143,7 @@ impl Drop for Timer {
 
 impl fmt::Debug for Timer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // SAFETY: the handle has not set `HANDLE_GONE`, so the block exists (invariant 2 of
-        // `timer_state`).
-        let is_over = unsafe { self.0.as_ref() }.state.is_over();
+        let is_over = self.head().state.is_over();
         f.write_str(if is_over { "Timer(over)" } else { "Timer(set)" })
     }
 }
@@ -186,8 +209,15 @@ const _: () = assert!(size_of::<Block<(), [u64; 4]>>() == 64, "32 bytes of messa
 type Sides = (Timer, TimerShare, TimerTie);
 
 impl<P: Process, T: Turn<P>> Block<P, T> {
-    const ONCE: &'static Kind =
-        &Kind { ring: Self::send, drop_message: Self::drop_message, layout: Layout::new::<Self>() };
+    const ONCE: &'static Kind = &Self::kind(Self::send);
+
+    const fn kind(ring: unsafe fn(TimerShare, Tick) -> Option<Unsent>) -> Kind {
+        Kind {
+            ring,
+            drop_message: Self::drop_message,
+            layout: Layout::new::<Self>(),
+        }
+    }
 
     fn allocate(kind: &'static Kind, to: RawAddress, rest: u16, period: u32, message: T) -> Sides {
         let block = block::allocate(Layout::new::<Self>()).cast::<Self>();
@@ -245,8 +275,7 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
 }
 
 impl<P: Process, T: Turn<P> + Clone> Block<P, T> {
-    const EVERY: &'static Kind =
-        &Kind { ring: Self::beat, drop_message: Self::drop_message, layout: Layout::new::<Self>() };
+    const EVERY: &'static Kind = &Self::kind(Self::beat);
 
     /// Sends the beat of an interval that has rung, unless the interval is over.
     ///
@@ -611,15 +640,40 @@ pub(crate) fn send_after<P: Process, T: Turn<P>>(
     delay: Duration,
     message: T,
 ) -> Timer {
+    let (at, sides) = once(scheduler, to.raw(), delay, message);
+    set(scheduler, at, sides)
+}
+
+/// Sends a message to the running process once, after a delay. The caller has exclusive access to the
+/// process, so the timer needs no signal.
+pub(crate) fn send_after_in<P: Process, T: Turn<P>>(
+    current: &mut CurrentProcess,
+    delay: Duration,
+    message: T,
+) -> Timer {
+    let scheduler = current.runtime().scheduler();
+    let (at, (timer, share, tie)) = once::<P, T>(scheduler, current.pid().raw(), delay, message);
+    scheduler.set_timer(at, share);
+    current.with_extension(|own| own.rare().timers.insert(tie));
+    timer
+}
+
+/// Makes a timer that sends a message once; returns the tick of its first alarm, too.
+fn once<P: Process, T: Turn<P>>(
+    scheduler: &Scheduler,
+    to: RawAddress,
+    delay: Duration,
+    message: T,
+) -> (Tick, Sides) {
     let reach = REACH_TIME.as_millis();
     // The first alarm covers the part of the delay beyond whole reaches of the wheel; then follow
     // as many full reaches as are left.
     let first = Duration::from_millis((delay.as_millis() % reach) as u64);
     // The cap is about 2,200 years.
     let rest = u16::try_from(delay.as_millis() / reach).unwrap_or(u16::MAX);
-    let sides = Block::<P, T>::allocate(Block::<P, T>::ONCE, to.raw(), rest, 0, message);
+    let sides = Block::<P, T>::allocate(Block::<P, T>::ONCE, to, rest, 0, message);
     // The current tick began some time ago, so a tick is added.
-    set(scheduler, scheduler.clock.refresh().after(first + TICK), sides)
+    (scheduler.clock.refresh().after(first + TICK), sides)
 }
 
 /// Sends clones of a message at each multiple of the period.

@@ -3,10 +3,14 @@
 
 use crate::address::{Address, Pid};
 use crate::error::{BlockingError, SpawnError};
-use crate::exit::{ExitReason, catch_panic, drop_users, panic};
+use crate::exit::{ExitReason, catch, catch_panic, drop_users, panic};
 use crate::process::{Process, Turn};
+use crate::sync::{Mutex, lock};
 use crate::turn::context::Context;
 use std::future::Future;
+use std::sync::Arc;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 impl<P: Process> Context<P> {
     /// Runs a future beside this process and sends the process its result.
@@ -83,30 +87,58 @@ impl<P: Process> Context<P> {
     /// [piped](Self::pipe) as well.
     ///
     /// # Errors
-    /// [`BlockingError::Panicked`] if the closure panics; [`BlockingError::ShutDown`] if it could
-    /// not run.
+    /// [`BlockingError::Panicked`] if the closure panics; [`BlockingError::ShutDown`] and
+    /// [`BlockingError::NoThread`] hand the closure back if it could not run.
     ///
     /// Cost: tens of microseconds, for two changes of thread.
     pub fn blocking<R, F>(
         &self,
         f: F,
-    ) -> impl Future<Output = Result<R, BlockingError>> + Send + use<P, R, F>
+    ) -> impl Future<Output = Result<R, BlockingError<F>>> + Send + use<P, R, F>
     where
         R: Send + 'static,
         F: FnOnce() -> R + Send + 'static,
     {
         let tokio = self.runtime().tokio().clone();
-        async move {
+        async move { run_blocking(&tokio, f).await }
+    }
+}
+
+/// Runs a closure on tokio's blocking threads, and waits for its result; see [`Context::blocking`].
+pub(crate) async fn run_blocking<R, F>(tokio: &Handle, f: F) -> Result<R, BlockingError<F>>
+where
+    R: Send + 'static,
+    F: FnOnce() -> R + Send + 'static,
+{
+    // The closure stays within reach until a thread takes it, because tokio drops what it cannot run.
+    let unrun = Arc::new(Mutex::new(Some(f)));
+    let (sender, result) = oneshot::channel();
+    let run = {
+        let unrun = unrun.clone();
+        move || {
+            let taken = lock(&unrun).take();
+            let Some(f) = taken else { return };
+            panic::forget_places();
             // The panic is caught on the thread that knows its place.
-            let run = move || {
-                panic::forget_places();
-                catch_panic(f)
-            };
-            match tokio.spawn_blocking(run).await {
-                Ok(result) => result.map_err(BlockingError::Panicked),
-                Err(_) => Err(BlockingError::ShutDown),
+            if let Err(unwanted) = sender.send(catch_panic(f)) {
+                drop_users(unwanted);
             }
         }
+    };
+    // Tokio panics if it has no thread, and keeps what it should run.
+    if catch(|| drop(tokio.spawn_blocking(run))).is_err() {
+        let taken = lock(&unrun).take();
+        if let Some(f) = taken {
+            return Err(BlockingError::NoThread(f));
+        }
+        // A thread was started meanwhile.
+    }
+    match result.await {
+        Ok(result) => result.map_err(BlockingError::Panicked),
+        Err(_) => match lock(&unrun).take() {
+            Some(f) => Err(BlockingError::ShutDown(f)),
+            None => unreachable!("a closure that has begun sends its result"),
+        },
     }
 }
 

@@ -381,3 +381,45 @@ fn an_idle_process_with_a_receive_timeout_stops_once_and_waits_no_more() {
     last.stop();
     assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);
 }
+
+#[test]
+fn a_process_cannot_wait_for_its_own_exit() {
+    /// Reports the reasons that it got.
+    struct Own(tokio::sync::mpsc::UnboundedSender<ExitReason>);
+    impl Process for Own {
+        async fn stopping(&mut self, _: &ExitReason, cx: &mut Context<Self>) {
+            self.0.send(cx.pid().exited().await).unwrap();
+        }
+    }
+    struct Wait;
+    impl Message for Wait {
+        type Reply = ();
+    }
+    impl Handle<Wait> for Own {
+        async fn handle(&mut self, _: Wait, cx: &mut Context<Self>) {
+            let me = cx.address();
+            me.stop();
+            // Beside the turn, a process may wait for the exit.
+            let (exited, heard) = (me.pid().exited(), self.0.clone());
+            let beside = async move {
+                heard.send(exited.await).unwrap();
+                Wait
+            };
+            cx.pipe(beside).unwrap();
+            self.0.send(me.pid().exited().await).unwrap();
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
+        let own = runtime.spawn(Own(heard)).unwrap();
+        own.call(Wait).await.unwrap();
+        let mut reasons = Vec::new();
+        while let Some(reason) = hears.recv().await {
+            reasons.push(reason);
+        }
+        assert_eq!(reasons[..2], [ExitReason::Cycle, ExitReason::Cycle]);
+        // The piped future may have asked after the exit.
+        assert!(matches!(reasons[2], ExitReason::Normal | ExitReason::NoProcess), "{reasons:?}");
+    });
+}

@@ -681,3 +681,61 @@ fn a_timeout_drops_its_message_when_it_is_cancelled_or_its_process_exits() {
         crate::eventually(|| drops.load(Ordering::Relaxed) == 3).await;
     });
 }
+
+#[test]
+fn a_timeout_that_a_turn_sets_again_and_again_leaves_nothing_behind() {
+    struct SetOften(u64);
+    impl Message for SetOften {
+        type Reply = (u64, bool);
+    }
+    impl Handle<SetOften> for Patient {
+        async fn handle(&mut self, often: SetOften, cx: &mut Context<Self>) -> (u64, bool) {
+            for number in 0..often.0 {
+                self.timeout.set(cx, NEVER - Duration::from_secs(number % 7), Ring(number));
+            }
+            // Signals to a process count as bytes in its mailbox, and are read after the turn.
+            (cx.runtime().mailbox_bytes(), self.timeout.cancel())
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let patient = runtime.spawn(Patient::default()).unwrap();
+        assert_eq!(patient.call(SetOften(scaled(10_000))).await.unwrap(), (0, true));
+        assert_eq!(patient.call(SetOften(1)).await.unwrap(), (0, true));
+        assert_eq!(patient.call(Rung).await.unwrap(), (vec![], false));
+    });
+}
+
+#[test]
+fn a_timeout_that_has_moved_to_another_process_is_cancelled_in_its_own() {
+    struct Take;
+    impl Message for Take {
+        type Reply = Timeout;
+    }
+    impl Handle<Take> for Patient {
+        async fn handle(&mut self, _: Take, cx: &mut Context<Self>) -> Timeout {
+            self.timeout.set(cx, Duration::ZERO, Ring(1));
+            std::mem::take(&mut self.timeout)
+        }
+    }
+    struct Give(Timeout);
+    impl Message for Give {
+        type Reply = ();
+    }
+    impl Handle<Give> for Patient {
+        async fn handle(&mut self, Give(timeout): Give, cx: &mut Context<Self>) {
+            self.timeout = timeout;
+            self.timeout.set(cx, Duration::ZERO, Ring(2));
+        }
+    }
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let [from, to] = [(); 2].map(|()| runtime.spawn(Patient::default()).unwrap());
+        let timeout = from.call(Take).await.unwrap();
+        to.call(Give(timeout)).await.unwrap();
+        while to.call(Rung).await.unwrap().1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(to.call(Rung).await.unwrap().0, [2]);
+    });
+}

@@ -130,7 +130,8 @@ fn blocking_closures_delay_no_other_process() {
             Wait(number): Wait,
             cx: &mut Context<Self>,
         ) -> Result<u64, BlockingError> {
-            cx.blocking(move || number.recv().expect("sent below")).await
+            let received = cx.blocking(move || number.recv().expect("sent below")).await;
+            received.map_err(BlockingError::without_closure)
         }
     }
     let runtime = Runtime::builder().workers(1).start().unwrap();
@@ -271,4 +272,58 @@ fn states_beyond_the_process_limit_are_handed_back() {
             assert_eq!(starts.call(Add(0)).await.unwrap(), number + 1);
         }
     });
+}
+
+/// Runs a closure that may block, and runs it itself if it comes back.
+struct Blocks(std::sync::mpsc::Sender<&'static str>);
+impl Process for Blocks {}
+struct Block;
+impl Message for Block {
+    type Reply = ();
+}
+impl Handle<Block> for Blocks {
+    async fn handle(&mut self, _: Block, cx: &mut Context<Self>) {
+        let heard = self.0.clone();
+        let said = match cx.blocking(move || heard.send("ran").unwrap()).await {
+            Ok(()) => "in a thread",
+            Err(BlockingError::NoThread(run)) => {
+                run();
+                "no thread"
+            }
+            Err(BlockingError::ShutDown(run)) => {
+                run();
+                "shut down"
+            }
+            Err(error) => panic!("{error}"),
+        };
+        self.0.send(said).unwrap();
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "the stack of a thread has no size there")]
+fn a_blocking_closure_that_cannot_run_comes_back() {
+    crate::runtime(); // Silences the panic by which tokio refuses.
+    // No system has room for such a stack, so no thread can be started.
+    let tokio = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .thread_stack_size(1 << 60)
+        .build()
+        .unwrap();
+    let runtime = tokio.block_on(async { Runtime::builder().workers(1).attach().unwrap() });
+    let (heard, hears) = std::sync::mpsc::channel();
+    let blocks = runtime.spawn(Blocks(heard)).unwrap();
+    let work = Arc::new(AtomicU64::new(0));
+    tokio.block_on(async {
+        for _ in 0..2 {
+            blocks.call(Block).await.unwrap();
+            assert_eq!([hears.recv().unwrap(), hears.recv().unwrap()], ["ran", "no thread"]);
+        }
+        let done = work.clone();
+        runtime.__run_blocking(move || done.store(1, Ordering::Relaxed)).await;
+        assert_eq!(work.load(Ordering::Relaxed), 1, "the work of the runtime is done here");
+    });
+    tokio.shutdown_background();
+    blocks.send(Block).unwrap();
+    assert_eq!([hears.recv().unwrap(), hears.recv().unwrap()], ["ran", "shut down"]);
 }
