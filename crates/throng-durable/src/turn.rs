@@ -3,6 +3,7 @@
 //! Turns that did not come through an [`Entity`](crate::Entity) are committed by the entity's
 //! layer; see `activation`.
 
+use std::any::type_name;
 use throng::{Context, ReplyTo, Turn};
 use throng_store::Submission;
 
@@ -27,8 +28,10 @@ pub(crate) struct Request<T, R> {
 
 impl<T, R: Send + 'static> Request<T, R> {
     /// Drops a message that will not be handled; the error goes to its caller if it has one.
-    pub(crate) fn refuse<P: Durable>(self, key: &str, error: EntityError) {
+    pub(crate) fn refuse<P: Durable>(self, cx: &Context<P>, key: &str, error: EntityError) {
         drop_user_value(self.message);
+        let (process, message) = (type_name::<P>(), type_name::<T>());
+        cx.runtime().__count_dropped(cx.pid(), process, message);
         match self.to {
             Some(to) => answer(to, Err(error)),
             None => tracing::error!(kind = P::KIND, key, %error, "a message was dropped"),
@@ -46,18 +49,19 @@ impl<P: Durable, T: Turn<P>> Turn<P> for Request<T, T::Reply> {
             Err(Closed::Retired(entity)) => {
                 cx.stop_if_idle();
                 if let Err(SendError { error, message }) = entity.deliver(self) {
-                    message.refuse::<P>(entity.key(), error);
+                    message.refuse::<P>(cx, entity.key(), error);
                 }
                 return;
             }
             Err(Closed::Failed(name, failure)) => {
                 cx.stop_if_idle();
-                return self.refuse::<P>(name.key(), failure.into());
+                return self.refuse::<P>(cx, name.key(), failure.into());
             }
         }
         let Some(own) = Activation::of(cx) else { return };
         if let Err(failure) = own.build_on(self.after) {
-            self.refuse::<P>(own.key(), failure.into());
+            let key = own.key().to_owned();
+            self.refuse::<P>(cx, &key, failure.into());
             return conclude(cx);
         }
         let last = own.last();
@@ -152,6 +156,7 @@ pub(crate) struct Passivate;
 
 impl<P: Durable> Turn<P> for Passivate {
     type Reply = ();
+    const COUNTED: bool = false;
     const LAYERED: bool = false;
 
     async fn run(self, _: &mut P, cx: &mut Context<P>) {

@@ -23,6 +23,7 @@ use crate::exit::ExitReason;
 use crate::mailbox::Generation;
 use crate::mailbox::envelope::{Cast, Route};
 use crate::process::{Exactly, Handle, Message, Process, Stop, Turn};
+use crate::runtime::dead_letters::DropReason;
 use crate::scheduler;
 use crate::scheduler::worker::Worker;
 use crate::signal::{self, Signal};
@@ -394,6 +395,18 @@ impl<P: Process> Address<P> {
     pub(crate) fn push<T: Turn<P>>(self, message: T) -> Result<(), T> {
         scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
         Cast::<P, T>::push(self.raw, message)
+    }
+
+    /// Sends a message of which no sender would be told that it was not sent; returns whether it was.
+    pub(crate) fn send_or_lose<T: Turn<P>>(self, message: T) -> bool {
+        let sent = self.send(message);
+        sent.map_err(|error| Cast::<P, T>::lose_unsent(self.raw, error)).is_ok()
+    }
+
+    /// Sends a message like [`push`](Self::push); if the process has exited, drops the message and returns false.
+    pub(crate) fn push_or_lose<T: Turn<P>>(self, message: T) -> bool {
+        let lose = |turn| Cast::<P, T>::lose(self.raw, turn, DropReason::NoProcess);
+        self.push(message).map_err(lose).is_ok()
     }
 
     /// Sends a message to a raw address, for a [`Recipient`], which does not name the process's

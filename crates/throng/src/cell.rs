@@ -27,6 +27,7 @@ pub(crate) mod extension;
 mod class;
 mod current;
 pub(crate) mod inspect;
+mod losses;
 mod queue;
 
 pub(crate) use self::class::{Class, ClassOf};
@@ -34,6 +35,7 @@ pub(crate) use self::current::CurrentProcess;
 pub(crate) use self::queue::MessageList;
 
 use self::class::{StateLayout, state};
+pub(crate) use self::losses::Losses;
 use crate::address::{Pid, RawAddress};
 use crate::cell::extension::Extension;
 use crate::exit::{ExitReason, catch};
@@ -709,6 +711,7 @@ impl Token {
             self.close_bounded_queue(reason);
         }
         let state_dropped = self.drop_state();
+        self.count_kept(reason);
         let dropped = match self.if_extension(|own| own.exit(reason)) {
             Some(life) => state_dropped.and(catch(|| drop(life))),
             None => state_dropped,
@@ -746,6 +749,7 @@ impl Token {
     /// process are free.
     #[cold]
     fn discard_queued(&self, reason: &ExitReason) {
+        let mut losses = Losses::new(self, reason);
         while let Some(message) = self.first_pending() {
             // SAFETY: a drained message belongs to the token's holder; the link is read before the
             // message goes.
@@ -766,7 +770,10 @@ impl Token {
                 Some(signal) => signal.refuse(self.pid(), reason),
                 // SAFETY: the message belongs to the token's holder and was taken out of the list
                 // above.
-                None => unsafe { envelope::discard(message, reason) },
+                None => unsafe {
+                    let title = envelope::title_of(message);
+                    losses.add(title, envelope::discard(message, reason));
+                },
             }
         }
     }

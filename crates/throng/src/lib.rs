@@ -197,6 +197,9 @@ cfg_if::cfg_if! {
         pub use crate::runtime::inspect::{
             ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy,
         };
+        pub use crate::runtime::dead_letters::{
+            DeadLetter, DeadLetters, DropReason, DroppedMessages,
+        };
         pub use crate::runtime::metrics::{KindMetrics, Metrics, WorkerMetrics};
 
         /// The handles of a process that have the methods of its typed client.

@@ -237,8 +237,8 @@ pub trait Turn<P: Process>: Send + 'static {
     /// Type of the value that a call with this turn returns.
     type Reply: Send + 'static;
 
-    /// Whether mailbox bounds and the mailbox budget apply to a call with this turn; `false` only
-    /// for turns of the runtime itself.
+    /// Whether mailbox bounds and the mailbox budget apply to a call with this turn, and whether it is
+    /// counted if it is dropped unhandled; `false` only for turns of the runtime itself.
     #[doc(hidden)]
     const COUNTED: bool = true;
 
@@ -412,6 +412,7 @@ impl From<Down> for DownTurn {
 
 impl<P: Process> Turn<P> for DownTurn {
     type Reply = ();
+    const COUNTED: bool = false;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
         // False if the process has removed the monitor meanwhile.
@@ -427,6 +428,7 @@ pub(crate) struct ExitTurn(pub(crate) Exit);
 
 impl<P: Process> Turn<P> for ExitTurn {
     type Reply = ();
+    const COUNTED: bool = false;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
         if cx.obeys(self.0.pid) {
@@ -453,6 +455,7 @@ pub(crate) struct Stop;
 
 impl<P: Process> Turn<P> for Stop {
     type Reply = ();
+    const COUNTED: bool = false;
     const LAYERED: bool = false;
 
     async fn run(self, _: &mut P, cx: &mut Context<P>) {

@@ -10,6 +10,7 @@
 //!
 //! A runtime starts in `builder` and ends in `shutdown`; processes are made in `spawn`.
 
+pub(crate) mod dead_letters;
 pub(crate) mod events;
 pub(crate) mod inspect;
 pub(crate) mod metrics;
@@ -41,6 +42,7 @@ use crate::exit::catch;
 use crate::mailbox::budget::OwnBudget;
 use crate::memory::slab::{Slab, SlotCache};
 use crate::process::{Process, Repeatable, Turn};
+use crate::runtime::dead_letters::Drops;
 use crate::runtime::events::Events;
 use crate::scheduler::spare::Activated;
 use crate::scheduler::worker::Worker;
@@ -295,6 +297,10 @@ impl RuntimeHandle {
     /// Returns the limit on the number of live processes.
     pub fn process_limit(&self) -> u64 {
         self.0.permits.limit
+    }
+
+    pub(crate) fn drops(&self) -> &Drops {
+        self.0.budget.drops()
     }
 
     /// Returns the tokio runtime whose timers and sockets the handlers use.

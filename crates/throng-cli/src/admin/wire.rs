@@ -109,6 +109,8 @@ pub(crate) struct Metrics {
     pub(crate) spawned: u64,
     pub(crate) exited: u64,
     pub(crate) panicked: u64,
+    /// Number of messages that were dropped unhandled.
+    pub(crate) dropped: u64,
     /// Bytes of all queued messages, and the maximum.
     pub(crate) mailbox_bytes: u64,
     pub(crate) mailbox_bytes_limit: u64,
@@ -147,6 +149,8 @@ pub(crate) struct Kind {
     pub(crate) spawned: u64,
     pub(crate) exited: u64,
     pub(crate) panicked: u64,
+    /// Number of messages to its processes that were dropped unhandled.
+    pub(crate) dropped: u64,
     pub(crate) turns: u64,
     /// Time that its turns held a worker, an estimate.
     pub(crate) busy_seconds: f64,
@@ -284,6 +288,7 @@ impl From<throng::Metrics> for Metrics {
             spawned: metrics.spawned,
             exited: metrics.exited,
             panicked: metrics.panicked,
+            dropped: metrics.dropped.iter().map(|dropped| dropped.messages).sum(),
             mailbox_bytes: metrics.mailbox_bytes,
             mailbox_bytes_limit: metrics.mailbox_bytes_limit,
             injected: metrics.injected,
@@ -319,6 +324,7 @@ impl From<throng::KindMetrics> for Kind {
             spawned: kind.spawned,
             exited: kind.exited,
             panicked: kind.panicked,
+            dropped: kind.dropped,
             turns: kind.turns,
             busy_seconds: kind.busy.as_secs_f64(),
         }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use serde::Serialize;
+use throng::{DeadLetter, DeadLetters};
 use throng_durable::NodeStat;
 use throng_server::Frames;
 use tokio::sync::watch;
@@ -29,6 +30,12 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(1);
 /// Maximum number of kinds of entities in a sample.
 const KINDS_MAX: usize = 64;
 
+/// Maximum number of letters of dropped messages in a sample.
+const LETTERS_MAX: usize = 12;
+
+/// Maximum number of letters that wait for a sample.
+const LETTERS_WAITING_MAX: usize = 1024;
+
 /// State of a node.
 #[derive(Debug, Serialize)]
 pub(super) struct Sample {
@@ -43,6 +50,44 @@ pub(super) struct Sample {
     requests: Vec<u64>,
     /// Number of open dashboards.
     dashboards: usize,
+    dropped: Dropped,
+}
+
+/// Messages that were dropped unhandled while a dashboard was open.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Dropped {
+    /// Newest last; messages of the same types and reason are one letter.
+    letters: Vec<Letter>,
+    /// Number of messages that are in no letter, because too many were dropped between two samples.
+    missed: u64,
+}
+
+/// Dropped messages of a type.
+#[derive(Clone, Debug, Serialize)]
+struct Letter {
+    process: &'static str,
+    message: &'static str,
+    reason: &'static str,
+    messages: u64,
+}
+
+impl Dropped {
+    /// Adds the letters that have come.
+    fn collect(&mut self, from: &mut DeadLetters) {
+        while let Some(letter) = from.try_recv() {
+            let DeadLetter { process, message, reason, messages, .. } = letter;
+            let reason = reason.name();
+            let is_same =
+                |old: &Letter| (old.process, old.message, old.reason) == (process, message, reason);
+            let before = self.letters.iter().position(is_same).map(|at| self.letters.remove(at));
+            let messages = messages + before.map_or(0, |before| before.messages);
+            self.letters.push(Letter { process, message, reason, messages });
+            if self.letters.len() > LETTERS_MAX {
+                self.letters.remove(0);
+            }
+        }
+        self.missed = from.missed();
+    }
 }
 
 /// Entities and store of a node.
@@ -155,6 +200,8 @@ impl Sampler {
 async fn run(inner: Arc<Inner>) {
     let mut ticks = interval(INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut letters = inner.source.subject.runtime.dead_letters(LETTERS_WAITING_MAX);
+    let mut dropped = Dropped::default();
     for sequence in 0.. {
         tokio::select! {
             _ = ticks.tick() => {}
@@ -163,7 +210,9 @@ async fn run(inner: Arc<Inner>) {
         if inner.ends() {
             return;
         }
-        let sampled = inner.source.sample(sequence, inner.samples.receiver_count()).await;
+        dropped.collect(&mut letters);
+        let dashboards = inner.samples.receiver_count();
+        let sampled = inner.source.sample(sequence, dashboards, dropped.clone()).await;
         inner.samples.send_replace(Some(sampled));
     }
 }
@@ -182,7 +231,7 @@ impl Inner {
 }
 
 impl Source {
-    async fn sample(&self, sequence: u64, dashboards: usize) -> Sampled {
+    async fn sample(&self, sequence: u64, dashboards: usize, dropped: Dropped) -> Sampled {
         let Source { subject, token } = self.clone();
         // The store and the token are read from the disk, possibly.
         let sampled = tokio::task::spawn_blocking(move || {
@@ -190,7 +239,8 @@ impl Source {
             let requests = subject.latency.counts();
             let metrics = subject.runtime.metrics().into();
             let rss_bytes = rss_bytes();
-            let sample = Sample { sequence, metrics, rss_bytes, durable, requests, dashboards };
+            let sample =
+                Sample { sequence, metrics, rss_bytes, durable, requests, dashboards, dropped };
             Sampled { frame: ToClient::Sample { sample }.frame(), token: token.read_blocking() }
         });
         // The task fails only while the runtime shuts down; the sockets end then anyway.
@@ -252,6 +302,48 @@ mod tests {
                 }
             }
             node.shutdown().await;
+        });
+    }
+
+    #[test]
+    fn letters_of_the_same_messages_are_one_and_the_oldest_make_room() {
+        struct Process<const N: usize>;
+        impl<const N: usize> throng::Process for Process<N> {}
+        struct Say;
+        impl throng::Message for Say {
+            type Reply = ();
+        }
+        impl<const N: usize> throng::Handle<Say> for Process<N> {
+            async fn handle(&mut self, _: Say, _: &mut throng::Context<Self>) {}
+        }
+        async fn lose<const N: usize>(runtime: &throng::RuntimeHandle) {
+            let process = runtime.spawn(Process::<N>).unwrap();
+            process.kill();
+            while process.is_alive() {
+                tokio::task::yield_now().await;
+            }
+            let _timer = runtime.send_after(process, Duration::ZERO, Say);
+        }
+        let runtime = Runtime::builder().workers(1).start().unwrap();
+        runtime.block_on(async |runtime| {
+            let (mut letters, mut dropped) = (runtime.dead_letters(3), Dropped::default());
+            for _ in 0..2 {
+                lose::<0>(runtime).await;
+                lose::<1>(runtime).await;
+                dropped.collect(&mut letters);
+            }
+            lose::<0>(runtime).await;
+            dropped.collect(&mut letters);
+            let messages: Vec<_> = dropped.letters.iter().map(|letter| letter.messages).collect();
+            assert_eq!((messages, dropped.missed), (vec![2, 3], 0));
+            let old = Letter { process: "old", message: "", reason: "", messages: 1 };
+            dropped.letters = vec![old; LETTERS_MAX];
+            for _ in 0..4 {
+                lose::<0>(runtime).await;
+            }
+            dropped.collect(&mut letters);
+            assert_eq!((dropped.letters.len(), dropped.missed), (LETTERS_MAX, 1));
+            assert_eq!(dropped.letters.last().map(|letter| letter.messages), Some(3));
         });
     }
 

@@ -15,6 +15,7 @@ pub(crate) fn write(report: &Report) -> Result<String, fmt::Error> {
     writeln!(text, "spawned    {}", metrics.spawned)?;
     writeln!(text, "exited     {}", metrics.exited)?;
     writeln!(text, "panics     {}", metrics.panicked)?;
+    writeln!(text, "dropped    {}", metrics.dropped)?;
     writeln!(text, "messages   {}", metrics.turns())?;
     writeln!(text, "mailboxes  {}", figures::bytes(metrics.mailbox_bytes))?;
     writeln!(text, "ready      {}", metrics.ready())?;

@@ -228,6 +228,28 @@ fn versions_are_migrated_or_refused_never_misread() {
 }
 
 #[test]
+fn a_message_to_an_entity_that_cannot_be_loaded_is_counted_as_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = || Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |runtime| {
+        let two = node();
+        two.entity::<second::Thing>("it").call(second::Set("hello".into())).await.unwrap();
+        two.shutdown().await;
+        drop(two);
+
+        let mut letters = runtime.dead_letters(10);
+        let back = node();
+        back.entity::<first::Thing>("it").send(first::Set(1)).unwrap();
+        let letter = letters.recv().await.unwrap();
+        assert_eq!((letter.reason, letter.messages), (throng::DropReason::Refused, 1));
+        assert_eq!(letter.process, std::any::type_name::<first::Thing>());
+        back.shutdown().await;
+        assert_eq!(runtime.metrics().dropped.len(), 1, "nothing else was dropped");
+    });
+}
+
+#[test]
 #[should_panic = "two types have the kind \"thing\""]
 fn two_types_of_one_kind_are_refused() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,7 +3,6 @@
 
 use crate::address::RawAddress;
 use crate::error::SendError;
-use crate::exit::drop_users;
 use crate::mailbox::bounded::Refusal;
 use crate::mailbox::envelope::{OfferOrWait, WaitingCast};
 use crate::scheduler;
@@ -32,8 +31,8 @@ enum Stage<T> {
 impl<T> Unpin for Delivery<T> {}
 
 impl<T> Delivery<T> {
-    pub(crate) fn new(to: RawAddress, offer_or_wait: OfferOrWait<T>, message: T) -> Self {
-        Delivery { stage: Stage::Unsent(to, offer_or_wait, message) }
+    pub(crate) fn new(to: RawAddress, deliver: OfferOrWait<T>, message: T) -> Self {
+        Delivery { stage: Stage::Unsent(to, deliver, message) }
     }
 
     pub(crate) fn refused(message: T) -> Self {
@@ -46,16 +45,12 @@ impl<T> Future for Delivery<T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let waiting = match mem::replace(&mut self.stage, Stage::Over) {
-            Stage::Unsent(to, offer_or_wait, message) => {
+            Stage::Unsent(to, deliver, message) => {
                 scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
-                match offer_or_wait(to, message, cx.waker()) {
+                match deliver(to, message, cx.waker()) {
                     Ok(None) => return Poll::Ready(Ok(())),
                     Ok(Some(waiting)) => waiting,
-                    Err((Refusal::Dropped, message)) => {
-                        drop_users(message);
-                        return Poll::Ready(Ok(()));
-                    }
-                    Err((Refusal::Full, message)) => {
+                    Err((Refusal::Full | Refusal::Dropped, message)) => {
                         return Poll::Ready(Err(SendError::Overloaded(message)));
                     }
                     Err((Refusal::Gone, message)) => {

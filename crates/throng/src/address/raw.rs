@@ -11,13 +11,16 @@
 //! have exited and the slot may serve another. The mailbox's exchange compares the generation
 //! (invariant 1 of `mailbox`).
 
+use crate::address::Pid;
 use crate::cell::inspect::Borrowed;
 use crate::cell::{Cell, CellRef, Token};
+use crate::mailbox::bound::Overflow;
 use crate::mailbox::bounded::{BoundedQueue, Offered, Refusal, Waiter};
 use crate::mailbox::budget::Budget;
 use crate::mailbox::envelope;
 use crate::mailbox::{Generation, Gone, Link};
 use crate::memory::slab;
+use crate::runtime::dead_letters::{DeadLetter, DropReason};
 use crate::scheduler;
 use crate::scheduler::worker::Worker;
 use std::fmt;
@@ -295,10 +298,23 @@ impl RawAddress {
             // drops counted messages only, and the charge is taken back first.
             unsafe {
                 budget.discharge(envelope::bytes(dropped));
-                envelope::refuse(dropped, Refusal::Dropped);
+                let title = envelope::title_of(dropped);
+                let lost = envelope::refuse(dropped, Refusal::Dropped);
+                let reason = DropReason::Overflow(Overflow::DropOldest);
+                budget.drops().count(DeadLetter::of(title, Pid::from_raw(self), reason, lost));
             }
         }
         Ok(None)
+    }
+
+    /// Returns the reason why a message was refused as an overload, for the count of the messages
+    /// that are dropped then.
+    #[cold]
+    pub(crate) fn reason_of_overload(self) -> DropReason {
+        let (generation, cell) = self.parts();
+        let is_full = generation.is_bounded() && !slab::budget_of(cell).is_over();
+        let queue = slab::bounded_queue_of(cell).filter(|_| is_full);
+        queue.map_or(DropReason::Budget, |queue| DropReason::Overflow(queue.overflow()))
     }
 
     pub(crate) fn is_alive(self) -> bool {

@@ -69,6 +69,8 @@ impl Message for Never {
 struct Kind<M: Message> {
     send: fn(RawAddress, M) -> Result<(), SendError<M>>,
     offer_or_wait: OfferOrWait<M>,
+    deliver: OfferOrWait<M>,
+    lose_unsent: fn(RawAddress, SendError<M>),
     route: fn(RawAddress) -> Route<M, M::Reply>,
 }
 
@@ -81,12 +83,18 @@ impl<M: Message> Recipient<M> {
         (self.kind.send)(self.raw, message)
     }
 
+    /// Sends a message of which no sender would be told that it was not sent; returns whether it was.
+    pub(crate) fn send_or_lose(self, message: M) -> bool {
+        let sent = self.send(message);
+        sent.map_err(|error| (self.kind.lose_unsent)(self.raw, error)).is_ok()
+    }
+
     /// Sends a message, and waits for room if there is none; see [`Address::deliver`].
     ///
     /// # Errors
     /// The same as for [`Address::deliver`].
     pub fn deliver(self, message: M) -> Delivery<M> {
-        Delivery::new(self.raw, self.kind.offer_or_wait, message)
+        Delivery::new(self.raw, self.kind.deliver, message)
     }
 
     /// Sends a message and waits for the reply; see [`Address::call`].
@@ -164,6 +172,8 @@ impl<P: Handle<M>, M: Message> From<Address<P>> for Recipient<M> {
             &Kind {
                 send: Address::<P>::send_to::<M>,
                 offer_or_wait: Cast::<P, M>::offer_or_wait,
+                deliver: Cast::<P, M>::deliver,
+                lose_unsent: Cast::<P, M>::lose_unsent,
                 route: |raw| Route::to(Address::<P>::from_raw(raw)),
             }
         };

@@ -77,7 +77,8 @@ impl MailboxBound {
 /// | `DropNewest` | is dropped, and `Ok` | is dropped, and `Ok` | `Overloaded` |
 /// | `DropOldest` | the oldest is dropped | the oldest is dropped | the oldest is dropped |
 ///
-/// `Overloaded` hands the message back. If the dropped oldest message was a call, its caller also
+/// `Overloaded` hands the message back. A dropped message that nobody gets back is counted in
+/// [`Metrics::dropped`](crate::Metrics::dropped). If the dropped oldest message was a call, its caller also
 /// gets `Overloaded` and the message: a call is never lost silently. (A question that is dropped
 /// this way ends with [`Unanswered`](crate::CallError::Unanswered): its message is lost.) A call to
 /// an async process has returned by the time a receive passes its message over, so the caller is
@@ -87,7 +88,7 @@ impl MailboxBound {
 /// then with `Wait`, `Reject` and `DropNewest` the message for which the process waits does not get
 /// in. With `Wait`, the sender and the process wait for each other until the first of their
 /// deadlines expires; if neither has a deadline, until the process is ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Overflow {
     /// Senders that can wait do so, and are admitted in order of arrival.
     Wait,

@@ -38,7 +38,7 @@
 //! and a panic in them does not keep the remaining steps from being done. Steps that are the
 //! owner's alone are methods of [`Token`], below.
 
-use crate::cell::{CellRef, Token};
+use crate::cell::{CellRef, Losses, Token};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::mailbox::bound::{MailboxBound, Overflow};
 use crate::mailbox::budget::{self, Budget};
@@ -271,6 +271,11 @@ impl BoundedQueue {
                 offered
             }
         }
+    }
+
+    /// Returns the policy of the owner, or of the last owner.
+    pub(crate) fn overflow(&self) -> Overflow {
+        lock(&self.0).bound.overflow
     }
 
     /// Returns the state of the message with this number; if it still waits, the waker is called
@@ -526,16 +531,22 @@ impl Token {
     #[cold]
     pub(crate) fn close_bounded_queue(&self, reason: &ExitReason) {
         let closed = self.bounded_queue().close();
+        let mut losses = Losses::new(self, reason);
         for message in closed.queued {
             // SAFETY: `close` passes the message on from the queue, which owned it (invariant 2).
-            unsafe { envelope::discard(message, reason) };
+            unsafe {
+                let title = envelope::title_of(message);
+                losses.add(title, envelope::discard(message, reason));
+            }
         }
+        drop(losses);
         for message in closed.waiting {
             // SAFETY: `close` passes the message on from the queue, which owned it (invariant 2);
             // only counted messages wait for room.
             unsafe {
                 budget::discharge_here(envelope::bytes(message));
-                envelope::refuse(message, Refusal::Gone);
+                // The message goes back to its sender, or the sender has given up.
+                let _ = envelope::refuse(message, Refusal::Gone);
             }
         }
         for waker in closed.wakers {

@@ -22,6 +22,7 @@
 //!    invariant 1, a charge that goes there by mistake is taken back.
 
 use crate::mailbox::coupling::OutsidePushes;
+use crate::runtime::dead_letters::Drops;
 use crate::runtime::events::Events;
 use crate::scheduler;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -46,6 +47,8 @@ pub(crate) struct Budget {
     guests: Guests,
     /// Events of the runtime that has this budget.
     events: Mutex<Option<Arc<Events>>>,
+    /// Messages that the runtime has dropped: here, because every address leads to its budget.
+    drops: Drops,
 }
 
 /// Bytes and pushes of threads that are not workers of the runtime.
@@ -93,6 +96,11 @@ impl Budget {
             }
             tally.is_some()
         })
+    }
+
+    /// Returns the dropped messages of the runtime.
+    pub(crate) fn drops(&self) -> &Drops {
+        &self.drops
     }
 
     /// Returns the count of pushes from outside the workers; see `coupling`.
@@ -287,6 +295,7 @@ impl OwnBudget {
                 tallies: Mutex::new(Vec::new()),
                 guests: Guests::default(),
                 events: Mutex::new(None),
+                drops: Drops::default(),
             }))
         });
         budget.limit.store(limit, Ordering::Relaxed);
@@ -312,6 +321,7 @@ impl Drop for OwnBudget {
     /// Puts the budget into the pool, unless a charge is left that no thread will take back.
     fn drop(&mut self) {
         *lock(&self.events) = None;
+        self.drops.clear();
         if self.queued() == 0 {
             lock(&POOL).push(self.0);
         }

@@ -45,12 +45,14 @@ impl Envelope {
 /// Functions and properties of all messages of one type, which their envelopes point to.
 pub(crate) struct Dispatch {
     pub(crate) run: unsafe fn(NonNull<Envelope>, &Token) -> Progress,
-    pub(crate) discard: unsafe fn(NonNull<Envelope>, &ExitReason),
+    /// Drops the message, and returns the number of messages of users in it.
+    pub(crate) discard: unsafe fn(NonNull<Envelope>, &ExitReason) -> u64,
     /// For trains: frees or leaves the message if it is empty, and returns whether it was.
     pub(crate) uncouple: Option<unsafe fn(NonNull<Envelope>) -> bool>,
     /// For messages that count against a bound: drops a message that is on no queue, and notifies
-    /// its sender if that waits for an answer.
-    pub(crate) refuse: Option<unsafe fn(NonNull<Envelope>, Refusal)>,
+    /// its sender if that waits for an answer. Returns the number of messages that no sender gets
+    /// back.
+    pub(crate) refuse: Option<unsafe fn(NonNull<Envelope>, Refusal) -> u64>,
     /// Whether a bound and the budget may hold the message up.
     pub(crate) is_counted: bool,
     /// Bytes charged to the mailbox budget as the message is queued. Running, discarding and
@@ -67,7 +69,7 @@ impl Dispatch {
     /// Creates the dispatch of a message of the runtime, which neither bound nor budget counts.
     pub(crate) const fn aside(
         run: unsafe fn(NonNull<Envelope>, &Token) -> Progress,
-        discard: unsafe fn(NonNull<Envelope>, &ExitReason),
+        discard: unsafe fn(NonNull<Envelope>, &ExitReason) -> u64,
         title: TurnTitle,
     ) -> Dispatch {
         Dispatch {
@@ -143,10 +145,11 @@ pub(crate) unsafe fn is_counted(message: NonNull<Link>) -> bool {
 }
 
 /// Drops a message for which there was no room; its sender is notified if it waits for an answer.
+/// Returns the number of messages that no sender gets back.
 ///
 /// # Safety
 /// The caller owns the message, which counts against a bound, is on no queue and is not charged.
-pub(crate) unsafe fn refuse(message: NonNull<Link>, refusal: Refusal) {
+pub(crate) unsafe fn refuse(message: NonNull<Link>, refusal: Refusal) -> u64 {
     let message = message.cast::<Envelope>();
     // SAFETY: every link in a mailbox begins an envelope; `refuse` of its dispatch has this
     // contract.
@@ -181,11 +184,12 @@ pub(crate) unsafe fn title_of(message: NonNull<Link>) -> &'static TurnTitle {
     unsafe { &message.cast::<Envelope>().as_ref().dispatch.title }
 }
 
-/// Drops a message whose process exits; a call's sender gets the reason.
+/// Drops a message whose process exits; a call's sender gets the reason. Returns the number of
+/// messages of users in it.
 ///
 /// # Safety
 /// The caller owns the message.
-pub(crate) unsafe fn discard(message: NonNull<Link>, reason: &ExitReason) {
+pub(crate) unsafe fn discard(message: NonNull<Link>, reason: &ExitReason) -> u64 {
     let message = message.cast::<Envelope>();
     // SAFETY: every link in a mailbox begins an envelope; `discard` of its dispatch has this
     // contract.

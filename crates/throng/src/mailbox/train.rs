@@ -351,11 +351,14 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
         }
     }
 
-    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
+    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) -> u64 {
+        let mut cars = 0;
         // SAFETY: `DISPATCHES` head only trains of this type, and its caller is the receiver.
         while let Some(turn) = unsafe { Self::take(message.cast()) } {
             drop_users(turn);
+            cars += 1;
         }
+        if T::COUNTED { cars } else { 0 }
     }
 
     /// Returns the number of cars left.

@@ -9,6 +9,7 @@
 //! the name.
 
 use crate::runtime::RuntimeHandle;
+use crate::runtime::dead_letters::{DropReason, DroppedMessages};
 use crate::scheduler::kinds::Counts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -67,6 +68,10 @@ pub struct Metrics {
     /// unless [`kind_metrics`](crate::RuntimeBuilder::kind_metrics) is on. At most 4,096 kinds are
     /// counted.
     pub kinds: Vec<KindMetrics>,
+    /// Numbers of the messages that were dropped unhandled, by the process that would have handled them
+    /// and by reason, in the order of the processes' names; see
+    /// [`dead_letters`](crate::RuntimeHandle::dead_letters).
+    pub dropped: Vec<DroppedMessages>,
 }
 
 /// A snapshot of the counters of a kind of process: of all processes of a type. Types of the same
@@ -87,6 +92,8 @@ pub struct KindMetrics {
     pub exited: u64,
     /// Number of processes that have exited by a panic.
     pub panicked: u64,
+    /// Number of messages that were dropped unhandled, for any reason; see [`Metrics::dropped`].
+    pub dropped: u64,
     /// Number of messages and hooks that workers and guests have handled. They are counted when
     /// their run is over, which is when the process waits or other processes come.
     pub turns: u64,
@@ -104,6 +111,7 @@ impl KindMetrics {
         self.spawned += other.spawned;
         self.exited += other.exited;
         self.panicked += other.panicked;
+        self.dropped += other.dropped;
         self.turns += other.turns;
         self.busy += other.busy;
     }
@@ -236,10 +244,32 @@ impl Metrics {
             "Turns that have blocked this worker for too long.",
             |worker| worker.stuck_turns,
         );
+        self.write_dropped(&mut text);
         if !self.kinds.is_empty() {
             self.write_kinds(&mut text);
         }
         text.text
+    }
+
+    fn write_dropped(&self, text: &mut PrometheusText) {
+        let name = "throng_dropped_messages_total";
+        text.family(name, "Messages dropped unhandled, by reason.");
+        for reason in DropReason::ALL {
+            let of = self.dropped.iter().filter(|dropped| dropped.reason == reason);
+            let messages: u64 = of.map(|dropped| dropped.messages).sum();
+            text.line(format_args!("{name}{{reason=\"{reason}\"}} {messages}"));
+        }
+        if self.dropped.is_empty() {
+            return;
+        }
+        let name = "throng_kind_dropped_messages_total";
+        text.family(name, "Messages to processes of this kind dropped unhandled, by reason.");
+        for DroppedMessages { process, reason, messages } in &self.dropped {
+            let process = escape(process);
+            text.line(format_args!(
+                "{name}{{process=\"{process}\",reason=\"{reason}\"}} {messages}"
+            ));
+        }
     }
 
     fn write_kinds(&self, text: &mut PrometheusText) {
@@ -343,9 +373,7 @@ impl PrometheusText {
     ) {
         self.family(name, help);
         for kind in kinds {
-            // A constant in the name of a type may hold any character.
-            let process =
-                kind.process.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n");
+            let process = escape(kind.process);
             self.line(format_args!("{name}{{process=\"{process}\"}} {}", value(kind)));
         }
     }
@@ -363,6 +391,11 @@ impl PrometheusText {
     }
 }
 
+/// Escapes the name of a type for a label: a constant in it may hold any character.
+fn escape(process: &str) -> String {
+    process.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
 /// Suffix of the names of counters.
 const TOTAL: &str = "_total";
 
@@ -373,7 +406,7 @@ impl RuntimeHandle {
     /// counted, and a read of the clock.
     pub fn metrics(&self) -> Metrics {
         let scheduler = self.scheduler();
-        let workers = scheduler.worker_metrics();
+        let (workers, dropped) = (scheduler.worker_metrics(), self.drops().all());
         Metrics {
             uptime: scheduler.clock.elapsed(),
             processes: self.process_count(),
@@ -385,11 +418,12 @@ impl RuntimeHandle {
             mailbox_bytes_limit: self.mailbox_bytes_limit(),
             injected: scheduler.injected() as u64,
             workers,
-            kinds: self.kind_metrics(),
+            kinds: self.kind_metrics(&dropped),
+            dropped,
         }
     }
 
-    fn kind_metrics(&self) -> Vec<KindMetrics> {
+    fn kind_metrics(&self, dropped: &[DroppedMessages]) -> Vec<KindMetrics> {
         let mut kinds = BTreeMap::<&'static str, KindMetrics>::new();
         for (process, number) in self.kinds() {
             let counts = self.scheduler().counts_of(number);
@@ -406,12 +440,18 @@ impl RuntimeHandle {
                 spawned,
                 exited,
                 panicked: sum(Counts::panicked),
+                dropped: 0,
                 turns: sum(Counts::turns),
                 busy: counts.clone().map(Counts::busy).sum(),
             };
             match kinds.entry(process) {
                 Entry::Vacant(entry) => drop(entry.insert(kind)),
                 Entry::Occupied(mut entry) => entry.get_mut().add(kind),
+            }
+        }
+        for DroppedMessages { process, messages, .. } in dropped {
+            if let Some(kind) = kinds.get_mut(process) {
+                kind.dropped += messages;
             }
         }
         kinds.into_values().collect()
@@ -455,11 +495,12 @@ mod tests {
                 let (name, labels) = series.split_once('{').unwrap_or((series, ""));
                 assert_eq!(Some(name), family.map(|(name, _)| name), "{line}");
                 if !labels.is_empty() {
-                    let label = labels.strip_suffix('}').expect("a closing brace");
-                    let (key, value) = label.split_once('=').expect("a label");
-                    assert!(is_name(key), "{line}");
-                    let value = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
-                    assert!(value.is_some_and(|v| !v.contains(['"', '\\', '\n'])), "{line}");
+                    for label in labels.strip_suffix('}').expect("a closing brace").split(',') {
+                        let (key, value) = label.split_once('=').expect("a label");
+                        assert!(is_name(key), "{line}");
+                        let value = value.strip_prefix('"').and_then(|v| v.strip_suffix('"'));
+                        assert!(value.is_some_and(|v| !v.contains(['"', '\\', '\n'])), "{line}");
+                    }
                 }
                 let value: f64 = value.parse().expect("a number");
                 assert!(samples.insert(series.to_owned(), value).is_none(), "{series} twice");
@@ -501,9 +542,14 @@ mod tests {
                 spawned: 11,
                 exited: 1,
                 panicked: 12,
+                dropped: 15,
                 turns: 13,
                 busy: Duration::from_millis(1400),
             }],
+            dropped: vec![
+                DroppedMessages { process: "app::Room", reason: DropReason::Exit, messages: 10 },
+                DroppedMessages { process: "app::User", reason: DropReason::Exit, messages: 5 },
+            ],
         };
         let samples = scrape(&metrics.to_prometheus());
         for (name, value) in [
@@ -522,6 +568,9 @@ mod tests {
             ("throng_kind_panicked_total{process=\"app::Room\"}", 12.0),
             ("throng_kind_turns_total{process=\"app::Room\"}", 13.0),
             ("throng_kind_busy_seconds_total{process=\"app::Room\"}", 1.4),
+            ("throng_dropped_messages_total{reason=\"exit\"}", 15.0),
+            ("throng_dropped_messages_total{reason=\"panic\"}", 0.0),
+            ("throng_kind_dropped_messages_total{process=\"app::User\",reason=\"exit\"}", 5.0),
             ("throng_worker_turns_total{worker=\"0\"}", 100.0),
             ("throng_worker_turns_total{worker=\"1\"}", 101.0),
             ("throng_worker_busy_seconds_total{worker=\"0\"}", 0.2),
@@ -533,7 +582,7 @@ mod tests {
         ] {
             assert_eq!(samples[name], value, "{name}");
         }
-        assert_eq!(samples.len(), 9 + 2 * 7 + 6);
+        assert_eq!(samples.len(), 9 + 2 * 7 + 6 + DropReason::ALL.len() + 2);
     }
 
     #[test]

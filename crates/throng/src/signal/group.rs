@@ -147,11 +147,12 @@ impl<P: Process> Group<P> {
     }
 
     /// Sends a message to each member once, however often the member has joined. Returns the number
-    /// of members to which the message was sent.
+    /// of members to which the message was sent; the messages to other members are
+    /// [counted](crate::Metrics::dropped) as dropped.
     ///
     /// Cost: a copy of the list of addresses under the group's lock, then a send for each.
     pub fn broadcast<T: Turn<P> + Clone>(&self, message: T) -> usize {
-        self.0.distinct().into_iter().filter(|member| member.send(message.clone()).is_ok()).count()
+        self.0.distinct().into_iter().filter(|member| member.send_or_lose(message.clone())).count()
     }
 
     /// Monitors the group: from this call until it exits, `watcher` gets a [`GroupEvent`] for each
@@ -305,7 +306,7 @@ impl<M: Message> Topic<M> {
     where
         M: Clone,
     {
-        self.0.distinct().into_iter().filter(|to| to.send(message.clone()).is_ok()).count()
+        self.0.distinct().into_iter().filter(|to| to.send_or_lose(message.clone())).count()
     }
 
     /// Returns the subscribers, each once, in no particular order.

@@ -461,6 +461,7 @@ impl<P: Process> Drop for Place<P> {
 }
 
 type PooledCall<P, T> = Call<Pooled<P, T>, <T as Turn<P>>::Reply>;
+type SentCall<P, T> = Result<PooledCall<P, T>, CallError<T>>;
 
 /// A message of a pool with its place, in the mailbox or in its turn.
 struct Pooled<P: Process, T> {
@@ -519,7 +520,7 @@ impl<P: Process, T: Turn<P>> Waiting<P> for Delivered<T> {
 /// A message in the line whose sender waits for the reply.
 struct Called<P: Process, T: Turn<P>> {
     turn: T,
-    fate: Arc<Fate<Result<PooledCall<P, T>, CallError<T>>>>,
+    fate: Arc<Fate<SentCall<P, T>>>,
 }
 
 impl<P: Process, T: Turn<P>> Waiting<P> for Called<P, T> {

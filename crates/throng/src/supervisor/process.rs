@@ -425,6 +425,7 @@ struct Retry(Key);
 
 impl Turn<Supervisor> for Retry {
     type Reply = ();
+    const COUNTED: bool = false;
 
     async fn run(self, supervisor: &mut Supervisor, cx: &mut Context<Supervisor>) {
         let verdict = supervisor.engine.retry(self.0, now(cx));

@@ -42,6 +42,7 @@ use crate::mailbox::envelope::{Cast, Dispatch, Envelope};
 use crate::mailbox::{Gone, Link};
 use crate::memory::block;
 use crate::process::{Process, Turn};
+use crate::runtime::dead_letters::DropReason;
 use crate::scheduler::Scheduler;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::signal::{self, Signal};
@@ -193,6 +194,8 @@ struct Kind {
     /// Function called when the alarm set for this tick rings.
     ring: unsafe fn(TimerShare, Tick) -> Option<Unsent>,
     drop_message: unsafe fn(NonNull<Head>),
+    /// Drops the message and counts it, because its process is gone.
+    lose_message: unsafe fn(NonNull<Head>),
     layout: Layout,
 }
 
@@ -215,6 +218,7 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
         Kind {
             ring,
             drop_message: Self::drop_message,
+            lose_message: Self::lose_message,
             layout: Layout::new::<Self>(),
         }
     }
@@ -258,6 +262,17 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
     unsafe fn drop_message(head: NonNull<Head>) {
         // SAFETY: the caller keeps the contract of `take_message`: it owns the message of a `Self`.
         drop_users(unsafe { Self::take_message(head) });
+    }
+
+    /// Drops the message of a block, and counts it as dropped, because its process is gone.
+    ///
+    /// # Safety
+    /// The same as for [`take_message`](Self::take_message).
+    unsafe fn lose_message(head: NonNull<Head>) {
+        // SAFETY: the caller keeps the contract of `take_message`: it owns the message of a `Self`,
+        // so the block exists.
+        let (to, message) = unsafe { (head.as_ref().to, Self::take_message(head)) };
+        Cast::<P, T>::lose(to, message, DropReason::NoProcess);
     }
 
     /// Sends the message of a timer that has rung, unless the timer is over.
@@ -359,7 +374,7 @@ impl Drop for Unsent {
         if self.has_message {
             // SAFETY: the share keeps the block alive, the kind is the block's own, and
             // `has_message` says that the message belongs to this value.
-            unsafe { (self.share.head().kind.drop_message)(self.share.0) };
+            unsafe { (self.share.head().kind.lose_message)(self.share.0) };
         }
     }
 }
@@ -399,6 +414,18 @@ pub(crate) struct TimerTie(NonNull<Head>);
 unsafe impl Send for TimerTie {}
 
 impl TimerTie {
+    /// Ends a timer whose process has exited before the timer was set, and counts its message as dropped.
+    fn lose(self) {
+        // SAFETY: the tie has not set `TIE_GONE`, so the block exists (invariant 2 of `timer_state`);
+        // the kind is its own, and `Ended::Mine` gives the message to this call.
+        unsafe {
+            let head = self.0.as_ref();
+            if head.state.end() == Ended::Mine {
+                (head.kind.lose_message)(self.0);
+            }
+        }
+    }
+
     /// Ends the timer before its time and frees room in its wheel. Runs the user's `Drop`.
     pub(crate) fn end(self, scheduler: &Scheduler) {
         // SAFETY: the tie has not set `TIE_GONE`, so the block exists (invariant 2 of
@@ -570,7 +597,7 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
         }
     }
 
-    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
+    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) -> u64 {
         budget::discharge_here(Self::BYTES);
         // SAFETY: `discard` is in `DISPATCH` of this very type, so the message is a `Self`, which
         // owns the message in the timer's block.
@@ -578,6 +605,7 @@ impl<P: Process, T: Turn<P>> Fired<P, T> {
             let share = Self::take(message);
             Block::<P, T>::drop_message(share.0);
         }
+        u64::from(T::COUNTED)
     }
 }
 
@@ -624,6 +652,8 @@ impl<P: Process, T: Turn<P> + Clone> Beat<P, T> {
 
 impl<P: Process, T: Turn<P> + Clone> Turn<P> for Beat<P, T> {
     type Reply = ();
+    // The message is not cloned before its turn.
+    const COUNTED: bool = false;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
         if let Some(message) = self.message() {
@@ -692,8 +722,10 @@ pub(crate) fn send_every<P: Process, T: Turn<P> + Clone>(
 /// Enters a timer in the list of its process and sets its alarm. If the process has exited, the
 /// timer ends at once.
 fn set(scheduler: &Scheduler, at: Tick, (timer, share, tie): Sides) -> Timer {
-    // A refused tie comes back and is dropped, which ends the timer.
-    drop(signal::try_send(Pid::from_raw(share.head().to), Signal::Tie(tie)));
+    let tied = signal::try_send(Pid::from_raw(share.head().to), Signal::Tie(tie));
+    if let Err(Signal::Tie(tie)) = tied {
+        tie.lose();
+    }
     if !share.is_over() {
         scheduler.set_timer(at, share);
     }

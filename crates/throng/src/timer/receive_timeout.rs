@@ -102,7 +102,8 @@ unsafe fn run(message: NonNull<Envelope>, token: &Token) -> Progress {
     })
 }
 
-unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
+unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) -> u64 {
     // SAFETY: dispatch functions are called with messages of their own kind, which pass to them.
     unsafe { free(message) };
+    0
 }

@@ -54,15 +54,18 @@ use crate::cell::extension::KeptLoad;
 use crate::cell::{CellRef, CurrentProcess};
 use crate::error::SpawnError;
 use crate::exit::{ExitReason, IntoExitReason, catch, drop_users};
+use crate::mailbox::bound::Overflow;
 use crate::mailbox::envelope::Cast;
 use crate::process::{Down, Exactly, Exit, Handle, Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
+use crate::runtime::dead_letters::{DeadLetter, DropReason};
 use crate::runtime::spawner::Spawner;
 use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
 use crate::turn::context::{Context, OwnContext};
 use crate::turn::frame::After;
 use crate::turn::waker;
+use std::any::type_name;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::marker::PhantomData;
@@ -452,6 +455,13 @@ fn drop_oldest<M: Message<Reply = ()>>(
             *passed -= 1;
         }
         drop_users(message);
+        current.runtime().drops().count(DeadLetter {
+            to: current.pid(),
+            process: type_name::<AsyncProcess<M>>(),
+            message: type_name::<M>(),
+            reason: DropReason::Overflow(Overflow::DropOldest),
+            messages: 1,
+        });
     }
 }
 
@@ -695,6 +705,12 @@ impl Spawner<'_> {
 const _: () = assert!(size_of::<AsyncProcess<[u8; 100]>>() <= 16, "fits the smallest slot");
 const _: () = assert!(size_of::<Inbox<u64>>() == 8, "lies in each process's future, often twice");
 
+/// Returns the name of the type of messages that an async process takes, from the name of its type.
+pub(crate) fn message_of(process: &'static str) -> &'static str {
+    let of = process.split_once('<').and_then(|(_, of)| of.strip_suffix('>'));
+    of.unwrap_or(process)
+}
+
 /// The only turn of an async process, apart from nested turns.
 struct Begin<F, R>(F, PhantomData<fn() -> R>);
 
@@ -705,6 +721,7 @@ where
     R: Future<Output: IntoExitReason> + Send + 'static,
 {
     type Reply = ();
+    const COUNTED: bool = false;
 
     // Not an `async fn`, whose future would keep the borrow of the state.
     fn run(

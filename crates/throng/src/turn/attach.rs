@@ -122,10 +122,8 @@ where
     E: FnOnce(ExitReason) -> T + Send + 'static,
 {
     async fn stopping(&mut self, reason: &ExitReason, _: &mut Context<Self>) {
-        if let Some(end) = self.end.take()
-            && let Err(unwanted) = self.to.push(end(reason.clone()))
-        {
-            drop_users(unwanted);
+        if let Some(end) = self.end.take() {
+            self.to.push_or_lose(end(reason.clone()));
         }
     }
 }
@@ -144,6 +142,7 @@ where
     S: Stream<Item: Turn<P>> + Send + 'static,
 {
     type Reply = ();
+    const COUNTED: bool = false;
 
     async fn run(self, feeder: &mut Feeder<P, E>, cx: &mut Context<Feeder<P, E>>) {
         cx.has_begun();
@@ -160,8 +159,7 @@ where
                 }
                 let Ok(permit) = window.clone().acquire_owned().await else { break };
                 let Some(turn) = poll_fn(|cx| stream.as_mut().poll_next(cx)).await else { break };
-                if let Err(Item { turn, .. }) = to.push(Item { turn, permit }) {
-                    drop_users(turn);
+                if !to.push_or_lose(Item { turn, permit }) {
                     return true;
                 }
             }

@@ -25,6 +25,7 @@ use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::memory::block;
 use crate::process::{Process, Turn};
+use crate::runtime::dead_letters::{DeadLetter, DropReason};
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::with_worker;
 use crate::turn::context::{Context, OwnContext};
@@ -194,6 +195,10 @@ where
             // The refused turn may be the first turn, for which signals wait.
             token.clear_fresh();
             drop_users(turn);
+            let title = const { &TurnTitle::of::<P, T>() };
+            let lost = u64::from(T::COUNTED);
+            let letter = DeadLetter::of(title, token.pid(), DropReason::Refused, lost);
+            token.class().runtime.drops().count(letter);
             sink.fail(&reason);
             return Progress::Done(After::ExitIfIdle);
         }

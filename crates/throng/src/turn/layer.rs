@@ -125,6 +125,7 @@ struct First<T>(T);
 
 impl<P: Process, T: Turn<P>> Turn<P> for First<T> {
     type Reply = T::Reply;
+    const COUNTED: bool = false;
     const LAYERED: bool = T::LAYERED;
 
     fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = T::Reply> + Send {

@@ -160,13 +160,12 @@ where
     F: Future<Output = T> + Send + 'static,
 {
     type Reply = ();
+    const COUNTED: bool = false;
 
     async fn run(self, _: &mut Pipe, cx: &mut Context<Pipe>) {
         cx.has_begun();
         // The process that piped the future may have exited: then the result is dropped.
-        if let Err(unwanted) = self.to.push(self.future.await) {
-            drop_users(unwanted);
-        }
+        self.to.push_or_lose(self.future.await);
         cx.stop(ExitReason::Normal);
     }
 }

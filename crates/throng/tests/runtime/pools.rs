@@ -402,7 +402,9 @@ fn a_worker_that_is_started_again_takes_messages_of_the_line() {
 
 #[test]
 fn a_pool_without_a_worker_returns_the_messages_of_its_line() {
-    let ends: [(&str, fn(Address<throng::Supervisor>)); 2] = [
+    /// The name, and the way to end the supervisor.
+    type Row = (&'static str, fn(Address<throng::Supervisor>));
+    let ends: [Row; 2] = [
         ("kill", |supervisor| supervisor.kill()),
         ("exit signal", |supervisor| supervisor.pid().exit(ExitReason::Shutdown)),
     ];

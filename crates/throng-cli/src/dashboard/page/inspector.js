@@ -238,7 +238,7 @@ export class Inspector {
     say(byId("inspector-aside"), `${kinds.length} kinds`);
     if (kinds.length === 0) return panel.replaceChildren(make("p", { class: "message" }, "This node does not count by kind of process."));
     const most = Math.max(...kinds.map((kind) => kind.busyShare ?? 0), 1e-9);
-    const heads = [["Kind", ""], ["Live", "number"], ["Turns", "number"], ["Workers busy", "number"], ["Mean turn", "number"], ["Spawned", "number wide"], ["Panics", "number wide"]];
+    const heads = [["Kind", ""], ["Live", "number"], ["Turns", "number"], ["Workers busy", "number"], ["Mean turn", "number"], ["Spawned", "number wide"], ["Panics", "number wide"], ["Dropped", "number wide"]];
     const rows = kinds.map((kind) => {
       const fill = make("div", { class: "fill" });
       fill.style.width = `${(kind.busyShare ?? 0) / most * 100}%`;
@@ -250,6 +250,7 @@ export class Inspector {
         [kind.turns > 0 ? figures.time(kind.busy_seconds / kind.turns) : "–", "number"],
         [figures.count(kind.spawned), "number wide"],
         [figures.count(kind.panicked), kind.panicked > 0 ? "number wide hot" : "number wide zero"],
+        [figures.count(kind.dropped), kind.dropped > 0 ? "number wide hot" : "number wide zero"],
       ];
       return make("tr", {}, ...cells.map(([content, className]) => make("td", { class: className }, content)));
     });

@@ -104,6 +104,7 @@ export class Overview {
     this.#showThroughput(history);
     this.#showWorkers(history);
     this.#showDurable(history);
+    this.#showDropped(history);
   }
 
   #showThroughput(history) {
@@ -157,7 +158,22 @@ export class Overview {
       ["Sleeps", figures.rate(history.rate(sum("parks")) ?? 0)],
       ["Turns that blocked a worker", figures.count(stuck)],
       ["Panics", figures.count(history.last.metrics.panicked)],
+      ["Dropped messages", figures.count(history.last.metrics.dropped)],
     ]);
+  }
+
+  #showDropped({ last: { dropped } }) {
+    const card = byId("dropped");
+    card.hidden = dropped.letters.length === 0;
+    if (card.hidden) return;
+    say(byId("dropped-aside"), dropped.missed > 0 ? `and ${figures.count(dropped.missed)} not listed` : "while this page is open");
+    const head = make("tr", {}, ...["Process", "Message", "Reason", "Messages"].map((name) => make("th", { scope: "col", class: name === "Messages" ? "number" : "" }, name)));
+    const rows = dropped.letters.toReversed().map(({ process, message, reason, messages }) => make("tr", {},
+      make("td", { class: "title", title: process }, figures.shortType(process)),
+      make("td", { class: "title", title: message }, figures.shortType(message)),
+      make("td", {}, reason.replaceAll("_", " ")),
+      make("td", { class: "number" }, figures.count(messages))));
+    byId("dropped-letters").replaceChildren(make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
   }
 
   #showDurable(history) {

@@ -147,15 +147,16 @@ impl<P: Process, T: Turn<P>> CallDispatch<P, T> {
         }
     }
 
-    unsafe fn discard(message: NonNull<Envelope>, reason: &ExitReason) {
+    unsafe fn discard(message: NonNull<Envelope>, reason: &ExitReason) -> u64 {
         budget::discharge_here(Self::BYTES);
         let message = message.cast::<CallEnvelope<T, T::Reply>>();
         // SAFETY: `DISPATCH` heads only messages of this type; its caller owns the callee's side.
         drop_users(unsafe { CallEnvelope::take_turn(message) });
         Responder(message).fail(reason);
+        u64::from(T::COUNTED)
     }
 
-    unsafe fn refuse(message: NonNull<Envelope>, refusal: Refusal) {
+    unsafe fn refuse(message: NonNull<Envelope>, refusal: Refusal) -> u64 {
         let message = message.cast::<CallEnvelope<T, T::Reply>>();
         // SAFETY: `DISPATCH` heads only messages of this type; its caller owns the callee's side.
         let turn = Box::new(unsafe { CallEnvelope::take_turn(message) });
@@ -163,8 +164,12 @@ impl<P: Process, T: Turn<P>> CallDispatch<P, T> {
             Refusal::Gone => Failure::NoProcess(turn),
             Refusal::Full | Refusal::Dropped => Failure::Overloaded(turn),
         }));
-        if let Err(unwanted) = refused {
-            drop_users(unwanted);
+        match refused {
+            Ok(()) => 0,
+            Err(unwanted) => {
+                drop_users(unwanted);
+                u64::from(T::COUNTED)
+            }
         }
     }
 }
@@ -427,7 +432,7 @@ pub(crate) fn question<R>() -> (PendingReply<(), R>, Responder<(), R>) {
     unsafe fn run(_: NonNull<Envelope>, _: &Token) -> Progress {
         unreachable!("a question is in no mailbox")
     }
-    unsafe fn discard(_: NonNull<Envelope>, _: &ExitReason) {
+    unsafe fn discard(_: NonNull<Envelope>, _: &ExitReason) -> u64 {
         unreachable!("a question is in no mailbox")
     }
     const DISPATCH: &Dispatch = &Dispatch::aside(run, discard, TurnTitle::SIGNAL);

@@ -4,15 +4,17 @@
 //! moves the turn out and frees it. The bounded queue owns a cast that waits for room.
 
 use super::{Dispatch, Envelope};
-use crate::address::RawAddress;
+use crate::address::{Pid, RawAddress};
 use crate::cell::Token;
 use crate::error::SendError;
 use crate::exit::{ExitReason, drop_users};
+use crate::mailbox::bound::Overflow;
 use crate::mailbox::bounded::{Refusal, Waiter, WaiterState};
 use crate::mailbox::budget;
 use crate::mailbox::{Gone, Link};
-use crate::memory::block;
+use crate::memory::{block, slab};
 use crate::process::{Process, Turn};
+use crate::runtime::dead_letters::{DeadLetter, DropReason};
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::worker::Worker;
 use crate::turn::frame::{self, Progress};
@@ -48,7 +50,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         let message = Self::allocate(turn);
         // SAFETY: the message was just allocated, for a `P`; a refused message is still the
         // caller's.
-        unsafe { to.offer(message).or_else(|refusal| Self::refused(message, refusal)) }
+        unsafe { to.offer(message).or_else(|refusal| Self::refused(to, message, refusal)) }
     }
 
     /// Queues a user's cast from a turn of a worker, if bound and budget allow it.
@@ -59,7 +61,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         // refused message is still the caller's.
         unsafe {
             to.offer_from(worker, message, Self::BYTES)
-                .or_else(|refusal| Self::refused(message, refusal))
+                .or_else(|refusal| Self::refused(to, message, refusal))
         }
     }
 
@@ -89,19 +91,56 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         }
     }
 
+    /// Does the same as [`offer_or_wait`](Self::offer_or_wait), but drops the cast if the bound drops it.
+    pub(crate) fn deliver(
+        to: RawAddress,
+        turn: T,
+        waker: &Waker,
+    ) -> Result<Option<WaitingCast<T>>, (Refusal, T)> {
+        Self::offer_or_wait(to, turn, waker).or_else(|refused| match refused {
+            (Refusal::Dropped, turn) => {
+                Self::lose(to, turn, DropReason::Overflow(Overflow::DropNewest));
+                Ok(None)
+            }
+            refused => Err(refused),
+        })
+    }
+
+    /// Drops a turn that its process will not run, and counts it.
+    #[cold]
+    pub(crate) fn lose(to: RawAddress, turn: T, reason: DropReason) {
+        drop_users(turn);
+        let (title, lost) = (&Self::DISPATCH.title, u64::from(T::COUNTED));
+        let letter = DeadLetter::of(title, Pid::from_raw(to), reason, lost);
+        slab::budget_of(to.parts().1).drops().count(letter);
+    }
+
+    /// Drops a turn that could not be sent, and counts it.
+    #[cold]
+    pub(crate) fn lose_unsent(to: RawAddress, error: SendError<T>) {
+        match error {
+            SendError::NoProcess(turn) => Self::lose(to, turn, DropReason::NoProcess),
+            SendError::Overloaded(turn) => Self::lose(to, turn, to.reason_of_overload()),
+        }
+    }
+
     /// Frees a refused cast, and returns the error with its turn; `Ok` if the bound drops it.
     ///
     /// # Safety
     /// The caller owns the message, which is of this type.
     #[cold]
-    unsafe fn refused(message: NonNull<Link>, refusal: Refusal) -> Result<(), SendError<T>> {
+    unsafe fn refused(
+        to: RawAddress,
+        message: NonNull<Link>,
+        refusal: Refusal,
+    ) -> Result<(), SendError<T>> {
         // SAFETY: `take` has the contract of this function.
         let turn = unsafe { Self::take(message) };
         match refusal {
             Refusal::Gone => Err(SendError::NoProcess(turn)),
             Refusal::Full => Err(SendError::Overloaded(turn)),
             Refusal::Dropped => {
-                drop_users(turn);
+                Self::lose(to, turn, DropReason::Overflow(Overflow::DropNewest));
                 Ok(())
             }
         }
@@ -127,15 +166,17 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         }
     }
 
-    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) {
+    unsafe fn discard(message: NonNull<Envelope>, _: &ExitReason) -> u64 {
         budget::discharge_here(Self::BYTES);
         // SAFETY: `DISPATCH` heads only messages of this type, and its caller owns the message.
         drop_users(unsafe { Self::take(message.cast()) });
+        u64::from(T::COUNTED)
     }
 
-    unsafe fn refuse(message: NonNull<Envelope>, _: Refusal) {
+    unsafe fn refuse(message: NonNull<Envelope>, _: Refusal) -> u64 {
         // SAFETY: `DISPATCH` heads only messages of this type, and its caller owns the message.
         drop_users(unsafe { Self::take(message.cast()) });
+        u64::from(T::COUNTED)
     }
 }
 

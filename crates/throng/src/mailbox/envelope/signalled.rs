@@ -80,7 +80,7 @@ impl Signalled {
         unreachable!("signals are taken out when a mailbox is drained; see `turn_state`")
     }
 
-    unsafe fn discard(_: NonNull<Envelope>, _: &ExitReason) {
+    unsafe fn discard(_: NonNull<Envelope>, _: &ExitReason) -> u64 {
         unreachable!("signals are taken out when a mailbox is closed, too; see `cell`")
     }
 }
