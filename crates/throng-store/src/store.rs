@@ -371,12 +371,13 @@ impl Store {
         self.0.queue.room_for(batch)
     }
 
-    /// Whether the store accepts writes. `false` while the store recovers from a failed commit,
-    /// after it is closed, or if it was opened read-only.
+    /// Whether the store accepts writes and the last of them was written. `false` while the store recovers from a
+    /// failed commit, after it is closed, if it was opened read-only, and after a write that failed because of the
+    /// disk, for example because it is full, until another write succeeds.
     ///
     /// Takes a lock. Unlike [`stat`](Store::stat), this method also answers during recovery.
     pub fn is_writable(&self) -> bool {
-        self.0.queue.is_open()
+        self.0.queue.is_open() && !self.0.counters.is_failing.load(Ordering::Relaxed)
     }
 
     /// Returns a frozen view of everything whose ticket has resolved.

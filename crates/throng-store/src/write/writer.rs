@@ -12,7 +12,7 @@
 //! recovered.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 use std::time::Duration;
 use std::{io, mem, thread};
@@ -34,6 +34,8 @@ pub(crate) struct Counters {
     pub(crate) batches: AtomicU64,
     pub(crate) flush_nanoseconds: AtomicU64,
     pub(crate) recoveries: AtomicU64,
+    /// Whether a write has failed because of the disk, and none has succeeded since.
+    pub(crate) is_failing: AtomicBool,
 }
 
 /// Time between two attempts to recover.
@@ -185,6 +187,9 @@ impl Writer {
             return;
         }
         self.is_broken = matches!(failure, Failure::Unknown(_) | Failure::Recovering);
+        // A batch that is too large for a transaction says nothing about the next.
+        let is_of_disk = !matches!(failure, Failure::TooLarge(_));
+        self.counters.is_failing.fetch_or(is_of_disk, Ordering::Relaxed);
         if let Some(last) = group.iter().filter_map(Request::last_submission).next_back() {
             self.queue.lose(last, failure.to_loss(), &mut self.wakers);
         }
@@ -206,6 +211,9 @@ impl Writer {
         let count = changes.count();
         let flush = commit.finish(changes)?;
         self.counters.commits.fetch_add(u64::from(count > 0), Ordering::Relaxed);
+        if count > 0 && self.counters.is_failing.load(Ordering::Relaxed) {
+            self.counters.is_failing.store(false, Ordering::Relaxed);
+        }
         let nanoseconds = u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX);
         self.counters.flush_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         Ok(flush)
