@@ -1,22 +1,23 @@
-//! Admission of connections: a bound for each client network, and counts of refusals.
+//! Admission of connections: a bound for each client network, and counts of open and of refused connections.
 //!
 //! Invariant: a network is in the table while it has a connection, so the table is no larger than the number of
 //! connections.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::ClientAddress;
 
-/// Connections of a server by network, and counts of refused connections. Clones share everything.
+/// Connections of a server by network, and counts of open and of refused connections. Clones share everything.
 #[derive(Clone, Debug, Default)]
 pub struct Connections(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     networks: Mutex<HashMap<IpAddr, usize>>,
+    open: AtomicUsize,
     refused: AtomicU64,
     refused_of_network: AtomicU64,
 }
@@ -29,6 +30,15 @@ pub(crate) struct ConnectionPlace {
 }
 
 impl Connections {
+    /// Returns the number of connections that are being served, sockets among them.
+    pub fn open(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed) // Relaxed: the counts guard no other data.
+    }
+
+    pub(crate) fn note_open(&self, open: usize) {
+        self.0.open.store(open, Ordering::Relaxed); // Relaxed: as above
+    }
+
     /// Returns the number of connections that were refused because the server had its maximum number.
     pub fn refused(&self) -> u64 {
         self.0.refused.load(Ordering::Relaxed) // Relaxed: the counts guard no other data.

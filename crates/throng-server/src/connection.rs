@@ -39,13 +39,14 @@ use tokio::time::timeout;
 use tower::Service;
 use tracing::Instrument;
 
+use crate::answers::RouteNote;
 use crate::exchange::{BodyProgress, Exchange, ExchangeGuard, ExchangePhase};
 use crate::extract::body_too_large;
 use crate::head::head_too_large;
 use crate::problem::ensure_problem;
 use crate::socket::{self, Endpoint, SocketEnd, take_endpoint};
 use crate::tls::{Arrival, Secure, Stream, strict_transport};
-use crate::{ClientAddress, Limits, Problem, request_id};
+use crate::{Answers, ClientAddress, Limits, Problem, request_id};
 
 /// Serves a connection until either side closes it, or, after `drain` becomes true, until the
 /// request in flight is answered. A connection that becomes a socket goes on in the same task.
@@ -54,12 +55,13 @@ pub(crate) async fn serve(
     client: ClientAddress,
     router: Router,
     limits: Arc<Limits>,
+    answers: Answers,
     drain: watch::Receiver<bool>,
 ) {
     let Some(stream) = arrival.secure(limits.header_timeout, drain.clone()).await else { return };
     // Boxed, because the state of HTTP is many times as large as that of a socket, and a socket
     // would keep its memory.
-    let requests = Box::pin(serve_requests(stream, client, router, limits, drain.clone()));
+    let requests = Box::pin(serve_requests(stream, client, router, limits, answers, drain.clone()));
     if let Some(Upgraded { endpoint, stream, unread }) = requests.await {
         socket::run(endpoint, stream, unread, drain).await;
     }
@@ -79,6 +81,7 @@ async fn serve_requests(
     client: ClientAddress,
     router: Router,
     limits: Arc<Limits>,
+    answers: Answers,
     mut drain: watch::Receiver<bool>,
 ) -> Option<Upgraded> {
     let exchange = Exchange::default();
@@ -89,6 +92,8 @@ async fn serve_requests(
         client,
         is_secure,
         limits,
+        answers,
+        route: RouteNote::default(),
         drain: drain.clone(),
         upgrading: Mutex::default(),
     });
@@ -149,6 +154,9 @@ async fn serve_requests(
     if draining && problem.is_none() && nothing_unread {
         return None;
     }
+    if let Some(problem) = &problem {
+        answerer.answers.count(None, problem.status());
+    }
     close_with(guard.into_parts().0, problem).await;
     None
 }
@@ -201,6 +209,9 @@ struct Answerer {
     client: ClientAddress,
     is_secure: bool,
     limits: Arc<Limits>,
+    answers: Answers,
+    /// Route of the request that is being answered.
+    route: RouteNote,
     drain: watch::Receiver<bool>,
     /// Endpoint of an accepted socket, from the handler's answer until the answer is written.
     upgrading: Mutex<Option<Endpoint>>,
@@ -217,6 +228,7 @@ impl Answerer {
         let strict = if self.is_secure { strict_transport(request.headers()) } else { None };
         let response = self.answer_in_span(request).instrument(span).await;
         let mut response = self.hand_over(response);
+        self.answers.count(self.route.take().as_ref(), response.status());
         response.headers_mut().insert(request_id::HEADER, id);
         if let Some(strict) = strict {
             response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, strict);
@@ -230,6 +242,7 @@ impl Answerer {
         let ClientAddress(peer) = self.client;
         let client = limits.trusted_proxies.client(peer, request.headers());
         request.extensions_mut().insert(ClientAddress(client));
+        request.extensions_mut().insert(self.route.clone());
         if self.is_secure {
             request.extensions_mut().insert(Secure);
         }

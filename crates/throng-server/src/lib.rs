@@ -27,6 +27,7 @@
 //! * A token or cursor from a client is trusted only if [`Signer`] signed it for the same purpose.
 
 mod admission;
+mod answers;
 mod bearer;
 mod client;
 mod connection;
@@ -47,6 +48,7 @@ mod socket;
 mod tls;
 
 pub use admission::Connections;
+pub use answers::Answers;
 pub use bearer::{Bearer, bearer_text, unauthorized};
 pub use client::ClientAddress;
 pub use extract::{Json, Query};

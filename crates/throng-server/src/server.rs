@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Invariants: at most `connections_max` connections are served, of each network of clients at most
-//! `connections_per_network_max`, and at most `REFUSALS_MAX` are being refused. When
+//! `connections_per_network_max`, and at most [`Limits::refusals_max`] are being refused. When
 //! [`Serving::drain`] returns, no task of this server is left.
 
 use std::io;
@@ -23,7 +23,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::admission::ConnectionPlace;
 use crate::tls::{Listener, Tls};
-use crate::{ClientAddress, Connections, Problem, TrustedProxies, connection};
+use crate::{Answers, ClientAddress, Connections, Problem, TrustedProxies, answers, connection};
 
 /// Limits of a server; change the fields that differ from [`Limits::default`].
 #[derive(Clone, Debug)]
@@ -73,6 +73,20 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// Returns the maximum number of open files that the connections of the server take: those that are served, those
+    /// that are being refused, and one that is being accepted.
+    pub fn files_max(&self) -> usize {
+        self.connections_max.saturating_add(self.refusals_max() + 1)
+    }
+
+    /// Returns the maximum number of connections that are being answered 429 or 503; further connections are closed at
+    /// once.
+    fn refusals_max(&self) -> usize {
+        (self.connections_max / 8).clamp(8, 64)
+    }
+}
+
 /// Bound listener that serves nothing yet: clients may connect and wait.
 ///
 /// ```
@@ -96,6 +110,7 @@ pub struct Server {
     address: SocketAddr,
     limits: Limits,
     connections: Connections,
+    answers: Answers,
 }
 
 /// A running server. Dropping it begins the [`drain`](Serving::drain) without waiting for its end.
@@ -126,12 +141,18 @@ impl Server {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
         let listener = Listener::new(listener);
-        Ok(Server { listener, address, limits, connections: Connections::default() })
+        let (connections, answers) = Default::default();
+        Ok(Server { listener, address, limits, connections, answers })
     }
 
     /// Returns the counts of the server's connections, which go on while the server runs.
     pub fn connections(&self) -> &Connections {
         &self.connections
+    }
+
+    /// Returns the counts of the server's answers, which go on while the server runs.
+    pub fn answers(&self) -> &Answers {
+        &self.answers
     }
 
     /// Serves with TLS: HTTP/1.1 inside, and a handshake within [`Limits::header_timeout`].
@@ -149,9 +170,9 @@ impl Server {
     /// Serves `router` on `tokio` until drained.
     pub fn start(self, router: Router, tokio: &Handle) -> Serving {
         let (drain, drained) = watch::channel(false);
-        let Server { listener, address, limits, connections } = self;
-        let acceptor =
-            tokio.spawn(accept(listener, router, Arc::new(limits), connections, drained));
+        let Server { listener, address, limits, connections, answers } = self;
+        let (router, limits) = (answers::noting(router), Arc::new(limits));
+        let acceptor = tokio.spawn(accept(listener, router, limits, connections, answers, drained));
         Serving { address, drain, acceptor }
     }
 }
@@ -171,10 +192,6 @@ impl Serving {
     }
 }
 
-/// Maximum number of connections that are being answered 429 or 503; further connections are closed
-/// at once.
-const REFUSALS_MAX: usize = 64;
-
 /// Pause after the system failed to accept (for example without free file descriptors), so that the
 /// acceptor does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -184,12 +201,14 @@ async fn accept(
     router: Router,
     limits: Arc<Limits>,
     counts: Connections,
+    answers: Answers,
     mut drain: watch::Receiver<bool>,
 ) -> Drained {
     let mut connections = JoinSet::new();
     let mut refusals = JoinSet::new();
     let mut failing = false;
     loop {
+        counts.note_open(connections.len());
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next() => continue,
@@ -213,6 +232,7 @@ async fn accept(
                             client,
                             router.clone(),
                             limits.clone(),
+                            answers.clone(),
                             drain.clone(),
                         );
                         connections.spawn(async move {
@@ -220,7 +240,8 @@ async fn accept(
                             serving.await;
                         });
                     }
-                    Err(problem) if refusals.len() < REFUSALS_MAX => {
+                    Err(problem) if refusals.len() < limits.refusals_max() => {
+                        answers.count(None, problem.status());
                         let (limits, drain) = (limits.clone(), drain.clone());
                         refusals.spawn(connection::refuse(stream, problem, limits, drain));
                     }
@@ -236,10 +257,15 @@ async fn accept(
         }
     }
     drop(listener);
-    let all = async { while connections.join_next().await.is_some() {} };
+    let all = async {
+        while connections.join_next().await.is_some() {
+            counts.note_open(connections.len());
+        }
+    };
     let _ = tokio::time::timeout(limits.drain_timeout, all).await;
     let cut = connections.len();
     connections.shutdown().await;
+    counts.note_open(0);
     refusals.shutdown().await;
     Drained { cut }
 }

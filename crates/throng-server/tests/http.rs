@@ -489,6 +489,53 @@ fn a_connection_beyond_the_maximum_gets_a_503() {
 }
 
 #[test]
+fn every_answer_is_counted_by_the_route_and_the_class_of_its_status() {
+    let start = |limits| {
+        let hold = Hold { inside: Arc::default(), release: Arc::new(Semaphore::new(0)) };
+        let (runtime, server) = support::bind(limits);
+        let answers = server.answers().clone();
+        let serving = server.start(router(hold.clone()), runtime.handle());
+        (Running { address: serving.address(), runtime, serving, hold }, answers)
+    };
+    let (running, answers) = start(Limits::default());
+    for (path, status) in
+        [("/sum?a=2&b=3", 200), ("/sum?a=x", 400), ("/panic", 500), ("/a/path", 404), ("/b", 404)]
+    {
+        assert_eq!(running.get(path).status, status, "{path}");
+    }
+    assert_eq!(running.exchange("no request\r\n\r\n").status, 400);
+    let expected = [("", [0, 0, 0, 3, 0]), ("/panic", [0, 0, 0, 0, 1]), ("/sum", [0, 1, 0, 1, 0])];
+    assert_eq!(answers.counts(), expected.map(|(route, counts)| (route.to_owned(), counts)));
+
+    let (running, answers) =
+        start(Limits { request_timeout: Duration::from_millis(1), ..Limits::default() });
+    assert_eq!(running.get("/never").status, 503);
+    assert_eq!(answers.counts(), [("/never".to_owned(), [0, 0, 0, 0, 1])]);
+}
+
+#[test]
+fn open_connections_are_counted() {
+    let hold = Hold { inside: Arc::default(), release: Arc::new(Semaphore::new(0)) };
+    let (runtime, server) = support::bind(Limits::default());
+    let connections = server.connections().clone();
+    let serving = server.start(router(hold.clone()), runtime.handle());
+    let running = Running { address: serving.address(), runtime, serving, hold };
+    let wait_for = |open| {
+        while connections.open() != open {
+            thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let held: Vec<TcpStream> = (0..3).map(|_| running.connect()).collect();
+    wait_for(3);
+    drop(held);
+    wait_for(0);
+    let _held = running.connect();
+    wait_for(1);
+    let _ = running.drain();
+    assert_eq!(connections.open(), 0);
+}
+
+#[test]
 fn a_drain_finishes_requests_in_flight_and_closes_idle_connections() {
     let running = Running::start(Limits::default());
     let mut idle = running.connect();

@@ -9,11 +9,17 @@ use serde_json::Value;
 use throng_server::{Limits, Server, Serving};
 use tokio::runtime::{Builder, Runtime};
 
-/// Starts a server of `router` on a free port.
-pub(crate) fn serve(router: Router, limits: Limits) -> (Runtime, Serving) {
+/// Binds a server to a free port.
+pub(crate) fn bind(limits: Limits) -> (Runtime, Server) {
     let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let server = runtime.block_on(Server::bind(any, limits)).unwrap();
+    (runtime, server)
+}
+
+/// Starts a server of `router` on a free port.
+pub(crate) fn serve(router: Router, limits: Limits) -> (Runtime, Serving) {
+    let (runtime, server) = bind(limits);
     let serving = server.start(router, runtime.handle());
     (runtime, serving)
 }
