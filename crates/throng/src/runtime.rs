@@ -592,6 +592,26 @@ mod tests {
     }
 
     #[test]
+    fn the_memory_of_slots_grows_with_the_processes_and_goes_with_them() {
+        const COUNT: u64 = if cfg!(miri) { 200 } else { 20_000 };
+        let runtime = Runtime::builder().workers(1).start().expect("starts");
+        let bytes = || runtime.slab().lent_bytes();
+        let before = bytes();
+        let idle = runtime.spawn_many((0..COUNT).map(|_| Idle)).expect("there is room");
+        assert!(bytes() >= before + 64 * COUNT, "{} after {before}", bytes());
+        assert!(idle.into_iter().all(Address::stop));
+        // The caches of the threads keep some free slots.
+        let kept = if cfg!(miri) { 64 * COUNT } else { 32 * COUNT };
+        for _ in 0..60_000 {
+            if runtime.process_count() == 0 && bytes() <= before + kept {
+                return;
+            }
+            sync::sleep(Duration::from_millis(1));
+        }
+        panic!("{} processes keep {} bytes", runtime.process_count(), bytes());
+    }
+
+    #[test]
     fn a_spawn_after_the_end_is_refused_and_keeps_no_memory() {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let handle = runtime.handle().clone();

@@ -166,6 +166,12 @@ fn refill(class: usize) -> Magazine {
     lock(&DEPOTS[class]).refill(class_bytes(class))
 }
 
+/// Returns the bytes of the pooled blocks that are in use, or free in the cache of a thread.
+pub(crate) fn lent_bytes() -> u64 {
+    let lent = |(depot, bytes): (&Mutex<Depot>, usize)| (lock(depot).lent() * bytes) as u64;
+    DEPOTS.iter().zip(CLASS_BYTES).map(lent).sum()
+}
+
 /// Does a step of giving unneeded memory back to the system; false if there is nothing to do at
 /// present. For the clock threads, while anything is awake.
 pub(crate) fn scavenge() -> bool {

@@ -39,15 +39,28 @@ pub(crate) struct Depot {
     unused: usize,
     /// Chunks with parked blocks. The fewest parked blocks are in the last, except during a pass.
     chunks: Vec<Chunk>,
+    /// Number of blocks that the threads have taken and not brought back.
+    lent: usize,
 }
 
 impl Depot {
     pub(crate) const fn new() -> Depot {
-        Depot { magazines: VecDeque::new(), unused: 0, chunks: Vec::new() }
+        Depot { magazines: VecDeque::new(), unused: 0, chunks: Vec::new(), lent: 0 }
     }
 
     /// Returns a magazine with at least one block, of the depot's size.
     pub(crate) fn refill(&mut self, block_bytes: usize) -> Magazine {
+        let magazine = self.take(block_bytes);
+        self.lent += magazine.len();
+        magazine
+    }
+
+    /// Returns the number of blocks that are in use, or free in the cache of a thread.
+    pub(crate) fn lent(&self) -> usize {
+        self.lent
+    }
+
+    fn take(&mut self, block_bytes: usize) -> Magazine {
         if let Some(magazine) = self.magazines.pop_back() {
             self.unused = self.unused.min(self.magazines.len());
             return magazine;
@@ -62,6 +75,7 @@ impl Depot {
     }
 
     pub(crate) fn give_back(&mut self, magazine: Magazine) {
+        self.lent -= magazine.len();
         if !magazine.is_empty() {
             self.magazines.push_back(magazine);
         }

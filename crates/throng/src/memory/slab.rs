@@ -142,18 +142,23 @@ pub(crate) struct Slab {
     classes: [Mutex<ClassSlab>; SLOT_BYTES.len()],
 }
 
+#[derive(Default)]
 struct ClassSlab {
     free: Vec<Magazine>,
     segments: Vec<Segment>,
+    /// Number of slots that the caches have taken and not given back.
+    lent: usize,
 }
 
 impl Slab {
     pub(crate) fn new(budget: &'static Budget) -> Slab {
-        Slab {
-            budget,
-            classes: [const { Mutex::new(ClassSlab { free: Vec::new(), segments: Vec::new() }) };
-                SLOT_BYTES.len()],
-        }
+        Slab { budget, classes: Default::default() }
+    }
+
+    /// Returns the bytes of the slots that hold processes, and of the free slots in the caches of the threads.
+    pub(crate) fn lent_bytes(&self) -> u64 {
+        let lent = |(slab, bytes): (&Mutex<ClassSlab>, usize)| (lock(slab).lent * bytes) as u64;
+        self.classes.iter().zip(SLOT_BYTES).map(lent).sum()
     }
 
     /// Calls `visit` with each slot that has ever been used. Slots may change meanwhile.
@@ -215,9 +220,13 @@ impl Slab {
     #[cold]
     fn refill(&self, class: SlotClass) -> Magazine {
         let mut slab = lock(&self.classes[class.0 as usize]);
-        if let Some(magazine) = slab.free.pop() {
-            return magazine;
-        }
+        let magazine = slab.free.pop().unwrap_or_else(|| self.cut(&mut slab, class));
+        slab.lent += magazine.len();
+        magazine
+    }
+
+    /// Cuts slots from a segment.
+    fn cut(&self, slab: &mut ClassSlab, class: SlotClass) -> Magazine {
         loop {
             if let Some(segment) = slab.segments.last_mut() {
                 let magazine = segment.cut(class);
@@ -233,7 +242,10 @@ impl Slab {
     }
 
     fn give_back(&self, class: SlotClass, magazine: Magazine) {
-        lock(&self.classes[class.0 as usize]).free.push(magazine);
+        let mut slab = lock(&self.classes[class.0 as usize]);
+        // A slot that is used up never comes back, so no more slots come back than were lent.
+        slab.lent -= magazine.len();
+        slab.free.push(magazine);
     }
 }
 

@@ -8,6 +8,7 @@
 //! samples; names of counters end in `_total`; units are base units (seconds, bytes) and part of
 //! the name.
 
+use crate::memory::block;
 use crate::runtime::RuntimeHandle;
 use crate::runtime::dead_letters::{DropReason, DroppedMessages};
 use crate::scheduler::kinds::Counts;
@@ -52,6 +53,9 @@ pub struct Metrics {
     pub exited: u64,
     /// Number of processes that have exited by a panic.
     pub panicked: u64,
+    /// Memory of the processes, in bytes: their slots, and the blocks of messages, suspended turns and timers, which all
+    /// runtimes of the program share. Heap memory that states and messages own is not included.
+    pub memory_bytes: u64,
     /// Bytes of all queued messages and signals, including messages that async processes have
     /// [passed over](crate::Inbox::recv_match).
     pub mailbox_bytes: u64,
@@ -190,6 +194,11 @@ impl Metrics {
             "throng_processes_panicked_total",
             "Processes that have exited by a panic.",
             self.panicked,
+        );
+        text.gauge(
+            "throng_memory_bytes",
+            "Memory of the processes, without heap memory that their states own.",
+            self.memory_bytes,
         );
         text.gauge("throng_mailbox_bytes", "Bytes of all queued messages.", self.mailbox_bytes);
         text.gauge(
@@ -414,6 +423,7 @@ impl RuntimeHandle {
             spawned: scheduler.spawned(),
             exited: workers.iter().map(|worker| worker.exited).sum(),
             panicked: workers.iter().map(|worker| worker.panicked).sum(),
+            memory_bytes: self.slab().lent_bytes() + block::lent_bytes(),
             mailbox_bytes: self.mailbox_bytes(),
             mailbox_bytes_limit: self.mailbox_bytes_limit(),
             injected: scheduler.injected() as u64,
@@ -532,6 +542,7 @@ mod tests {
             spawned: 3,
             exited: 4,
             panicked: 5,
+            memory_bytes: 640,
             mailbox_bytes: 7,
             mailbox_bytes_limit: 8,
             injected: 9,
@@ -559,6 +570,7 @@ mod tests {
             ("throng_processes_spawned_total", 3.0),
             ("throng_processes_exited_total", 4.0),
             ("throng_processes_panicked_total", 5.0),
+            ("throng_memory_bytes", 640.0),
             ("throng_mailbox_bytes", 7.0),
             ("throng_mailbox_limit_bytes", 8.0),
             ("throng_injected_processes", 9.0),
@@ -582,7 +594,7 @@ mod tests {
         ] {
             assert_eq!(samples[name], value, "{name}");
         }
-        assert_eq!(samples.len(), 9 + 2 * 7 + 6 + DropReason::ALL.len() + 2);
+        assert_eq!(samples.len(), 10 + 2 * 7 + 6 + DropReason::ALL.len() + 2);
     }
 
     #[test]
