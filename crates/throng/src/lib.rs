@@ -195,12 +195,13 @@ cfg_if::cfg_if! {
 
         // Inspection and metrics.
         pub use crate::runtime::inspect::{
-            ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy,
+            KindSums, ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy,
         };
         pub use crate::runtime::dead_letters::{
             DeadLetter, DeadLetters, DropReason, DroppedMessages,
         };
         pub use crate::runtime::metrics::{KindMetrics, Metrics, WorkerMetrics};
+        pub use crate::runtime::short_kind::short_kind;
 
         /// The handles of a process that have the methods of its typed client.
         pub mod client {

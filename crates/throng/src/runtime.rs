@@ -14,6 +14,7 @@ pub(crate) mod dead_letters;
 pub(crate) mod events;
 pub(crate) mod inspect;
 pub(crate) mod metrics;
+pub(crate) mod short_kind;
 pub(crate) mod spawner;
 pub(crate) mod unwind;
 

@@ -28,6 +28,7 @@ use crate::turn::layer::{AnyAround, Layered};
 use std::any::Any;
 use std::collections::VecDeque;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::time::Duration;
 
@@ -98,6 +99,8 @@ pub(crate) struct Rare {
     pub(crate) kept: KeptLoad,
     /// Longest turn that was noticed; zero if none was.
     pub(crate) longest_turn: Duration,
+    /// Text that tells the process apart from others of its kind.
+    pub(crate) label: Option<Box<str>>,
 }
 
 /// Number of messages that an async process keeps, all of one size. Every process that has rare
@@ -244,6 +247,24 @@ impl Extension {
         self.ties.as_mut()?.rare.as_deref_mut()
     }
 
+    /// Returns the label that the process was given, or the label that its layer makes.
+    pub(crate) fn label(&mut self) -> Option<String> {
+        if let Some(label) = self.rare_if_any().and_then(|own| own.label.as_deref()) {
+            return Some(label.to_owned());
+        }
+        match &self.life {
+            // A panic must not unwind through an inspector, which has borrowed the token.
+            Life::Layered(layer) => catch_unwind(AssertUnwindSafe(|| layer.label())).ok().flatten(),
+            _ => None,
+        }
+    }
+
+    /// Returns the names under which the process is registered.
+    pub(crate) fn names(&mut self) -> impl Iterator<Item = String> {
+        let memberships = self.rare_if_any().into_iter().flat_map(|own| own.memberships.iter());
+        memberships.filter_map(|(_, member)| member.name())
+    }
+
     /// Returns the monitors that the process has set, in a list that is created if there is none.
     pub(crate) fn monitors(&mut self) -> &mut Monitors<Pid> {
         self.ties().monitors.get_or_insert_default()
@@ -368,6 +389,7 @@ impl Rare {
             + self.memberships.bytes()
             + self.callbacks.bytes()
             + self.backlog.capacity() * size_of::<MessageList>()
+            + self.label.as_deref().map_or(0, str::len)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Inspection of processes from outside: a single process, the busiest, all, or their tree.
+//! Inspection of processes from outside: a single process, the busiest, all, the sums of each kind, or their tree.
 //!
 //! ```text
 //!                       the token is free               the token has a holder
@@ -17,9 +17,12 @@
 use crate::address::Pid;
 use crate::cell::{CellRef, Token};
 use crate::memory::slab::SlotPlace;
+use crate::process::Process;
 use crate::runtime::RuntimeHandle;
+use crate::runtime::short_kind::short_kind;
 use crate::signal::{self, Signal};
 use crate::sync::{Mutex, lock};
+use crate::turn::context::Context;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
@@ -53,6 +56,8 @@ pub struct ProcessInfo {
     pub kind: Option<&'static str>,
     /// Names under which the process is registered.
     pub names: Vec<String>,
+    /// Label of the process; see [`Context::set_label`].
+    pub label: Option<String>,
     /// Current activity of the process.
     pub state: ProcessState,
     /// Pid of the process that spawned this process, if this process has recorded it.
@@ -130,8 +135,63 @@ pub struct ProcessTree {
     pub kind: Option<&'static str>,
     /// Names under which the process is registered.
     pub names: Vec<String>,
+    /// Label of the process; see [`Context::set_label`].
+    pub label: Option<String>,
     /// Number of live children of the process, whether or not they are listed.
     pub children: u64,
+}
+
+/// Sums over the processes of a kind; returned by [`RuntimeHandle::sums_by_kind`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct KindSums {
+    /// Name of the processes' type; `None` for processes that did not answer.
+    pub kind: Option<&'static str>,
+    /// Number of processes.
+    pub processes: u64,
+    /// Sum of [`ProcessInfo::mailbox_len`].
+    pub mailbox_len: u64,
+    /// Sum of [`ProcessInfo::mailbox_bytes`].
+    pub mailbox_bytes: u64,
+    /// Sum of [`ProcessInfo::memory_bytes`].
+    pub memory_bytes: u64,
+    /// Sum of [`ProcessInfo::turns`], of the processes that count them.
+    pub turns: u64,
+    /// Maximum of [`ProcessInfo::longest_turn`].
+    pub longest_turn: Option<Duration>,
+}
+
+impl<P: Process> Context<P> {
+    /// Labels this process: inspection shows the text beside the type, so that processes of a type can be told apart.
+    /// Replaces the label that it has, such as the kind and the key of a durable process.
+    ///
+    /// ```
+    /// use throng::prelude::*;
+    ///
+    /// struct Session { user: String }
+    /// impl Process for Session {
+    ///     async fn started(&mut self, cx: &mut Context<Self>) {
+    ///         cx.set_label(format!("session of {}", self.user));
+    ///     }
+    /// }
+    /// # fn main() -> Result<(), throng::Error> {
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let session = runtime.spawn(Session { user: "ada".to_owned() })?;
+    /// # runtime.block_on(async |runtime| {
+    /// # while runtime.info(session).await.expect("it lives").label.is_none() {}
+    /// let found = runtime.search("of ada", 10, throng::SortBy::Memory).await;
+    /// assert_eq!(found[0].pid, session.pid());
+    /// # });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Cost: some 300 bytes for the first of a label, a name or a timer; a process without these pays nothing.
+    pub fn set_label(&mut self, label: impl Into<Box<str>>) {
+        let label = label.into();
+        let mut current = self.current();
+        current.with_extension(|own| own.rare().label = Some(label));
+    }
 }
 
 impl RuntimeHandle {
@@ -190,17 +250,52 @@ impl RuntimeHandle {
     /// answer. Processes that do not answer come last; with [`SortBy::LongestTurn`] they come
     /// first.
     pub async fn top(&self, n: usize, by: SortBy) -> Vec<ProcessInfo> {
-        let best = Arc::new(Mutex::new(Best { n, heap: BinaryHeap::new() }));
+        self.search("", n, by).await
+    }
+
+    /// Returns the `n` processes with the most of a quantity, as [`top`](Self::top) does, of the processes whose kind,
+    /// label or name contains `text`. The kind is that of [`short_kind`], and upper and lower case are the same.
+    ///
+    /// Cost: the same as [`top`](Self::top), and a copy of the label and the names of each process.
+    pub async fn search(&self, text: &str, n: usize, by: SortBy) -> Vec<ProcessInfo> {
+        let best = Best { n, heap: BinaryHeap::new(), filter: Filter::new(text) };
+        let best = Arc::new(Mutex::new(best));
         let visit = {
             let best = best.clone();
             move |token: &Token| lock(&best).offer(by, token)
         };
         let silent = survey(self, visit).await;
-        let mut best = std::mem::replace(&mut *lock(&best), Best { n, heap: BinaryHeap::new() });
-        for pid in silent {
-            best.insert(by, ProcessInfo::unanswered(pid));
+        let mut best = lock(&best);
+        if best.filter.is_empty() {
+            silent.into_iter().for_each(|pid| best.insert(by, ProcessInfo::unanswered(pid)));
         }
-        best.heap.into_sorted_vec().into_iter().map(|Reverse(ranked)| ranked.info).collect()
+        let heap = std::mem::take(&mut best.heap);
+        heap.into_sorted_vec().into_iter().map(|Reverse(ranked)| ranked.info).collect()
+    }
+
+    /// Returns the sums over the processes of each kind, in no particular order, of the processes whose kind, label or
+    /// name contains `text`, as for [`search`](Self::search).
+    ///
+    /// Cost: a snapshot of each process.
+    pub async fn sums_by_kind(&self, text: &str) -> Vec<KindSums> {
+        let sums = Arc::new(Mutex::new((Filter::new(text), HashMap::new())));
+        let visit = {
+            let sums = sums.clone();
+            move |token: &Token| {
+                let (filter, sums) = &mut *lock(&sums);
+                if filter.accepts(token) {
+                    KindSums::add(sums, &ProcessInfo::of(token));
+                }
+            }
+        };
+        let silent = survey(self, visit).await;
+        let (filter, sums) = &mut *lock(&sums);
+        if filter.is_empty() {
+            for pid in silent {
+                KindSums::add(sums, &ProcessInfo::unanswered(pid));
+            }
+        }
+        std::mem::take(sums).into_values().collect()
     }
 
     /// Returns the processes that have a parent, and their parents, as a tree: each process is
@@ -301,9 +396,9 @@ impl ProcessInfo {
                 info.monitors = own.monitors.iter().flat_map(|own| own.iter()).collect();
                 info.monitored_by = own.watchers.iter().collect();
             }
+            info.names = own.names().collect();
+            info.label = own.label();
             if let Some(own) = own.rare_if_any() {
-                let names = own.memberships.iter().filter_map(|(_, member)| member.name());
-                info.names = names.collect();
                 info.longest_turn = Some(own.longest_turn).filter(|time| !time.is_zero());
             }
         });
@@ -316,6 +411,7 @@ impl ProcessInfo {
             pid,
             kind: None,
             names: Vec::new(),
+            label: None,
             state: ProcessState::Running,
             parent: None,
             links: Vec::new(),
@@ -385,11 +481,58 @@ fn visit_at_rest(cell: CellRef, visit: impl Fn(&Token)) -> bool {
     true
 }
 
+impl KindSums {
+    fn add(sums: &mut HashMap<Option<&'static str>, KindSums>, info: &ProcessInfo) {
+        let own = sums.entry(info.kind).or_default();
+        own.kind = info.kind;
+        own.processes += 1;
+        own.mailbox_len += info.mailbox_len;
+        own.mailbox_bytes += info.mailbox_bytes;
+        own.memory_bytes += info.memory_bytes;
+        own.turns += info.turns.unwrap_or(0);
+        own.longest_turn = own.longest_turn.max(info.longest_turn);
+    }
+}
+
+/// Selection of processes by a text.
+struct Filter {
+    /// Lower case.
+    text: String,
+    /// Whether the name of each kind that was met contains the text.
+    kinds: HashMap<&'static str, bool>,
+}
+
+impl Filter {
+    fn new(text: &str) -> Filter {
+        Filter { text: text.to_lowercase(), kinds: HashMap::new() }
+    }
+
+    /// Whether all processes are selected.
+    fn is_empty(&self) -> bool {
+        self.text.is_empty()
+    }
+
+    fn accepts(&mut self, token: &Token) -> bool {
+        let Filter { text, kinds } = self;
+        if text.is_empty() {
+            return true;
+        }
+        let holds = |name: &str| name.to_lowercase().contains(&**text);
+        let kind = token.class().name;
+        *kinds.entry(kind).or_insert_with(|| holds(&short_kind(kind)))
+            || token.if_extension(|own| {
+                own.label().is_some_and(|label| holds(&label))
+                    || own.names().any(|name| holds(&name))
+            }) == Some(true)
+    }
+}
+
 /// The `n` highest-ranked processes found so far.
 struct Best {
     n: usize,
     /// Min-heap: the lowest rank is at the top.
     heap: BinaryHeap<Reverse<Ranked>>,
+    filter: Filter,
 }
 
 impl Best {
@@ -397,7 +540,8 @@ impl Best {
         // Most processes do not rank high enough, so their snapshots are not taken at all.
         let is_full = self.heap.len() >= self.n;
         let least = self.heap.peek().filter(|_| is_full).map(|Reverse(least)| least.rank);
-        if self.n > 0 && least.is_none_or(|least| rank_of(by, token) > least) {
+        let ranks = self.n > 0 && least.is_none_or(|least| rank_of(by, token) > least);
+        if ranks && self.filter.accepts(token) {
             self.insert(by, ProcessInfo::of(token));
         }
     }
@@ -480,11 +624,12 @@ struct Member {
     pid: Pid,
     kind: Option<&'static str>,
     names: Vec<String>,
+    label: Option<String>,
 }
 
 impl From<ProcessInfo> for Member {
     fn from(info: ProcessInfo) -> Member {
-        Member { pid: info.pid, kind: info.kind, names: info.names }
+        Member { pid: info.pid, kind: info.kind, names: info.names, label: info.label }
     }
 }
 
@@ -510,12 +655,13 @@ impl Kin {
         // A stack: the next process is the last entry. Each list of children is removed when it is
         // taken, so no pid is listed twice.
         let mut rest: Vec<(usize, Member)> = roots.into_iter().map(|root| (0, root)).collect();
-        while let Some((depth, Member { pid, kind, names })) = rest.pop() {
+        while let Some((depth, Member { pid, kind, names, label })) = rest.pop() {
             if branches.len() >= self.limit {
                 break;
             }
             let mut children = self.children.remove(&pid).unwrap_or_default();
-            branches.push(ProcessTree { depth, pid, kind, names, children: children.count });
+            let count = children.count;
+            branches.push(ProcessTree { depth, pid, kind, names, label, children: count });
             by_pid_backwards(&mut children.kept);
             rest.extend(children.kept.into_iter().map(|child| (depth + 1, child)));
         }

@@ -1,4 +1,4 @@
-//! Spawning with options: the kind of process, its tie to the spawning process, its mailbox bound.
+//! Spawning with options: the kind of process, its tie to the spawning process, its mailbox bound, its label.
 //!
 //! Invariant: a tie is recorded in both processes, or on its way, before the child can run. So
 //! however soon the child ends, the process tied to it learns the reason.
@@ -15,7 +15,7 @@ use crate::signal::monitors::{MonitorNumber, Watcher};
 use crate::turn::context::{Context, tell_down};
 use std::cell::Cell;
 
-/// Spawns processes with options: linked or monitored, and with a bounded mailbox. Made by
+/// Spawns processes with options: linked or monitored, with a bounded mailbox, and with a label. Made by
 /// [`RuntimeHandle::spawner`], [`Context::linked`] and [`Context::monitored`].
 ///
 /// Every spawning method can be combined with every option:
@@ -69,6 +69,7 @@ pub struct Spawner<'a> {
     runtime: &'a RuntimeHandle,
     tie: Option<Tie>,
     mailbox: Option<MailboxBound>,
+    label: Option<Box<str>>,
 }
 
 /// The tie of a process to its parent, which spawns it within its own turn.
@@ -83,7 +84,7 @@ impl RuntimeHandle {
     /// Returns a [`Spawner`] of processes without a parent, with options that
     /// [`spawn`](Self::spawn) does not have.
     pub fn spawner(&self) -> Spawner<'_> {
-        Spawner { runtime: self, tie: None, mailbox: None }
+        Spawner { runtime: self, tie: None, mailbox: None, label: None }
     }
 }
 
@@ -102,7 +103,7 @@ impl<P: Process> Context<P> {
 
     fn tied(&mut self, monitor: Option<TellDown>) -> Spawner<'_> {
         let tie = Tie { parent: self.current(), monitor };
-        Spawner { runtime: self.runtime(), tie: Some(tie), mailbox: None }
+        Spawner { runtime: self.runtime(), tie: Some(tie), mailbox: None, label: None }
     }
 
     /// Spawns a process linked to this process, which becomes its parent.
@@ -123,7 +124,7 @@ impl<P: Process> Context<P> {
     ) -> Result<(Address<Q>, MonitorRef), SpawnError<Q>> {
         let Spawner { runtime, tie, .. } = self.monitored();
         let number = Cell::default();
-        let child = runtime.spawn_process(child, extension(tie, &number), None)?;
+        let child = runtime.spawn_process(child, extension(tie, None, &number), None)?;
         tie_up(tie, child, &number);
         Ok((child, MonitorRef::new(child.pid(), number.get())))
     }
@@ -136,13 +137,19 @@ impl Spawner<'_> {
         self
     }
 
+    /// Labels the process; see [`Context::set_label`].
+    pub fn label(mut self, label: impl Into<Box<str>>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
     /// Spawns a process.
     ///
     /// # Errors
     /// The same as [`RuntimeHandle::spawn`].
     pub fn spawn<P: Process>(self, process: P) -> Result<Address<P>, SpawnError<P>> {
         let number = Cell::default();
-        let extension = extension(self.tie, &number);
+        let extension = extension(self.tie, self.label, &number);
         let child = self.runtime.spawn_process(process, extension, self.mailbox)?;
         tie_up(self.tie, child, &number);
         Ok(child)
@@ -165,7 +172,7 @@ impl Spawner<'_> {
         let refused = scheduler::batched(|| {
             self.runtime.spawn_each(
                 &mut processes,
-                || extension(self.tie, &number),
+                || extension(self.tie, self.label.clone(), &number),
                 self.mailbox,
                 |child| {
                     tie_up(self.tie, child, &number);
@@ -186,26 +193,41 @@ impl Spawner<'_> {
         first: T,
     ) -> Result<Address<P>, SpawnError<(P, T)>> {
         let number = Cell::default();
-        let extension = extension(self.tie, &number);
+        let extension = extension(self.tie, self.label, &number);
         let child = self.runtime.spawn_first(process, first, extension, self.mailbox)?;
         tie_up(self.tie, child, &number);
         Ok(child)
     }
 }
 
-/// Returns the child's end of a tie. For a monitor, stores its number in `number`.
-fn extension(tie: Option<Tie>, number: &Cell<MonitorNumber>) -> Option<Box<Extension>> {
-    let Tie { mut parent, monitor } = tie?;
+/// Returns the extension of a child with a tie, a label or both. For a monitor, stores its number in `number`.
+fn extension(
+    tie: Option<Tie>,
+    label: Option<Box<str>>,
+    number: &Cell<MonitorNumber>,
+) -> Option<Box<Extension>> {
+    if tie.is_none() && label.is_none() {
+        return None;
+    }
+    let mut extension = tie.map_or_else(Extension::default, |tie| child_end(tie, number));
+    if label.is_some() {
+        extension.rare().label = label;
+    }
+    Some(Box::new(extension))
+}
+
+/// Returns the child's end of a tie.
+fn child_end(tie: Tie, number: &Cell<MonitorNumber>) -> Extension {
+    let Tie { mut parent, monitor } = tie;
     let me = parent.pid();
-    let extension = match monitor {
+    match monitor {
         Some(tell) => {
             let next = parent.with_extension(|own| own.monitors().next());
             number.set(next);
             Extension::monitored_by(Watcher { pid: me, number: next, tell })
         }
         None => Extension::linked_to(me),
-    };
-    Some(Box::new(extension))
+    }
 }
 
 /// Records the parent's end of a tie. The parent is in its turn and reads no signals until the turn

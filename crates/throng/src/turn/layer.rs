@@ -62,6 +62,12 @@ pub trait Layer<P: Process>: Send + 'static {
         process: &mut P,
         cx: &mut Context<P>,
     ) -> impl Future<Output = Result<(), ExitReason>> + Send;
+
+    /// Returns the label of the process, for processes without a label of their own. Called by inspectors only, between
+    /// two steps of the process; must not block.
+    fn label(&self) -> Option<String> {
+        None
+    }
 }
 
 /// The step that follows a turn, decided by its [`Layer`].
@@ -94,6 +100,9 @@ pub(crate) trait Layered: Send {
 
     /// Returns the layer itself, as the attachment of its process.
     fn attachment(&mut self) -> &mut dyn Any;
+
+    /// Returns the label that the layer makes for its process.
+    fn label(&self) -> Option<String>;
 }
 
 /// The layer `L` of a `P`.
@@ -111,6 +120,10 @@ impl<P: Process, L: Layer<P>> Layered for LayerOf<P, L> {
 
     fn attachment(&mut self) -> &mut dyn Any {
         &mut self.0
+    }
+
+    fn label(&self) -> Option<String> {
+        self.0.label()
     }
 }
 

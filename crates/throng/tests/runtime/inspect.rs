@@ -548,3 +548,73 @@ fn a_waker_that_panics_at_the_end_of_an_inspection_ends_no_worker() {
     });
     assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);
 }
+
+/// Sets its label.
+struct Relabel(&'static str);
+impl Message for Relabel {
+    type Reply = ();
+}
+impl Handle<Relabel> for Family {
+    async fn handle(&mut self, Relabel(label): Relabel, cx: &mut Context<Self>) {
+        cx.set_label(label);
+    }
+}
+
+#[test]
+fn a_label_tells_a_process_apart_and_costs_a_process_without_one_nothing() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let plain = runtime.spawn(Family).unwrap();
+        let ada = runtime.spawner().label("session of Ada").spawn(Family).unwrap();
+        let many = runtime.spawner().label("one of two").spawn_many([Family, Family]).unwrap();
+        let label = async |pid: Pid| runtime.info(pid).await.unwrap().label;
+        assert_eq!(label(plain.pid()).await, None);
+        assert_eq!(runtime.info(plain).await.unwrap().memory_bytes, 64);
+        assert_eq!(label(ada.pid()).await.as_deref(), Some("session of Ada"));
+        for one in &many {
+            assert_eq!(label(one.pid()).await.as_deref(), Some("one of two"));
+        }
+        plain.call(Relabel("plain no more")).await.unwrap();
+        ada.call(Relabel("session of Bea")).await.unwrap();
+        assert_eq!(label(plain.pid()).await.as_deref(), Some("plain no more"));
+        assert_eq!(label(ada.pid()).await.as_deref(), Some("session of Bea"));
+        // Beside a tie to the parent, and in the tree.
+        let child = ada.call(Breed(1)).await.unwrap().remove(0);
+        child.call(Relabel("child")).await.unwrap();
+        let labels = runtime.tree(10).await.into_iter().map(|row| row.label);
+        let expected = ["session of Bea", "child"].map(|label| Some(label.to_owned()));
+        assert!(labels.eq(expected));
+    });
+}
+
+#[test]
+fn a_search_finds_processes_by_kind_label_and_name_and_sums_add_them_up() {
+    let runtime = runtime();
+    runtime.block_on(async |runtime| {
+        let named = runtime.spawn(Family).unwrap();
+        runtime.register("Ärger", named).unwrap();
+        let labelled = runtime.spawner().label("user/ada").spawn(Family).unwrap();
+        let workers: Vec<Address<Worker<500>>> =
+            (0..3).map(|_| runtime.spawn(Worker::new()).unwrap()).collect();
+        let found = async |text: &str| {
+            let found = runtime.search(text, 10, SortBy::Memory).await;
+            found.into_iter().map(|info| info.pid).collect::<HashSet<_>>()
+        };
+        assert_eq!(found("ärGER").await, HashSet::from([named.pid()]));
+        assert_eq!(found("User/A").await, HashSet::from([labelled.pid()]));
+        assert_eq!(found("worker<500>").await, workers.iter().map(|one| one.pid()).collect());
+        assert_eq!(found("family").await, HashSet::from([named.pid(), labelled.pid()]));
+        // Neither a path nor anything else is part of the text.
+        assert_eq!((found("inspect::").await.len(), found("nobody").await.len()), (0, 0));
+        assert_eq!(runtime.search("", 4, SortBy::Memory).await.len(), 4);
+
+        let mut sums = runtime.sums_by_kind("").await;
+        sums.sort_by_key(|kind| kind.processes);
+        let seen = sums.iter().map(|kind| (throng::short_kind(kind.kind.unwrap()), kind.processes));
+        assert!(seen.eq([("Family".to_owned(), 2), ("Worker<500>".to_owned(), 3)]));
+        let one = runtime.info(workers[0]).await.unwrap();
+        assert_eq!(sums[1].memory_bytes, 3 * one.memory_bytes);
+        let some = runtime.sums_by_kind("ada").await;
+        assert_eq!((some.len(), some[0].processes), (1, 1));
+    });
+}
