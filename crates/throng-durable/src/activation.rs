@@ -474,6 +474,10 @@ impl<P: Durable> Drop for Activation<P> {
 /// messages sent to the address. If such a turn has a caller, the process waits in the turn until the
 /// reply may leave.
 impl<P: Durable> Layer<P> for Activation<P> {
+    fn label(&self) -> Option<String> {
+        Some(format!("{}/{}", P::KIND, self.key()))
+    }
+
     fn begin(cx: &mut Context<P>) -> Result<(), ExitReason> {
         match Activation::enter(cx) {
             Ok(()) => Ok(()),

@@ -1,6 +1,7 @@
 //! State outlives processes, nodes and versions.
 
 use serde::{Deserialize, Serialize};
+use throng::SortBy;
 use throng::prelude::*;
 use throng_durable::{
     CellError, Durable, DurableContext, EntityError, Node, OldState, OpenError, StateError, Str,
@@ -303,4 +304,20 @@ fn the_first_hook_reads_cells_and_its_changes_are_kept() {
             node.shutdown().await;
         });
     }
+}
+
+#[test]
+fn an_entity_is_labelled_by_its_kind_and_key() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    runtime.block_on(async |runtime| {
+        for key in ["ada", "bob/2"] {
+            node.entity::<Counter>(key).call(Add(1)).await.unwrap();
+        }
+        let found = runtime.search("counter/B", 10, SortBy::Memory).await;
+        let labels = found.into_iter().map(|info| info.label);
+        assert!(labels.eq([Some("counter/bob/2".to_owned())]));
+        node.shutdown().await;
+    });
 }
