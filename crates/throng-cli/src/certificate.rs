@@ -4,15 +4,11 @@
 //! --tls-cert, --tls-key ── start ──► Tls ──► handshakes
 //!         └──────────────── SIGHUP ─► ▲ if the files can be used; otherwise an error is logged
 //! ```
-//!
-//! Invariant: without these settings, SIGHUP keeps the meaning that the system gives it.
 
-use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
 use throng_server::{Tls, TlsError};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Settings of TLS.
 #[derive(Debug, Args)]
@@ -41,15 +37,12 @@ pub(crate) enum CertificateError {
     Half(#[from] HalfOfTls),
     #[error(transparent)]
     Files(#[from] TlsError),
-    #[error("cannot install the handler of SIGHUP")]
-    Signal(#[source] io::Error),
 }
 
-/// Certificate of the service, with the signal that reads its files again.
+/// Certificate of the service.
 #[derive(Debug)]
 pub(crate) struct Certificate {
     pub(crate) tls: Tls,
-    hangups: Signal,
 }
 
 impl TlsFiles {
@@ -61,7 +54,7 @@ impl TlsFiles {
         if self.tls_cert.is_some() == self.tls_key.is_some() { Ok(()) } else { Err(HalfOfTls) }
     }
 
-    /// Loads the certificate, if the settings name one, and listens for SIGHUP.
+    /// Loads the certificate, if the settings name one.
     ///
     /// # Errors
     /// The files cannot be used.
@@ -70,27 +63,22 @@ impl TlsFiles {
         let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
             return Ok(None);
         };
-        let tls = Tls::load(certificate, key)?;
-        let hangups = signal(SignalKind::hangup()).map_err(CertificateError::Signal)?;
-        Ok(Some(Certificate { tls, hangups }))
+        Ok(Some(Certificate { tls: Tls::load(certificate, key)? }))
     }
 }
 
 impl Certificate {
-    /// Reads the files again at each SIGHUP. Never ends.
-    pub(crate) async fn keep_current(&mut self) {
-        while self.hangups.recv().await.is_some() {
-            let tls = self.tls.clone();
-            match tokio::task::spawn_blocking(move || tls.reload()).await {
-                Ok(Ok(())) => tracing::info!("read the certificate and its key again"),
-                Ok(Err(error)) => tracing::error!(
-                    error = crate::error_chain(&error),
-                    "cannot use the new certificate; the old one stays"
-                ),
-                // The runtime is shutting down.
-                Err(_) => {}
-            }
+    /// Reads the files again, for the connections from then on.
+    pub(crate) async fn reload(&self) {
+        let tls = self.tls.clone();
+        match tokio::task::spawn_blocking(move || tls.reload()).await {
+            Ok(Ok(())) => tracing::info!("read the certificate and its key again"),
+            Ok(Err(error)) => tracing::error!(
+                error = crate::error_chain(&error),
+                "cannot use the new certificate; the old one stays"
+            ),
+            // The runtime is shutting down.
+            Err(_) => {}
         }
-        std::future::pending().await
     }
 }

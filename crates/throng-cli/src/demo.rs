@@ -1,13 +1,14 @@
 //! `throng demo`: a node with a busy population, so that a newcomer sees it at work within a minute.
 //!
 //! ```text
-//! temporary directory ► node (as `throng serve`) ► newcomer and first people ► addresses and login printed
+//! signals ► temporary directory ► node (as `throng serve`) ► newcomer and first people ► addresses and login printed
 //!                            └── beside it: the population (see `demo/population.rs`), until Ctrl-C or --duration
 //! drain ► node at rest ► temporary directory deleted
 //! ```
 //!
 //! Invariants: the node has the default settings of `throng serve`, but no limits of clients, and takes none from
-//! the environment, which may name the data of a real node. A directory that `--data` names is kept.
+//! the environment, which may name the data of a real node. A directory that `--data` names is kept. No signal that
+//! a process can handle leaves the temporary directory behind.
 
 mod cast;
 mod population;
@@ -27,7 +28,8 @@ use tempfile::TempDir;
 use self::population::{NEWCOMER, Population};
 use crate::api::{ApiError, Target};
 use crate::load::{parse_duration, parse_rate};
-use crate::serve::{ServeArgs, ServeError, Started};
+use crate::serve::{Host, ServeArgs, ServeError, Started};
+use crate::signals::Recipient;
 use crate::store;
 
 /// Arguments of `throng demo`.
@@ -87,6 +89,7 @@ impl DemoArgs {
     /// The node could not start, run or stop, the population could not enter, or the temporary directory
     /// cannot be deleted.
     pub(crate) fn run(self) -> Result<(), DemoError> {
+        let host = Host::start(Recipient::Demo, true)?;
         let (data, temporary) = match &self.data {
             Some(data) => (data.clone(), None),
             None => {
@@ -95,12 +98,12 @@ impl DemoArgs {
                 (made.path().to_owned(), Some(made))
             }
         };
-        let outcome = self.run_in(data);
+        let outcome = self.run_in(data, host);
         let deleted = temporary.map_or(Ok(()), delete);
         outcome.and(deleted)
     }
 
-    fn run_in(&self, data: PathBuf) -> Result<(), DemoError> {
+    fn run_in(&self, data: PathBuf, host: Host) -> Result<(), DemoError> {
         let listen = self.listen.unwrap_or_else(default_address);
         let mut flags: Vec<OsString> = vec!["--data".into(), data.into()];
         flags.extend(["--listen".into(), listen.to_string().into()]);
@@ -111,7 +114,7 @@ impl DemoArgs {
         }
         let serve = ServeArgs::from_flags(flags).map_err(DemoError::Settings)?;
         let mut entered = Ok(());
-        serve.run_beside(async |node| entered = self.perform(node).await)?;
+        serve.run_beside(host, async |node| entered = self.perform(node).await)?;
         entered.map_err(DemoError::Population)
     }
 

@@ -28,7 +28,7 @@ use self::report::Report;
 use self::schedule::{Arrivals, Mix};
 use crate::api::{ApiError, Call, Connection, Target};
 use crate::duration;
-use crate::serve::Signals;
+use crate::signals::Stops;
 use crate::store;
 use crate::trust::TrustError;
 
@@ -133,7 +133,7 @@ impl LoadArgs {
             seed: self.seed,
             duration: self.duration,
         };
-        let mut signals = Signals::listen().map_err(LoadError::Signals)?;
+        let mut stops = Stops::listen().map_err(LoadError::Signals)?;
         let run = Arc::new(Run::new(workload.clone()).await?);
         let start = Instant::now();
         let mut workers = run.start();
@@ -143,7 +143,7 @@ impl LoadArgs {
         loop {
             tokio::select! {
                 worker = workers.join_next() => if worker.is_none() { break },
-                () = signals.next() => { interrupted = true; break }
+                () = stops.next() => { interrupted = true; break }
                 () = tokio::time::sleep(TICK) => shown = show(&bar, &run, start, shown),
             }
             if start.elapsed() >= self.duration {
@@ -156,7 +156,7 @@ impl LoadArgs {
         }
         tokio::select! {
             () = run.finish(&mut workers) => {}
-            () = signals.next() => {}
+            () = stops.next() => {}
         }
         run.close(workers).await;
         bar.finish_and_clear();

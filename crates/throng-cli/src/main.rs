@@ -19,6 +19,7 @@ mod private;
 mod probe;
 mod serve;
 mod settings;
+mod signals;
 mod store;
 mod top;
 mod trust;

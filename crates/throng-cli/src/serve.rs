@@ -1,7 +1,7 @@
 //! `throng serve`: starts runtime, node, service and server, and stops them in reverse order.
 //!
 //! ```text
-//! start   data directory (locked) ► key ► service ► admin socket ► socket ► dashboard ► "serving" printed
+//! start   signals ► data directory (locked) ► key ► service ► admin socket ► socket ► dashboard ► "serving" printed
 //! stop    /readyz is 503 ► drain delay ► listener closed, requests in flight finish ► node: every
 //! again                    └── skipped                     └── cut
 //! stop    process at rest, flushed ► runtime
@@ -29,7 +29,6 @@ use throng::{Metrics, Runtime, RuntimeHandle, StartError};
 use throng_durable::{Node, OpenError};
 use throng_server::{Connections, KeyError, Limits, Server, Signer, SocketLimits, Sockets};
 use throng_store::Store;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::certificate::{Certificate, CertificateError, TlsFiles};
@@ -42,6 +41,7 @@ use crate::probe;
 use crate::settings::{
     AccessLog, Bounds, ClientLimits, Logins, Network, Proxies, Stopping, Storage,
 };
+use crate::signals::{Recipient, Signals, Stops};
 use crate::store;
 
 /// Arguments of `throng serve`.
@@ -96,13 +96,32 @@ pub(crate) enum ServeError {
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot serve with TLS")]
     Certificate(#[source] CertificateError),
-    #[error("cannot install the handlers of SIGINT and SIGTERM")]
+    #[error("cannot install the handlers of signals")]
     Signals(#[source] io::Error),
     #[error(
         "stopped before all processes had finished, because a second signal came; \
          all acknowledged data is on disk"
     )]
     Interrupted,
+}
+
+/// Runtime for a node whose signal handlers are installed, so that a signal at any later time stops the node in order.
+pub(crate) struct Host {
+    runtime: Runtime,
+    signals: Signals,
+}
+
+impl Host {
+    /// Starts a runtime, which counts by kind of process if `kind_metrics` is set.
+    ///
+    /// # Errors
+    /// The runtime cannot start, or the system refuses the handlers.
+    pub(crate) fn start(recipient: Recipient, kind_metrics: bool) -> Result<Host, ServeError> {
+        let runtime = Runtime::builder().kind_metrics(kind_metrics).start();
+        let runtime = runtime.map_err(ServeError::Runtime)?;
+        let signals = runtime.block_on(async |_| Signals::listen(recipient));
+        Ok(Host { signals: signals.map_err(ServeError::Signals)?, runtime })
+    }
 }
 
 /// Node that serves.
@@ -133,7 +152,9 @@ impl ServeArgs {
     /// The node could not start and served nothing, or it did not stop in order. See
     /// [`ServeError`].
     pub(crate) fn run(self) -> Result<(), ServeError> {
-        self.run_beside(async |node| {
+        // The dashboard shows them; they cost a run some 35 instructions, little beside those of a request.
+        let host = Host::start(Recipient::Serve, self.dashboard.is_on())?;
+        self.run_beside(host, async |node| {
             node.announce("");
             std::future::pending().await
         })
@@ -146,12 +167,12 @@ impl ServeArgs {
     /// The errors of [`run`](ServeArgs::run).
     pub(crate) fn run_beside(
         self,
+        host: Host,
         companion: impl AsyncFnOnce(Started<'_>),
     ) -> Result<(), ServeError> {
-        // The dashboard shows them; they cost a run some 35 instructions, little beside those of a request.
-        let with_kinds = Runtime::builder().kind_metrics(self.dashboard.is_on());
-        let runtime = with_kinds.start().map_err(ServeError::Runtime)?;
-        let outcome = runtime.block_on(async |runtime| self.serve(runtime, companion).await);
+        let Host { runtime, signals } = host;
+        let outcome =
+            runtime.block_on(async |runtime| self.serve(runtime, signals, companion).await);
         let stopped = runtime.shutdown(SHUTDOWN);
         if stopped.abandoned > 0 {
             tracing::warn!(outcome = %stopped, "processes did not stop in time");
@@ -162,14 +183,34 @@ impl ServeArgs {
     async fn serve(
         &self,
         runtime: &RuntimeHandle,
+        mut signals: Signals,
         companion: impl AsyncFnOnce(Started<'_>),
     ) -> Result<(), ServeError> {
-        // The signal handlers come first, so that a signal during the start also stops the node in
-        // order.
-        let mut signals = Signals::listen().map_err(ServeError::Signals)?;
-        let mut certificate = self.tls.load().map_err(ServeError::Certificate)?;
+        let certificate = self.tls.load().map_err(ServeError::Certificate)?;
         let unusable = |source| ServeError::Data { path: self.storage.data.clone(), source };
         let data = DataDirectory::make(&self.storage.data).map_err(unusable)?;
+        let Some(node) = self.open(data.path(), runtime, &mut signals.stops).await? else {
+            return Ok(());
+        };
+        data.make_private_after_open();
+        let outcome = self
+            .serve_node(&node, data.path(), runtime, &mut signals, certificate.as_ref(), companion)
+            .await;
+        let stopped = shut_down_node(&node, signals.stops.next()).await;
+        outcome.and(stopped)
+    }
+
+    /// Opens the data, which takes long if there is a long log to replay. Returns `None` if a signal came meanwhile:
+    /// the data is closed again then.
+    ///
+    /// # Errors
+    /// The data cannot be opened, or a second signal came.
+    async fn open(
+        &self,
+        data: &Path,
+        runtime: &RuntimeHandle,
+        stops: &mut Stops,
+    ) -> Result<Option<Node>, ServeError> {
         let began = Instant::now();
         let bar = store::changes_bar();
         let shown = bar.clone();
@@ -179,29 +220,42 @@ impl ServeArgs {
                 shown.set_position(recovery.changes);
             }
         });
-        let node = Node::open(data.path()).store(store).start(runtime);
+        let opening = Node::open(data).store(store);
+        let handle = runtime.clone();
+        let mut opening = runtime.tokio().spawn_blocking(move || opening.start(&handle));
+        let (node, is_stopped) = tokio::select! {
+            node = &mut opening => (node, false),
+            () = stops.next() => {
+                tracing::info!("stopping once the data is open; a second signal stops at once");
+                tokio::select! {
+                    node = &mut opening => (node, true),
+                    () = stops.next() => return Err(ServeError::Interrupted),
+                }
+            }
+        };
         bar.finish_and_clear();
         // A length was set only by a recovery that took long.
         if bar.length() > Some(0) {
             tracing::info!(changes = bar.length(), elapsed = ?began.elapsed(), "replayed the log");
         }
-        let node = node.map_err(|error| match error {
-            OpenError::InUse { path } => ServeError::InUse { path },
-            error => ServeError::Open(error),
-        })?;
+        let node = match node {
+            Ok(Ok(node)) => node,
+            Ok(Err(OpenError::InUse { path })) => return Err(ServeError::InUse { path }),
+            Ok(Err(error)) => return Err(ServeError::Open(error)),
+            // Nothing else ends the task: nobody aborts it, and the runtime is not shut down.
+            Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+        };
         if let Some(bytes) = node.store().reduced_map_bytes() {
             tracing::warn!(
                 bytes,
                 "the address space of the process is limited (`ulimit -v`), so the data file can grow up to this size only"
             );
         }
-        data.make_private_after_open();
-        let signals = &mut signals;
-        let certificate = certificate.as_mut();
-        let outcome =
-            self.serve_node(&node, data.path(), runtime, signals, certificate, companion).await;
-        let stopped = shut_down_node(&node, signals.next()).await;
-        outcome.and(stopped)
+        if is_stopped {
+            shut_down_node(&node, stops.next()).await?;
+            return Ok(None);
+        }
+        Ok(Some(node))
     }
 
     async fn serve_node(
@@ -210,7 +264,7 @@ impl ServeArgs {
         data: &Path,
         runtime: &RuntimeHandle,
         signals: &mut Signals,
-        certificate: Option<&mut Certificate>,
+        certificate: Option<&Certificate>,
         companion: impl AsyncFnOnce(Started<'_>),
     ) -> Result<(), ServeError> {
         let signer = Signer::load_or_create(&data.join(KEY_FILE)).map_err(ServeError::Key)?;
@@ -236,7 +290,7 @@ impl ServeArgs {
             .await
             .map_err(|source| ServeError::Listen { address: self.network.listen, source })?;
         let mut scheme = "http";
-        if let Some(certificate) = &certificate {
+        if let Some(certificate) = certificate {
             server = server.with_tls(certificate.tls.clone());
             scheme = "https";
         }
@@ -267,10 +321,11 @@ impl ServeArgs {
         Notice::Ready.send();
         let started =
             Started { scheme, address: serving.address(), data, dashboard: dashboard.as_ref() };
+        let Signals { stops, others } = signals;
         tokio::select! {
-            () = signals.next() => {}
+            () = stops.next() => {}
             () = companion(started) => {}
-            () = keep_current(certificate) => {}
+            () = others.act(certificate) => {}
         }
         stop.announce();
         Notice::Stopping.send();
@@ -288,7 +343,7 @@ impl ServeArgs {
             drained = drained => if drained.cut > 0 {
                 tracing::warn!(connections = drained.cut, "closed busy connections at the drain timeout");
             },
-            () = signals.next() => tracing::warn!("stopping at once, because a second signal came"),
+            () = stops.next() => tracing::warn!("stopping at once, because a second signal came"),
         }
         Ok(())
     }
@@ -346,14 +401,6 @@ impl Started<'_> {
     }
 }
 
-/// Keeps the certificate current, if there is one. Never ends.
-async fn keep_current(certificate: Option<&mut Certificate>) {
-    match certificate {
-        Some(certificate) => certificate.keep_current().await,
-        None => std::future::pending().await,
-    }
-}
-
 /// Builds `GET /metrics`: the counts of the runtime and of the node, for Prometheus.
 fn metrics_route(
     runtime: RuntimeHandle,
@@ -397,29 +444,6 @@ async fn shut_down_node(
         biased;
         () = node.shutdown() => Ok(()),
         () = second_signal => Err(ServeError::Interrupted),
-    }
-}
-
-/// Streams of SIGINT (Ctrl-C) and SIGTERM.
-pub(crate) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Signals {
-    pub(crate) fn listen() -> io::Result<Signals> {
-        Ok(Signals {
-            interrupt: signal(SignalKind::interrupt())?,
-            terminate: signal(SignalKind::terminate())?,
-        })
-    }
-
-    /// Waits for the next signal.
-    pub(crate) async fn next(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
     }
 }
 

@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::thread;
 use std::time::Duration;
 
 use reqwest::Method;
@@ -107,6 +108,26 @@ async fn a_newcomer_sees_a_living_population_and_ctrl_c_leaves_nothing() {
     assert_eq!(ended.status.code(), Some(0), "{}", ended.errors);
     assert!(!ended.errors.contains("WARN"), "{}", ended.errors);
     assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn no_signal_leaves_the_temporary_directory_behind() {
+    // A terminal that goes, and an impatient person, in the middle of the start.
+    for signal in ["HUP", "QUIT", "TERM"] {
+        let temporary = tempfile::tempdir().unwrap();
+        let mut command = demo(temporary.path(), &[]);
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        while fs::read_dir(temporary.path()).unwrap().next().is_none() {
+            assert!(child.try_wait().unwrap().is_none(), "the demo ended by itself");
+            thread::sleep(Duration::from_millis(1));
+        }
+        let mut kill = Command::new("kill");
+        assert!(
+            kill.args([&format!("-{signal}"), &child.id().to_string()]).status().unwrap().success()
+        );
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{signal}");
+        assert_eq!(fs::read_dir(temporary.path()).unwrap().count(), 0, "{signal}");
+    }
 }
 
 #[tokio::test]

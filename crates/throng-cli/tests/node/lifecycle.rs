@@ -1,12 +1,14 @@
 //! Start, refusal to start, stop, restart.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
-use std::process::Output;
+use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 
-use crate::harness::{Node, serve};
+use crate::config::with;
+use crate::harness::{Client, Node, serve};
 
 #[tokio::test]
 async fn a_node_stops_on_a_signal_and_continues_from_its_data() {
@@ -36,6 +38,37 @@ async fn a_node_stops_on_a_signal_and_continues_from_its_data() {
     let ids: Vec<u64> =
         posted.iter().map(|post| post["id"].as_str().unwrap().parse().unwrap()).collect();
     assert!(ids.is_sorted_by(|newer, older| newer > older), "{ids:?}");
+}
+
+#[tokio::test]
+async fn signals_that_stop_nothing_are_logged_and_the_node_goes_on() {
+    let data = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    for signal in ["HUP", "USR1", "USR2"] {
+        node.signal(signal).await;
+        node.wait_until_said(&format!("ignored SIG{signal}")).await;
+    }
+    node.signal("PIPE").await;
+    node.signal("XFSZ").await;
+    node.client().assert_healthy().await;
+    node.signal("TERM").await;
+    assert_eq!(node.wait().status.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_node_whose_log_nobody_reads_serves_and_stops_in_order() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = with(None);
+    command.args(["--log", "trace", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let greeting: Vec<String> = lines.take_while(|line| !line.ends_with("Ctrl-C")).collect();
+    let address = greeting[0].strip_prefix("serving http://").unwrap().trim_end_matches('/');
+    Client::new(address).assert_healthy().await;
+    let stop = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
+    assert!(stop.unwrap().success());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
 }
 
 #[tokio::test]
