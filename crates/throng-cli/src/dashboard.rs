@@ -42,8 +42,8 @@ use clap::Args;
 use throng::RuntimeHandle;
 use throng_durable::Node;
 use throng_server::{
-    ClientAddress, Limited, Limits, Problem, Rate, RateTable, Server, Serving, SocketLimits,
-    Sockets, bearer_text, unauthorized,
+    Answers, ClientAddress, Limited, Limits, Problem, Rate, RateTable, Server, Serving,
+    SocketLimits, Sockets, bearer_text, unauthorized,
 };
 use tokio::sync::Semaphore;
 
@@ -109,6 +109,7 @@ pub(crate) struct Subject {
     pub(crate) runtime: RuntimeHandle,
     pub(crate) node: Node,
     pub(crate) latency: Latency,
+    pub(crate) answers: Answers,
 }
 
 /// A running dashboard.
@@ -135,6 +136,7 @@ impl ListenArgs {
         data: &Path,
         subject: Subject,
         metrics: Router,
+        connections_max: usize,
         drain_timeout: Duration,
     ) -> Result<Option<Dashboard>, DashboardError> {
         let address = match self.admin_listen {
@@ -143,12 +145,12 @@ impl ListenArgs {
             None => None,
         };
         let (token, drawn) = AdminToken::load_or_draw(data)?;
-        let server = bind(address, drain_timeout.min(DRAIN_MAX)).await?;
+        let server = bind(address, connections_max, drain_timeout.min(DRAIN_MAX)).await?;
         let address = server.address();
         if !address.ip().is_loopback() {
             tracing::warn!(
                 %address,
-                "other machines can reach the dashboard: the admin token opens the names, counts and \
+                "other machines can reach the dashboard: the admin token opens the names, labels, counts and \
                  links of all processes to them, and crosses the network unencrypted"
             );
         }
@@ -160,14 +162,11 @@ impl ListenArgs {
 
 async fn bind(
     address: Option<SocketAddr>,
+    connections_max: usize,
     drain_timeout: Duration,
 ) -> Result<Server, DashboardError> {
-    let limits = || Limits {
-        connections_max: CONNECTIONS_MAX,
-        body_bytes_max: 0,
-        drain_timeout,
-        ..Limits::default()
-    };
+    let limits =
+        || Limits { connections_max, body_bytes_max: 0, drain_timeout, ..Limits::default() };
     let chosen = address.unwrap_or(DEFAULT_ADDRESS);
     let mut bound = Server::bind(chosen, limits()).await;
     // Another node on this machine may have the default port; its operator did not choose it.
@@ -188,6 +187,11 @@ impl Dashboard {
                  `throng admin-token` draws another"
             ),
         }
+    }
+
+    /// Returns the address of the listener.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.serving.address()
     }
 
     /// Closes all sockets with code 1012, and stops listening.
@@ -372,7 +376,8 @@ const DEFAULT_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHO
 /// Maximum time of a drain. It comes after the drain of the service, and nothing is lost if it is cut short.
 const DRAIN_MAX: Duration = Duration::from_secs(1);
 
-/// Maximum number of connections: those of the dashboards, and some for pages that load or log in.
+/// Maximum number of connections, unless there are too few open files: those of the dashboards, and some for pages that
+/// load or log in.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// Maximum number of open dashboards: an operator's tabs and a screen on the wall, not an audience.

@@ -13,10 +13,14 @@ mod config;
 mod dashboard;
 mod demo;
 mod duration;
+mod files;
 mod load;
+mod log;
+mod metrics;
 mod notify;
 mod private;
 mod probe;
+mod process;
 mod serve;
 mod settings;
 mod signals;
@@ -30,6 +34,8 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use config::LoadError;
+use log::complain;
+use settings::LogFormat;
 
 /// A runtime of durable processes, and the message service that runs on it.
 #[derive(Debug, Parser)]
@@ -76,19 +82,21 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    process::begin();
     let loaded = match config::load(Cli::command(), std::env::args_os().collect()) {
         Ok(loaded) => loaded,
         Err(LoadError::CommandLine(error)) => error.exit(),
         Err(error) => {
-            eprintln!("throng: {}", error_chain(&error));
+            complain(LogFormat::Text, &error);
             return ExitCode::from(USAGE);
         }
     };
     let Cli { log, command } =
         Cli::from_arg_matches(&loaded.matches).unwrap_or_else(|error| error.exit());
+    let format = log.log_format;
     if matches!(&command, Command::Serve(serve) if serve.config.print_config) {
-        if let Err(error) = io::stdout().lock().write_all(loaded.to_toml().as_bytes()) {
-            eprintln!("throng: cannot print the settings: {error}");
+        if let Err(source) = io::stdout().lock().write_all(loaded.to_toml().as_bytes()) {
+            complain(format, &PrintError(source));
             return ExitCode::FAILURE;
         }
         return ExitCode::SUCCESS;
@@ -96,10 +104,10 @@ fn main() -> ExitCode {
     if let Command::Serve(serve) = &command
         && let Err(error) = serve.tls.check()
     {
-        eprintln!("throng: {error}");
+        complain(format, &error);
         return ExitCode::from(USAGE);
     }
-    log.start(matches!(&command, Command::Serve(serve) if serve.access.access_log));
+    log::start(log, matches!(&command, Command::Serve(serve) if serve.access.access_log));
     let outcome: Result<ExitCode, Box<dyn Error>> = match command {
         Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Demo(demo) => demo.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
@@ -111,11 +119,16 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("throng: {}", error_chain(&*error));
+            complain(format, &*error);
             ExitCode::FAILURE
         }
     }
 }
+
+/// Error in printing the settings.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot print the settings")]
+struct PrintError(#[source] io::Error);
 
 /// Exit status of a usage error, which clap uses, too.
 const USAGE: u8 = 2;

@@ -5,19 +5,27 @@
 //! GET /readyz    200 while the node takes requests and its store writes, else 503 with the reason
 //! ```
 //!
+//! A node that is not ready gets no requests, so nothing would show that its disk writes again. While writes fail, the
+//! node therefore tries a small write of its own each second.
+//!
 //! Invariants: `/livez` does not depend on the store, so that a failed disk does not make a
 //! supervisor restart a node that still reads. `/readyz` is 503 from the first stop signal on, before
 //! the listener closes. Neither probe waits for a process or for the disk.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use throng_durable::Node;
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::{Durable, Node};
 use throng_server::Problem;
+use tokio::time::{sleep, timeout};
 
 /// Announcement that a node stops, shared by the stop and the probes. A clone is the same
 /// announcement.
@@ -51,13 +59,56 @@ fn ready(stops: bool, writable: bool) -> Response {
     } else if !writable {
         unready(
             "read-only",
-            "the store accepts no writes, because a commit failed; it tries to recover",
+            "writes to the store fail, as the log says; the node tries again each second, and is ready once a write succeeds",
         )
     } else {
         return ok();
     };
     problem.into_response()
 }
+
+/// Entity whose only purpose is a write.
+#[derive(Debug, Default, Durable, Serialize, Deserialize)]
+#[durable(kind = "probe")]
+struct Probe {
+    writes: u64,
+}
+
+#[process]
+impl Probe {
+    #[message]
+    fn write(&mut self) {
+        self.writes += 1;
+    }
+}
+
+/// Tries to write while writes fail, and logs when that begins and when it ends. Never ends.
+pub(crate) async fn keep_writable(node: &Node) {
+    let mut was_writable = true;
+    loop {
+        if !node.store().is_writable() {
+            let written = timeout(INTERVAL, node.entity::<Probe>("write").write()).await;
+            if mem::replace(&mut was_writable, false) {
+                let reason = match written {
+                    Ok(Err(error)) => crate::error_chain(&error),
+                    Ok(Ok(())) | Err(_) => "see the log".to_owned(),
+                };
+                tracing::error!(
+                    reason,
+                    "writes to the store fail, so /readyz is 503; trying again each second"
+                );
+            }
+        }
+        if !was_writable && node.store().is_writable() {
+            was_writable = true;
+            tracing::info!("writes to the store succeed again");
+        }
+        sleep(INTERVAL).await;
+    }
+}
+
+/// Time between two attempts to write while writes fail.
+const INTERVAL: Duration = Duration::from_secs(1);
 
 fn unready(name: &'static str, detail: &'static str) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, name, detail)

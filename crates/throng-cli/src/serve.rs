@@ -12,29 +12,18 @@
 //! last answer is sent. No handler can keep a node from stopping after a second signal.
 
 use std::ffi::OsString;
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-use axum::Router;
-use axum::http::header;
-use axum::routing::get;
-use clap::builder::Resettable;
-use clap::{Args, Command, FromArgMatches};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use social::{RateLimits, Settings, Social};
-use throng::{Metrics, Runtime, RuntimeHandle, StartError};
-use throng_durable::{Node, OpenError};
-use throng_server::{Connections, KeyError, Limits, Server, Signer, SocketLimits, Sockets};
-use throng_store::Store;
 
 use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::certificate::{Certificate, CertificateError, TlsFiles};
 use crate::config::ConfigArgs;
 use crate::dashboard::latency::Latency;
 use crate::dashboard::{self, Dashboard, DashboardError, Subject};
+use crate::files::{self, TooFewFiles};
+use crate::metrics::{self, Counts};
 use crate::notify::Notice;
 use crate::private::DataDirectory;
 use crate::probe;
@@ -43,6 +32,13 @@ use crate::settings::{
 };
 use crate::signals::{Recipient, Signals, Stops};
 use crate::store;
+use clap::builder::Resettable;
+use clap::{Args, Command, FromArgMatches};
+use social::{RateLimits, Settings, Social};
+use throng::{Runtime, RuntimeHandle, StartError};
+use throng_durable::{Node, OpenError};
+use throng_server::{KeyError, Limits, Server, Signer, SocketLimits, Sockets};
+use throng_store::Store;
 
 /// Arguments of `throng serve`.
 #[derive(Debug, Args)]
@@ -92,6 +88,8 @@ pub(crate) enum ServeError {
     Admin { path: PathBuf, source: io::Error },
     #[error("cannot open the dashboard")]
     Dashboard(#[source] DashboardError),
+    #[error(transparent)]
+    Files(#[from] TooFewFiles),
     #[error("cannot listen on {address}")]
     Listen { address: SocketAddr, source: io::Error },
     #[error("cannot serve with TLS")]
@@ -276,9 +274,11 @@ impl ServeArgs {
         };
         let _admin = AdminSocket::open(admin_path.clone(), runtime.clone())
             .map_err(|source| ServeError::Admin { path: admin_path, source })?;
-        raise_file_limit(self.bounds.connections_max);
+        // The files of the store and the admin socket are open.
+        let connections = files::divide(self.bounds.connections_max)?;
+        let connections_max = connections.service;
         let limits = Limits {
-            connections_max: self.bounds.connections_max,
+            connections_max,
             connections_per_network_max: self.client_limits.connections_per_network_max(),
             trusted_proxies: self.proxies.trusted(),
             header_timeout: self.bounds.header_timeout,
@@ -294,31 +294,49 @@ impl ServeArgs {
             server = server.with_tls(certificate.tls.clone());
             scheme = "https";
         }
-        let socket_limits =
-            SocketLimits { sockets_max: self.bounds.sockets_max(), ..SocketLimits::default() };
+        let sockets_max = self.bounds.sockets_max(connections_max);
+        let socket_limits = SocketLimits { sockets_max, ..SocketLimits::default() };
         let sockets = Sockets::new(socket_limits, &self.network.origins);
         let limits = RateLimits::new(&self.client_limits.rates());
-        let refusals = Refusals {
+        let (latency, answers) = (Latency::default(), server.answers().clone());
+        let metrics = metrics::route(Counts {
+            runtime: runtime.clone(),
+            node: node.clone(),
+            latency: latency.clone(),
+            answers: answers.clone(),
             connections: server.connections().clone(),
+            connections_max,
             sockets: sockets.clone(),
+            sockets_max,
             limits: limits.clone(),
-        };
+        });
         let token_ttl = self.logins.token_ttl;
         let routes = social::routes(social, Settings { signer, token_ttl, sockets, limits });
         let stop = probe::Stop::default();
-        let latency = Latency::default();
-        let metrics = metrics_route(runtime.clone(), node.clone(), latency.clone(), refusals);
         let routes = latency
             .observe(routes.merge(metrics.clone()))
             .merge(probe::routes(node.clone(), stop.clone()));
-        let subject = Subject { runtime: runtime.clone(), node: node.clone(), latency };
+        let subject = Subject { runtime: runtime.clone(), node: node.clone(), latency, answers };
         let dashboard = self
             .dashboard
-            .open(data, subject, metrics, self.stopping.drain_timeout)
+            .open(data, subject, metrics, connections.dashboard, self.stopping.drain_timeout)
             .await
             .map_err(ServeError::Dashboard)?;
         let serving = server.start(routes, runtime.tokio());
         Notice::Ready.send();
+        tracing::info!(
+            version = env!("CARGO_PKG_VERSION"),
+            pid = std::process::id(),
+            address = %serving.address(),
+            tls = certificate.is_some(),
+            dashboard = dashboard.as_ref().map(|dashboard| display(dashboard.address())),
+            data = %data.display(),
+            workers = runtime.metrics().workers.iter().filter(|worker| !worker.guest).count(),
+            connections_max,
+            sockets_max,
+            files_max = files::limit_max(),
+            "serving"
+        );
         let started =
             Started { scheme, address: serving.address(), data, dashboard: dashboard.as_ref() };
         let Signals { stops, others } = signals;
@@ -326,6 +344,7 @@ impl ServeArgs {
             () = stops.next() => {}
             () = companion(started) => {}
             () = others.act(certificate) => {}
+            () = probe::keep_writable(node) => {}
         }
         stop.announce();
         Notice::Stopping.send();
@@ -349,42 +368,6 @@ impl ServeArgs {
     }
 }
 
-/// Counts of requests, connections and sockets that a limit has refused.
-#[derive(Clone)]
-struct Refusals {
-    connections: Connections,
-    sockets: Sockets,
-    limits: RateLimits,
-}
-
-impl Refusals {
-    /// Appends the counts to a text in the Prometheus format.
-    fn write_prometheus(&self, text: &mut String) {
-        let Refusals { connections, sockets, limits } = self;
-        for (name, help, count) in [
-            (
-                "throng_connections_refused_total",
-                "Connections beyond the maximum of the server.",
-                connections.refused(),
-            ),
-            (
-                "throng_connections_refused_of_network_total",
-                "Connections beyond the maximum of their client network.",
-                connections.refused_of_network(),
-            ),
-            (
-                "throng_sockets_refused_total",
-                "Sockets beyond the maximum of the server.",
-                sockets.refused(),
-            ),
-        ] {
-            // Writing to a `String` never fails.
-            let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} counter\n{name} {count}");
-        }
-        limits.write_prometheus(text);
-    }
-}
-
 impl Started<'_> {
     /// Prints the addresses of the node, and further lines. Errors on standard output are ignored.
     pub(crate) fn announce(&self, further: &str) {
@@ -399,37 +382,6 @@ impl Started<'_> {
             out.flush()
         });
     }
-}
-
-/// Builds `GET /metrics`: the counts of the runtime and of the node, for Prometheus.
-fn metrics_route(
-    runtime: RuntimeHandle,
-    node: Node,
-    latency: Latency,
-    refusals: Refusals,
-) -> Router {
-    let media_type = [(header::CONTENT_TYPE, Metrics::PROMETHEUS_MEDIA_TYPE)];
-    let metrics = move || {
-        let (runtime, node, latency) = (runtime.clone(), node.clone(), latency.clone());
-        let refusals = refusals.clone();
-        async move {
-            let mut text = runtime.metrics().to_prometheus();
-            latency.write_prometheus(&mut text);
-            refusals.write_prometheus(&mut text);
-            let tokio = runtime.tokio().clone();
-            // `stat` reads the store, possibly from the disk.
-            match tokio.spawn_blocking(move || node.stat()).await {
-                Ok(Ok(stat)) => text.push_str(&stat.to_prometheus()),
-                Ok(Err(error)) => {
-                    tracing::warn!(%error, "cannot read the store's statistics; /metrics is without them")
-                }
-                // The node is shutting down.
-                Err(_) => {}
-            }
-            (media_type, text)
-        }
-    };
-    Router::new().route("/metrics", get(metrics))
 }
 
 /// Shuts the node down, unless `second_signal` completes first.
@@ -447,35 +399,12 @@ async fn shut_down_node(
     }
 }
 
-/// Raises the process's limit of open files to its maximum, because each connection needs a file.
-///
-/// A limit that is too low does not prevent the start: further connections wait until others end.
-fn raise_file_limit(connections_max: usize) {
-    let limit = getrlimit(Resource::Nofile);
-    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
-        tracing::warn!(%error, "cannot raise the limit of open files");
-    }
-    let wanted = connections_max as u64 + FILES_BESIDE_CONNECTIONS;
-    // `None` means unlimited.
-    if let Some(files) = getrlimit(Resource::Nofile).current.filter(|files| *files < wanted) {
-        tracing::warn!(
-            files,
-            wanted,
-            "the limit of open files is too low for --connections-max; further connections will wait"
-        );
-    }
-}
-
 /// File of the key for logins and cursors. It is beside the data, because it needs the same
 /// protection.
 pub(crate) const KEY_FILE: &str = "signing.key";
 
 /// Node number in post ids; a service has a single node so far.
 const NODE_NUMBER: u16 = 0;
-
-/// Open files of a node besides its connections: those of the dashboard, files of the store and the runtime, and a
-/// reserve.
-const FILES_BESIDE_CONNECTIONS: u64 = 64 + dashboard::CONNECTIONS_MAX as u64;
 
 /// Time after which a recovery shows its progress.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);

@@ -18,16 +18,12 @@
 
 mod rates;
 
-use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::filter::Targets;
 
 use crate::duration;
 
@@ -42,7 +38,8 @@ pub(crate) struct Log {
     #[arg(help_heading = "Log")]
     pub(crate) log: Targets,
 
-    /// Format of the log: lines for people, or an object of JSON in each line
+    /// Format of the log: lines for people, or an object of JSON in each line, also for panics and for the error that
+    /// ends the program, unless the settings themselves are wrong
     #[arg(long, global = true, value_name = "FORMAT", env = "THRONG_LOG_FORMAT", value_enum)]
     #[arg(help_heading = "Log", default_value_t = LogFormat::Text)]
     pub(crate) log_format: LogFormat,
@@ -63,24 +60,6 @@ pub(crate) struct AccessLog {
     /// time, client and request id
     #[arg(long, env = "THRONG_ACCESS_LOG")]
     pub(crate) access_log: bool,
-}
-
-impl Log {
-    /// Starts to log.
-    pub(crate) fn start(self, access_log: bool) {
-        let filter = if access_log {
-            // The events of the server for each answered request.
-            self.log.with_target("throng_server::access", LevelFilter::DEBUG)
-        } else {
-            self.log
-        };
-        let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr);
-        let lines = match self.log_format {
-            LogFormat::Text => lines.with_ansi(io::stderr().is_terminal()).boxed(),
-            LogFormat::Json => lines.json().flatten_event(true).boxed(),
-        };
-        tracing_subscriber::registry().with(filter).with(lines).init();
-    }
 }
 
 /// Settings of the listener.
@@ -129,7 +108,7 @@ pub(crate) struct Logins {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Bounds {
-    /// Maximum number of connections served at once
+    /// Maximum number of connections served at once; fewer if the limit of open files has no room for so many
     #[arg(long, value_name = "NUMBER", env = "THRONG_CONNECTIONS_MAX", default_value_t = 10_000)]
     pub(crate) connections_max: usize,
 
@@ -150,9 +129,10 @@ pub(crate) struct Bounds {
 }
 
 impl Bounds {
-    /// Returns the maximum number of sockets at once.
-    pub(crate) fn sockets_max(&self) -> usize {
-        self.sockets_max.unwrap_or(self.connections_max - self.connections_max / 10)
+    /// Returns the maximum number of sockets at once, of a node that serves at most `connections_max` connections.
+    pub(crate) fn sockets_max(&self, connections_max: usize) -> usize {
+        let some = connections_max - connections_max / 10;
+        self.sockets_max.map_or(some, |chosen| chosen.min(connections_max))
     }
 }
 

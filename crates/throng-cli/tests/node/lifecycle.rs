@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::process::{Command, Output, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::config::with;
 use crate::harness::{Client, Node, serve};
@@ -69,6 +69,44 @@ async fn a_node_whose_log_nobody_reads_serves_and_stops_in_order() {
     let stop = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
     assert!(stop.unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_node_tells_of_its_start_in_one_line_that_a_program_can_read() {
+    let data = tempfile::tempdir().unwrap();
+    let mut command = with(None);
+    command.args(["--log-format", "json", "--admin-listen", "127.0.0.1:0", "--data"]);
+    command.arg(data.path()).args(["--listen", "127.0.0.1:0", "--connections-max", "100"]);
+    let node = Node::spawn(command);
+    node.wait_until_said("\"serving\"").await;
+    let (address, process) = (node.address.clone(), node.process());
+    let dashboard = node.dashboard();
+    node.signal("TERM").await;
+    let log = node.wait().errors;
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let start = lines.into_iter().find(|line| line["message"] == "serving").unwrap();
+    assert_eq!((&start["address"], &start["pid"]), (&json!(address), &json!(process)));
+    assert!(dashboard.contains(start["dashboard"].as_str().unwrap()), "{start}");
+    assert_eq!(start["data"], json!(data.path().canonicalize().unwrap()));
+    assert_eq!((&start["connections_max"], &start["sockets_max"]), (&json!(100), &json!(90)));
+    assert!(start["version"].is_string() && start["workers"].as_u64() > Some(0), "{start}");
+}
+
+#[test]
+fn an_error_that_ends_the_program_is_a_line_of_json_if_the_log_is() {
+    let data = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let mut command = with(None);
+    command.args(["--log-format", "json", "--listen", &address, "--data"]).arg(data.path());
+    let refused = command.output().unwrap();
+    assert_eq!(refused.status.code(), Some(1));
+    let log = String::from_utf8(refused.stderr).unwrap();
+    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let last = lines.last().unwrap();
+    let message = last["message"].as_str().unwrap();
+    assert!(message.contains(&format!("cannot listen on {address}")), "{last}");
+    assert_eq!(last["level"], "ERROR");
 }
 
 #[tokio::test]

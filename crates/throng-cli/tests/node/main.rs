@@ -11,6 +11,7 @@ mod dashboard_browser;
 mod demo;
 mod deploy;
 mod draining;
+mod files;
 mod flood;
 mod for_you;
 mod harness;
