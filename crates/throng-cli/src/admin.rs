@@ -18,14 +18,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use throng::{ProcessInfo, RuntimeHandle};
+use throng::{ProcessInfo, RuntimeHandle, SortBy};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use wire::{Answer, LineError, PidList, Refusal, RefusalKind, Request};
+use wire::{Answer, KindSums, LineError, PidList, Refusal, RefusalKind, Request};
 
 /// Name of the socket in the data directory.
 pub(crate) const SOCKET_FILE: &str = "admin.sock";
@@ -167,15 +167,31 @@ async fn answer(line: &[u8], runtime: &RuntimeHandle) -> Answer {
 pub(crate) async fn inspect(request: Request, runtime: &RuntimeHandle, rows_max: usize) -> Answer {
     match request {
         Request::Metrics => Answer::Metrics(runtime.metrics().into()),
-        Request::Top { by, limit } => {
-            let processes = runtime.top(limit.min(rows_max), by.into()).await;
-            Answer::Top(processes.into_iter().map(Into::into).collect())
+        Request::Top { by, limit, offset, filter } => {
+            let offset = offset.min(PROCESSES_MAX);
+            let most = offset.saturating_add(limit.min(rows_max)).min(PROCESSES_MAX);
+            let processes = runtime.search(&filter, most, by.into()).await;
+            Answer::Top(processes.into_iter().skip(offset).map(Into::into).collect())
         }
-        Request::List { limit } => {
+        Request::Sums { by, limit, filter } => {
+            let sums = runtime.sums_by_kind(&filter).await;
+            let mut sums: Vec<KindSums> = sums.into_iter().map(Into::into).collect();
+            sums.sort_by(|one, other| other.compare(one, by));
+            sums.truncate(limit.min(rows_max));
+            Answer::Sums(sums)
+        }
+        Request::List { limit, filter } if filter.is_empty() => {
             let mut list = runtime.list();
             let pids = list.by_ref().take(limit.min(rows_max)).map(|pid| pid.to_string());
             let pids = pids.collect();
             Answer::List(PidList { pids, more: list.next().is_some() })
+        }
+        Request::List { limit, filter } => {
+            let limit = limit.min(rows_max);
+            let found = runtime.search(&filter, limit + 1, SortBy::Memory).await;
+            let more = found.len() > limit;
+            let pids = found.into_iter().take(limit).map(|info| info.pid.to_string()).collect();
+            Answer::List(PidList { pids, more })
         }
         Request::Info { pid } => match find(runtime, &pid).await {
             Some(info) => Answer::Info(info.into()),

@@ -51,6 +51,16 @@ pub(crate) struct TopArgs {
     #[arg(long)]
     tree: bool,
 
+    /// Show the processes of each kind together, in one row
+    #[arg(long, conflicts_with = "tree")]
+    group: bool,
+
+    /// Show only processes whose kind, label or name contains a text, in upper or lower case; a durable process has the
+    /// label `KIND/KEY`
+    #[arg(long, value_name = "TEXT", default_value = "", conflicts_with = "tree")]
+    #[arg(hide_default_value = true)]
+    filter: String,
+
     /// Maximum number of processes to show
     #[arg(long, value_name = "NUMBER", default_value_t = 100)]
     limit: usize,
@@ -88,7 +98,10 @@ impl TopArgs {
         let mut screen = Screen::new(path.display().to_string(), self.by, self.limit);
         if self.tree {
             screen.mode = ViewMode::Tree;
+        } else if self.group {
+            screen.mode = ViewMode::Sums(self.by);
         }
+        screen.filter.clone_from(&self.filter);
         if self.once {
             let report = client.report(&screen.query())?;
             return print(&report).map_err(TopError::Print);

@@ -3,6 +3,7 @@
 //! ```text
 //! {"v":1,"get":"metrics"}                          {"v":1,"metrics":{"uptime_seconds":1.5,…}}
 //! {"v":1,"get":"top","by":"memory","limit":20}     {"v":1,"top":[{"pid":"…","kind":"…",…},…]}
+//! {"v":1,"get":"sums","by":"memory","limit":20}  {"v":1,"sums":[{"kind":"…","processes":7,…},…]}
 //! {"v":1,"get":"list","limit":1000}                {"v":1,"list":{"pids":["…",…],"more":false}}
 //! {"v":1,"get":"info","pid":"…"}                   {"v":1,"info":{"pid":"…",…}}
 //! {"v":1,"get":"tree","limit":1000}                {"v":1,"tree":[{"depth":0,"pid":"…",…},…]}
@@ -10,14 +11,19 @@
 //! anything else                                    {"v":1,"error":{"kind":"…","detail":"…"}}
 //! ```
 //!
+//! `top`, `sums` and `list` may have a `filter`, a text that the kind, the label or a name of each process contains, and
+//! `top` an `offset`, the number of processes to leave out before the first.
+//!
 //! A client may send any number of lines over a connection; answers come in the order of the
 //! requests. Times are seconds, sizes are bytes. The version changes when a previously valid line
 //! becomes invalid. Fields may be added without a change of version, so a client must ignore
 //! unknown fields. These types are the interface to clients; the runtime's own types may change
 //! independently.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
-use throng::{Pid, ProcessState, SortBy};
+use throng::{Pid, ProcessState, SortBy, short_kind};
 
 /// Version of all lines.
 pub(crate) const VERSION: u32 = 1;
@@ -36,10 +42,28 @@ pub(crate) struct Line<T> {
 pub(crate) enum Request {
     /// Counts of the node.
     Metrics,
-    /// Processes with the largest values in some order, the largest first.
-    Top { by: Order, limit: usize },
+    /// Processes with the largest values in some order, the largest first, without the first `offset`.
+    Top {
+        by: Order,
+        limit: usize,
+        #[serde(default, skip_serializing_if = "is_zero")]
+        offset: usize,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        filter: String,
+    },
+    /// Sums over the processes of each kind, the largest in some order first.
+    Sums {
+        by: Order,
+        limit: usize,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        filter: String,
+    },
     /// Pids of live processes, in no particular order.
-    List { limit: usize },
+    List {
+        limit: usize,
+        #[serde(default, skip_serializing_if = "String::is_empty")]
+        filter: String,
+    },
     /// Details of a process.
     Info { pid: String },
     /// Processes below their parents, parents first.
@@ -48,7 +72,11 @@ pub(crate) enum Request {
     Kinds { limit: usize },
 }
 
-/// Order of the processes in `top`.
+fn is_zero(number: &usize) -> bool {
+    *number == 0
+}
+
+/// Order of the processes in `top`, and of the sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Order {
@@ -70,6 +98,7 @@ pub(crate) enum Order {
 pub(crate) enum Answer {
     Metrics(Metrics),
     Top(Vec<Process>),
+    Sums(Vec<KindSums>),
     List(PidList),
     Info(Process),
     Tree(Vec<TreeRow>),
@@ -111,6 +140,8 @@ pub(crate) struct Metrics {
     pub(crate) panicked: u64,
     /// Number of messages that were dropped unhandled.
     pub(crate) dropped: u64,
+    /// Memory of the processes, without heap memory that their states own.
+    pub(crate) memory_bytes: u64,
     /// Bytes of all queued messages, and the maximum.
     pub(crate) mailbox_bytes: u64,
     pub(crate) mailbox_bytes_limit: u64,
@@ -143,8 +174,10 @@ pub(crate) struct Worker {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Kind {
-    /// Name of the Rust type.
+    /// Name of the Rust type, with its path.
     pub(crate) process: String,
+    /// Name of the Rust type as people read it.
+    pub(crate) kind: String,
     pub(crate) processes: u64,
     pub(crate) spawned: u64,
     pub(crate) exited: u64,
@@ -169,9 +202,13 @@ pub(crate) struct PidList {
 #[serde(default)]
 pub(crate) struct Process {
     pub(crate) pid: String,
-    /// Name of the Rust type; null if the process did not answer.
+    /// Name of the Rust type as people read it; null if the process did not answer.
     pub(crate) kind: Option<String>,
+    /// Name of the Rust type, with its path.
+    pub(crate) r#type: Option<String>,
     pub(crate) names: Vec<String>,
+    /// Text that tells the process apart from others of its kind.
+    pub(crate) label: Option<String>,
     pub(crate) state: RunState,
     /// Name of the running or suspended handler, if known.
     pub(crate) handler: Option<String>,
@@ -184,6 +221,20 @@ pub(crate) struct Process {
     pub(crate) mailbox_bytes: u64,
     pub(crate) memory_bytes: u64,
     pub(crate) turns: Option<u64>,
+    pub(crate) longest_turn_seconds: Option<f64>,
+}
+
+/// Sums over the processes of a kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct KindSums {
+    /// Name of the Rust type as people read it; null for processes that did not answer.
+    pub(crate) kind: Option<String>,
+    pub(crate) processes: u64,
+    pub(crate) mailbox_len: u64,
+    pub(crate) mailbox_bytes: u64,
+    pub(crate) memory_bytes: u64,
+    pub(crate) turns: u64,
     pub(crate) longest_turn_seconds: Option<f64>,
 }
 
@@ -220,6 +271,7 @@ pub(crate) struct TreeRow {
     pub(crate) pid: String,
     pub(crate) kind: Option<String>,
     pub(crate) names: Vec<String>,
+    pub(crate) label: Option<String>,
     /// Number of its live children, including children that the answer leaves out.
     pub(crate) children: u64,
 }
@@ -237,10 +289,18 @@ impl Answer {
             Answer::Tree(rows) => {
                 for row in rows {
                     row.names.truncate(NAMES_MAX);
-                    row.names.iter_mut().chain(&mut row.kind).for_each(text);
+                    row.names.iter_mut().chain(&mut row.kind).chain(&mut row.label).for_each(text);
                 }
             }
-            Answer::Kinds(kinds) => kinds.iter_mut().for_each(|kind| text(&mut kind.process)),
+            Answer::Sums(sums) => {
+                sums.iter_mut().filter_map(|sums| sums.kind.as_mut()).for_each(text);
+            }
+            Answer::Kinds(kinds) => {
+                kinds
+                    .iter_mut()
+                    .flat_map(|kind| [&mut kind.process, &mut kind.kind])
+                    .for_each(text);
+            }
             Answer::Metrics(_) | Answer::List(_) | Answer::Error(_) => {}
         }
     }
@@ -252,8 +312,26 @@ impl Process {
             list.truncate(items);
         }
         self.names.truncate(NAMES_MAX);
-        let texts = self.names.iter_mut().chain(&mut self.kind).chain(&mut self.handler);
+        let texts = self.names.iter_mut().chain(&mut self.kind).chain(&mut self.r#type);
+        let texts = texts.chain(&mut self.label).chain(&mut self.handler);
         texts.for_each(|text| text.truncate(text.floor_char_boundary(bytes)));
+    }
+}
+
+impl KindSums {
+    /// Compares the sums of two kinds by an order, and by their number of processes if they are equal in it.
+    pub(crate) fn compare(&self, other: &KindSums, by: Order) -> Ordering {
+        let in_order = match by {
+            Order::MailboxLen => self.mailbox_len.cmp(&other.mailbox_len),
+            Order::MailboxBytes => self.mailbox_bytes.cmp(&other.mailbox_bytes),
+            Order::Memory => self.memory_bytes.cmp(&other.memory_bytes),
+            Order::Turns => self.turns.cmp(&other.turns),
+            Order::LongestTurn => {
+                let longest = |sums: &KindSums| sums.longest_turn_seconds.unwrap_or(0.0);
+                longest(self).total_cmp(&longest(other))
+            }
+        };
+        in_order.then(self.processes.cmp(&other.processes))
     }
 }
 
@@ -289,6 +367,7 @@ impl From<throng::Metrics> for Metrics {
             exited: metrics.exited,
             panicked: metrics.panicked,
             dropped: metrics.dropped.iter().map(|dropped| dropped.messages).sum(),
+            memory_bytes: metrics.memory_bytes,
             mailbox_bytes: metrics.mailbox_bytes,
             mailbox_bytes_limit: metrics.mailbox_bytes_limit,
             injected: metrics.injected,
@@ -320,6 +399,7 @@ impl From<throng::KindMetrics> for Kind {
     fn from(kind: throng::KindMetrics) -> Kind {
         Kind {
             process: kind.process.to_owned(),
+            kind: short_kind(kind.process),
             processes: kind.processes,
             spawned: kind.spawned,
             exited: kind.exited,
@@ -337,14 +417,16 @@ impl From<throng::ProcessInfo> for Process {
         let (state, handler) = match info.state {
             ProcessState::Idle => (RunState::Idle, None),
             ProcessState::Queued => (RunState::Queued, None),
-            ProcessState::Suspended { handler } => (RunState::Suspended, Some(handler.to_owned())),
+            ProcessState::Suspended { handler } => (RunState::Suspended, Some(short_kind(handler))),
             ProcessState::Exiting => (RunState::Exiting, None),
             _ => (RunState::Running, None),
         };
         Process {
             pid: info.pid.to_string(),
-            kind: info.kind.map(str::to_owned),
+            kind: info.kind.map(short_kind),
+            r#type: info.kind.map(str::to_owned),
             names: info.names,
+            label: info.label,
             state,
             handler,
             parent: info.parent.map(|parent| parent.to_string()),
@@ -361,13 +443,28 @@ impl From<throng::ProcessInfo> for Process {
     }
 }
 
+impl From<throng::KindSums> for KindSums {
+    fn from(sums: throng::KindSums) -> KindSums {
+        KindSums {
+            kind: sums.kind.map(short_kind),
+            processes: sums.processes,
+            mailbox_len: sums.mailbox_len,
+            mailbox_bytes: sums.mailbox_bytes,
+            memory_bytes: sums.memory_bytes,
+            turns: sums.turns,
+            longest_turn_seconds: sums.longest_turn.map(|time| time.as_secs_f64()),
+        }
+    }
+}
+
 impl From<throng::ProcessTree> for TreeRow {
     fn from(branch: throng::ProcessTree) -> TreeRow {
         TreeRow {
             depth: branch.depth,
             pid: branch.pid.to_string(),
-            kind: branch.kind.map(str::to_owned),
+            kind: branch.kind.map(short_kind),
             names: branch.names,
+            label: branch.label,
             children: branch.children,
         }
     }
@@ -429,9 +526,20 @@ mod tests {
             (r#"{"v":1,"get":"metrics"}"#, Request::Metrics),
             (
                 r#"{"v":1,"get":"top","by":"memory","limit":20}"#,
-                Request::Top { by: Order::Memory, limit: 20 },
+                Request::Top { by: Order::Memory, limit: 20, offset: 0, filter: String::new() },
             ),
-            (r#"{"v":1,"get":"list","limit":1000}"#, Request::List { limit: 1000 }),
+            (
+                r#"{"v":1,"get":"top","by":"turns","limit":20,"offset":40,"filter":"user/"}"#,
+                Request::Top { by: Order::Turns, limit: 20, offset: 40, filter: "user/".into() },
+            ),
+            (
+                r#"{"v":1,"get":"sums","by":"memory","limit":20}"#,
+                Request::Sums { by: Order::Memory, limit: 20, filter: String::new() },
+            ),
+            (
+                r#"{"v":1,"get":"list","limit":1000}"#,
+                Request::List { limit: 1000, filter: String::new() },
+            ),
             (r#"{"v":1,"get":"info","pid":"a"}"#, Request::Info { pid: "a".into() }),
             (r#"{"v":1,"get":"tree","limit":5}"#, Request::Tree { limit: 5 }),
             (r#"{"v":1,"get":"kinds","limit":5}"#, Request::Kinds { limit: 5 }),
@@ -446,6 +554,7 @@ mod tests {
         for answer in [
             Answer::Metrics(Metrics { workers: vec![Worker::default()], ..Metrics::default() }),
             Answer::Top(vec![Process { longest_turn_seconds: Some(0.25), ..Process::default() }]),
+            Answer::Sums(vec![KindSums { processes: 7, ..KindSums::default() }]),
             Answer::List(PidList { pids: vec!["a".into()], more: true }),
             Answer::Info(Process { names: vec!["n".into()], ..Process::default() }),
             Answer::Tree(vec![TreeRow { depth: 3, ..TreeRow::default() }]),

@@ -8,7 +8,7 @@
 //! | server | `welcome` | `version`, `interval_seconds` between samples, `request_bounds` of the buckets of `requests` in samples |
 //! | server | `sample` | `sample`: see `sampler.rs` |
 //! | client | `ask` | `id`, and a request of the admin socket: `get` and its fields |
-//! | server | `answer` | `id`, and an answer of the admin socket: `top`, `info`, `list`, `tree`, `kinds`, `metrics` or `error` |
+//! | server | `answer` | `id`, and an answer of the admin socket: `top`, `sums`, `info`, `list`, `tree`, `kinds`, `metrics` or `error` |
 //!
 //! | close code | reason |
 //! |---|---|
@@ -236,7 +236,8 @@ mod tests {
             serde_json::from_str(r#"{"type":"ask","id":7,"get":"top","by":"turns","limit":3}"#)
                 .unwrap();
         let FromClient::Ask { id: 7, request } = ask else { panic!("{ask:?}") };
-        assert_eq!(request, Request::Top { by: Order::Turns, limit: 3 });
+        let top = Request::Top { by: Order::Turns, limit: 3, offset: 0, filter: String::new() };
+        assert_eq!(request, top);
         let frame = ToClient::Answer { id: 7, answer: Answer::Top(Vec::new()) }.frame();
         assert!(frame.texts().eq([r#"{"type":"answer","id":7,"top":[]}"#]));
     }
@@ -247,6 +248,8 @@ mod tests {
         let process = Process {
             pid: "0".repeat(16),
             kind: Some(name.clone()),
+            r#type: Some(name.clone()),
+            label: Some(name.clone()),
             handler: Some(name.clone()),
             names: vec![name.clone(); 1000],
             links: vec!["0".repeat(16); 1000],
@@ -254,8 +257,12 @@ mod tests {
             monitored_by: vec!["0".repeat(16); 1000],
             ..Process::default()
         };
-        let row =
-            TreeRow { kind: Some(name.clone()), names: vec![name; 1000], ..TreeRow::default() };
+        let row = TreeRow {
+            kind: Some(name.clone()),
+            label: Some(name.clone()),
+            names: vec![name; 1000],
+            ..TreeRow::default()
+        };
         for mut answer in [
             Answer::Top(vec![process.clone(); ROWS_MAX]),
             Answer::Tree(vec![row; ROWS_MAX]),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::admin::wire::{
-    self, Answer, LineError, Metrics, Order, Process, Refusal, RefusalKind, Request, TreeRow,
+    self, Answer, KindSums, LineError, Metrics, Order, Process, Refusal, RefusalKind, Request,
+    TreeRow,
 };
 
 /// Connection to a node.
@@ -43,6 +44,8 @@ pub(crate) enum ClientError {
 pub(crate) struct Query {
     pub(crate) rows: ViewMode,
     pub(crate) limit: usize,
+    /// Text that the processes of a table must have in kind, label or name.
+    pub(crate) filter: String,
     /// Process to report in detail.
     pub(crate) pid: Option<String>,
 }
@@ -51,6 +54,7 @@ pub(crate) struct Query {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ViewMode {
     Top(Order),
+    Sums(Order),
     Tree,
 }
 
@@ -67,6 +71,7 @@ pub(crate) struct Report {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Rows {
     Top(Vec<Process>),
+    Sums(Vec<KindSums>),
     Tree(Vec<TreeRow>),
 }
 
@@ -102,13 +107,17 @@ impl Client {
     /// # Errors
     /// The node does not answer; connect again.
     pub(crate) fn report(&mut self, query: &Query) -> Result<Report, ClientError> {
-        let limit = query.limit;
+        let (limit, filter) = (query.limit, query.filter.clone());
         let Answer::Metrics(metrics) = self.ask(&Request::Metrics)? else {
             return Err(self.wrong_answer());
         };
         let rows = match query.rows {
-            ViewMode::Top(by) => match self.ask(&Request::Top { by, limit })? {
+            ViewMode::Top(by) => match self.ask(&Request::Top { by, limit, offset: 0, filter })? {
                 Answer::Top(processes) => Rows::Top(processes),
+                _ => return Err(self.wrong_answer()),
+            },
+            ViewMode::Sums(by) => match self.ask(&Request::Sums { by, limit, filter })? {
+                Answer::Sums(sums) => Rows::Sums(sums),
                 _ => return Err(self.wrong_answer()),
             },
             ViewMode::Tree => match self.ask(&Request::Tree { limit })? {

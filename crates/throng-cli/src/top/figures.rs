@@ -44,23 +44,6 @@ pub(crate) fn uptime(seconds: f64) -> String {
     if days == 0 { clock } else { format!("{days}d {clock}") }
 }
 
-/// Returns a type's name without paths, also in its type arguments: `Shard<Room>`.
-pub(crate) fn short_type(name: &str) -> String {
-    let mut short = String::new();
-    let mut word = String::new();
-    for c in name.chars() {
-        match c {
-            ':' => word.clear(),
-            c if c.is_alphanumeric() || c == '_' => word.push(c),
-            c => {
-                short.push_str(&std::mem::take(&mut word));
-                short.push(c);
-            }
-        }
-    }
-    short + &word
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,12 +94,5 @@ mod tests {
         assert_eq!(uptime(7.9), "00:00:07");
         assert_eq!(uptime(3.0 * 86_400.0 + 4.0 * 3600.0 + 306.0), "3d 04:05:06");
         assert_eq!(uptime(f64::NAN), "00:00:00");
-    }
-
-    #[test]
-    fn types_lose_their_paths_and_nothing_else() {
-        assert_eq!(short_type("social::user::User"), "User");
-        assert_eq!(short_type("a::Shard<b::Room, alloc::vec::Vec<u8>>"), "Shard<Room, Vec<u8>>");
-        assert_eq!(short_type("u64"), "u64");
     }
 }

@@ -24,6 +24,10 @@ pub(crate) struct Screen {
     pub(crate) error: Option<String>,
     pub(crate) paused: bool,
     pub(crate) shows_info: bool,
+    /// Text that the processes of the table must have in kind, label or name.
+    pub(crate) filter: String,
+    /// Filter that is being typed.
+    pub(crate) typing: Option<String>,
     selected: Option<String>,
     order: Order,
     limit: usize,
@@ -60,6 +64,8 @@ impl Screen {
             error: None,
             paused: false,
             shows_info: false,
+            filter: String::new(),
+            typing: None,
             selected: None,
             order,
             limit,
@@ -69,7 +75,7 @@ impl Screen {
     /// Returns the query for the node.
     pub(crate) fn query(&self) -> Query {
         let pid = self.selected.clone().filter(|_| self.shows_info);
-        Query { rows: self.mode, limit: self.limit, pid }
+        Query { rows: self.mode, limit: self.limit, filter: self.filter.clone(), pid }
     }
 
     /// Takes the node's answer.
@@ -118,8 +124,29 @@ impl Screen {
                 KeyAction::Nothing
             };
         }
+        if let Some(typed) = &mut self.typing {
+            match key.code {
+                KeyCode::Char(letter) => typed.push(letter),
+                KeyCode::Backspace => drop(typed.pop()),
+                KeyCode::Esc => self.typing = None,
+                KeyCode::Enter => {
+                    self.filter = self.typing.take().unwrap_or_default();
+                    return KeyAction::Ask;
+                }
+                _ => {}
+            }
+            return KeyAction::Nothing;
+        }
         match key.code {
             KeyCode::Char('q') => return KeyAction::Quit,
+            KeyCode::Char('/') => self.typing = Some(self.filter.clone()),
+            KeyCode::Char('g') => {
+                self.mode = match self.mode {
+                    ViewMode::Sums(_) => ViewMode::Top(self.order),
+                    ViewMode::Top(_) | ViewMode::Tree => ViewMode::Sums(self.order),
+                };
+                return KeyAction::Ask;
+            }
             KeyCode::Esc if self.shows_info => self.shows_info = false,
             KeyCode::Esc => return KeyAction::Quit,
             KeyCode::Char(' ') => {
@@ -128,7 +155,7 @@ impl Screen {
             }
             KeyCode::Char('v') | KeyCode::Tab => {
                 self.mode = match self.mode {
-                    ViewMode::Top(_) => ViewMode::Tree,
+                    ViewMode::Top(_) | ViewMode::Sums(_) => ViewMode::Tree,
                     ViewMode::Tree => ViewMode::Top(self.order),
                 };
                 return KeyAction::Ask;
@@ -149,7 +176,10 @@ impl Screen {
             KeyCode::Char(letter) => {
                 if let Some((_, order, _)) = ORDERS.iter().find(|(key, ..)| *key == letter) {
                     self.order = *order;
-                    self.mode = ViewMode::Top(*order);
+                    self.mode = match self.mode {
+                        ViewMode::Sums(_) => ViewMode::Sums(*order),
+                        ViewMode::Top(_) | ViewMode::Tree => ViewMode::Top(*order),
+                    };
                     return KeyAction::Ask;
                 }
             }
@@ -176,7 +206,8 @@ impl Screen {
         match self.report.as_ref().map(|report| &report.rows) {
             Some(Rows::Top(processes)) => processes.iter().map(|one| one.pid.as_str()).collect(),
             Some(Rows::Tree(branches)) => branches.iter().map(|one| one.pid.as_str()).collect(),
-            None => Vec::new(),
+            // A kind is no process.
+            Some(Rows::Sums(_)) | None => Vec::new(),
         }
     }
 }
@@ -226,7 +257,7 @@ pub(crate) mod tests {
         let worker = |busy_seconds| Worker { turns: turns / 2, busy_seconds, ..Worker::default() };
         let process = |pid: char| Process {
             pid: pid.to_string(),
-            kind: Some(format!("app::{}", pid.to_uppercase())),
+            kind: Some(pid.to_uppercase().to_string()),
             memory_bytes: 2048,
             ..Process::default()
         };
@@ -249,7 +280,7 @@ pub(crate) mod tests {
         let branch = |(depth, pid): (usize, char)| TreeRow {
             depth,
             pid: pid.to_string(),
-            kind: Some(format!("app::{}", pid.to_uppercase())),
+            kind: Some(pid.to_uppercase().to_string()),
             children: 1,
             ..TreeRow::default()
         };
@@ -286,7 +317,12 @@ pub(crate) mod tests {
         let mut screen = screen();
         assert_eq!(
             screen.query(),
-            Query { rows: ViewMode::Top(Order::Memory), limit: 7, pid: None }
+            Query {
+                rows: ViewMode::Top(Order::Memory),
+                limit: 7,
+                filter: String::new(),
+                pid: None
+            }
         );
         for (key, order, _) in ORDERS {
             assert_eq!(press(&mut screen, KeyCode::Char(key)), KeyAction::Ask);
@@ -297,6 +333,30 @@ pub(crate) mod tests {
         assert_eq!(press(&mut screen, KeyCode::Char('v')), KeyAction::Ask);
         assert_eq!(screen.query().rows, ViewMode::Top(Order::LongestTurn));
         assert_eq!(press(&mut screen, KeyCode::Char('?')), KeyAction::Nothing);
+        assert_eq!(press(&mut screen, KeyCode::Char('g')), KeyAction::Ask);
+        assert_eq!(press(&mut screen, KeyCode::Char('m')), KeyAction::Ask);
+        assert_eq!(screen.query().rows, ViewMode::Sums(Order::Memory));
+        assert_eq!(press(&mut screen, KeyCode::Char('g')), KeyAction::Ask);
+        assert_eq!(screen.query().rows, ViewMode::Top(Order::Memory));
+    }
+
+    #[test]
+    fn a_filter_is_typed_and_asked_for_when_it_is_complete() {
+        let mut screen = screen();
+        let typed = |screen: &mut Screen, text: &str| {
+            for letter in text.chars() {
+                assert_eq!(press(screen, KeyCode::Char(letter)), KeyAction::Nothing);
+            }
+        };
+        typed(&mut screen, "/quit");
+        assert_eq!(press(&mut screen, KeyCode::Backspace), KeyAction::Nothing);
+        assert_eq!(screen.query().filter, "", "it is not complete");
+        assert_eq!(press(&mut screen, KeyCode::Enter), KeyAction::Ask);
+        assert_eq!(screen.query().filter, "qui");
+        typed(&mut screen, "/x");
+        assert_eq!(press(&mut screen, KeyCode::Esc), KeyAction::Nothing);
+        assert_eq!(screen.query().filter, "qui", "the one before stays");
+        assert_eq!(press(&mut screen, KeyCode::Char('q')), KeyAction::Quit);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use super::client::{Report, Rows};
+use super::client::Report;
 use super::figures;
 use super::rows::{self, Column};
 
@@ -22,10 +22,7 @@ pub(crate) fn write(report: &Report) -> Result<String, fmt::Error> {
     writeln!(text, "stuck      {}", metrics.stuck_turns())?;
     writeln!(text, "workers    {}", metrics.workers.len())?;
     writeln!(text)?;
-    let columns = match &report.rows {
-        Rows::Top(_) => rows::TOP,
-        Rows::Tree(_) => rows::TREE,
-    };
+    let columns = rows::columns(&report.rows);
     let rows = rows::of(&report.rows);
     let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
     let widths: Vec<usize> = (0..columns.len())

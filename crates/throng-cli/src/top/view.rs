@@ -10,13 +10,15 @@
 //! help      the keys
 //! ```
 
+use std::mem;
+
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 
-use super::client::{Report, Rows, ViewMode};
+use super::client::{Report, ViewMode};
 use super::figures;
 use super::rows::{self, Column};
 use super::screen::{ORDERS, Rates, Screen};
@@ -66,6 +68,10 @@ fn draw_title(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
     ];
     if let Some(report) = &screen.report {
         spans.push(Span::raw(format!("  up {}", figures::uptime(report.metrics.uptime_seconds))));
+    }
+    if !screen.filter.is_empty() {
+        let filter = format!("  only {:?}", screen.filter);
+        spans.push(Span::styled(filter, Style::new().fg(Color::Yellow)));
     }
     if screen.paused {
         spans.push(Span::styled("  paused", Style::new().fg(Color::Yellow)));
@@ -151,28 +157,27 @@ fn draw_workers(frame: &mut Frame<'_>, area: Rect, busy: &[f64], workers: usize)
 }
 
 fn draw_rows(frame: &mut Frame<'_>, area: Rect, screen: &Screen, report: &Report) {
-    let columns = match &report.rows {
-        Rows::Top(_) => rows::TOP,
-        Rows::Tree(_) => rows::TREE,
-    };
+    let columns = rows::columns(&report.rows);
     let sorted_by = match screen.mode {
-        ViewMode::Top(order) => {
+        ViewMode::Top(order) | ViewMode::Sums(order) => {
             ORDERS.iter().find(|(_, by, _)| *by == order).map(|(.., name)| *name)
         }
         ViewMode::Tree => None,
     };
-    let header = Row::new(columns.iter().map(|column| {
+    let fitting = rows::fitting(columns, area.width, sorted_by);
+    let shown = || columns.iter().enumerate().filter(|(at, _)| fitting[*at]);
+    let header = Row::new(shown().map(|(_, column)| {
         let sorts = Some(column.name) == sorted_by;
         let name = if sorts { format!("▼{}", column.name) } else { column.name.to_owned() };
         Cell::from(aligned(column, name))
     }))
     .style(Style::new().add_modifier(Modifier::REVERSED));
     let body = rows::of(&report.rows);
-    let body = body.into_iter().map(|row| {
-        Row::new(columns.iter().zip(row).map(|(column, text)| Cell::from(aligned(column, text))))
+    let body = body.into_iter().map(|mut row| {
+        Row::new(shown().map(|(at, column)| Cell::from(aligned(column, mem::take(&mut row[at])))))
     });
-    let widths = columns.iter().map(|column| match column.width {
-        0 => Constraint::Min(12),
+    let widths = shown().map(|(_, column)| match column.width {
+        0 => Constraint::Min(1),
         width => Constraint::Length(width),
     });
     let table = Table::new(body, widths)
@@ -213,13 +218,27 @@ fn info_lines(process: &Process) -> Vec<Line<'static>> {
 }
 
 fn draw_help(frame: &mut Frame<'_>, area: Rect, screen: &Screen) {
+    if let Some(typed) = &screen.typing {
+        let prompt = Span::styled("filter ", Style::new().add_modifier(Modifier::BOLD));
+        let keys = Span::styled("  enter apply  esc cancel", Style::new().fg(Color::DarkGray));
+        frame.render_widget(Line::from(vec![prompt, Span::raw(format!("{typed}▏")), keys]), area);
+        return;
+    }
     let view = match screen.mode {
-        ViewMode::Top(_) => "tree",
+        ViewMode::Top(_) | ViewMode::Sums(_) => "tree",
         ViewMode::Tree => "table",
     };
+    let grouped = if matches!(screen.mode, ViewMode::Sums(_)) { "single" } else { "group" };
     let orders = ORDERS.iter().map(|(key, _, name)| (key.to_string(), name.to_lowercase()));
-    let rest =
-        [("v", view), ("↑↓", "select"), ("enter", "info"), ("space", "pause"), ("q", "quit")];
+    let rest = [
+        ("v", view),
+        ("g", grouped),
+        ("/", "filter"),
+        ("q", "quit"),
+        ("enter", "info"),
+        ("space", "pause"),
+        ("↑↓", "select"),
+    ];
     let rest = rest.map(|(key, what)| (key.to_owned(), what.to_owned()));
     let spans = orders.chain(rest).flat_map(|(key, what)| {
         let key = Span::styled(key, Style::new().add_modifier(Modifier::BOLD));
@@ -248,7 +267,8 @@ mod tests {
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
     use super::*;
-    use crate::admin::wire::{Order, Worker};
+    use crate::admin::wire::{KindSums, Order, Worker};
+    use crate::top::client::Rows;
     use crate::top::screen::tests::{report, screen, tree};
 
     /// Returns the lines of the screen, drawn in the given size.
@@ -296,6 +316,53 @@ mod tests {
     }
 
     #[test]
+    fn no_width_cuts_a_number() {
+        let process = Process {
+            mailbox_len: 12_345,
+            mailbox_bytes: 1023,
+            memory_bytes: 944,
+            ..Process::default()
+        };
+        let mut screen = screen();
+        screen.show(Report { rows: Rows::Top(vec![process]), ..report(1.0, 0, "a") });
+        let mut shown = 0;
+        for width in 1..=120 {
+            let lines = drawn(&screen, width, 14);
+            let at = lines.iter().position(|line| line.contains("KIND"));
+            let Some(at) = at else { continue };
+            for (name, text) in [("MEMORY", " 944 B"), ("BYTES", " 1023 B"), ("MAILBOX", " 12.3k")]
+            {
+                let has_column = lines[at].contains(name);
+                assert_eq!(lines[at + 1].contains(text), has_column, "{width}: {lines:#?}");
+                shown += usize::from(has_column);
+            }
+        }
+        // The order is by memory, so that column goes last; the others leave room for the title.
+        assert!(shown > 200, "{shown}");
+    }
+
+    #[test]
+    fn sums_are_drawn_and_a_filter_is_shown_while_it_is_typed_and_afterwards() {
+        let mut screen = screen();
+        press(&mut screen, KeyCode::Char('g'));
+        let sums = KindSums {
+            kind: Some("Feeder<Connection>".to_owned()),
+            processes: 40,
+            ..KindSums::default()
+        };
+        screen.show(Report { rows: Rows::Sums(vec![sums]), ..report(1.0, 0, "a") });
+        for key in ['/', 'f', 'e'] {
+            press(&mut screen, KeyCode::Char(key));
+        }
+        let lines = drawn(&screen, 110, 12);
+        let row = lines.iter().find(|line| line.starts_with("Feeder<Connection>")).unwrap();
+        assert_eq!(row.split_whitespace().nth(1), Some("40"), "{lines:#?}");
+        assert!(lines.last().unwrap().starts_with("filter fe"), "{lines:#?}");
+        press(&mut screen, KeyCode::Enter);
+        assert!(drawn(&screen, 110, 12)[0].contains("only \"fe\""));
+    }
+
+    #[test]
     fn the_tree_is_indented() {
         let mut screen = screen();
         press(&mut screen, KeyCode::Char('v'));
@@ -310,7 +377,7 @@ mod tests {
         let mut screen = screen();
         let info = Process {
             pid: "a".to_owned(),
-            kind: Some("app::A".to_owned()),
+            r#type: Some("app::A".to_owned()),
             handler: Some("Deposit".to_owned()),
             links: vec!["b".to_owned(), "c".to_owned()],
             turns: Some(12),

@@ -147,6 +147,20 @@ async fn users_are_seen_as_processes() {
     let by_memory = stdout(&top(data.path(), &["--once", "--by", "memory"])).to_owned();
     assert!(by_memory.contains("PID") && by_memory.contains("User"), "{by_memory}");
     assert_eq!(by_memory.matches("User").count(), 2, "{by_memory}");
+    assert!(by_memory.contains("user/alice (User)"), "{by_memory}");
+    let found = stdout(&top(data.path(), &["--once", "--filter", "USER/b"])).to_owned();
+    assert!(found.contains("user/bob (User)") && !found.contains("alice"), "{found}");
+    let sums = stdout(&top(data.path(), &["--once", "--group", "--filter", "user"])).to_owned();
+    let row: Vec<&str> = sums.lines().last().unwrap().split_whitespace().collect();
+    assert_eq!(row[..2], ["User", "2"], "{sums}");
+    let first = client.say("{\"v\":1,\"get\":\"top\",\"by\":\"memory\",\"limit\":9}\n");
+    let second =
+        client.say("{\"v\":1,\"get\":\"top\",\"by\":\"memory\",\"limit\":1,\"offset\":1}\n");
+    assert_eq!(second["top"].as_array().unwrap().len(), 1);
+    assert_eq!(second["top"][0]["pid"], first["top"][1]["pid"]);
+    let list = client.say("{\"v\":1,\"get\":\"list\",\"limit\":1,\"filter\":\"user/\"}\n");
+    let list = &list["list"];
+    assert_eq!((list["pids"].as_array().unwrap().len(), &list["more"]), (1, &json!(true)));
     let limited = stdout(&top(data.path(), &["--once", "--limit", "1"])).to_owned();
     assert_eq!(limited.lines().skip_while(|line| !line.is_empty()).count(), 3, "{limited}");
     let tree = stdout(&top(data.path(), &["--once", "--tree"])).to_owned();
@@ -183,6 +197,26 @@ async fn prometheus_finds_what_it_reads() {
     assert!(value("throng_store_file_bytes") > 0.0);
     assert!(value("throng_store_file_bytes") <= value("throng_store_map_bytes"));
     assert_eq!(value("throng_store_writable"), 1.0);
+    // The registration, and this connection.
+    assert_eq!(value("throng_http_answers_total{route=\"/api/v1/users\",status=\"2xx\"}"), 1.0);
+    assert!(value("throng_connections_open") >= 1.0);
+    assert!(value("throng_connections_limit") >= value("throng_sockets_limit"));
+    assert_eq!(
+        (value("throng_sockets_open"), value("throng_socket_frames_dropped_total")),
+        (0.0, 0.0)
+    );
+    assert!(text.contains("\nthrong_build_info{version="), "{text}");
+    assert!(value("process_open_fds") <= value("process_max_fds"));
+    assert!(value("process_resident_memory_bytes") > value("throng_memory_bytes"));
+    assert!(value("process_cpu_seconds_total") > 0.0 && value("process_start_time_seconds") > 1e9);
+    let memory = value("throng_memory_bytes") / value("throng_processes");
+    assert!(memory >= 64.0, "{memory}");
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let mut names: Vec<&str> = types.map(|line| line.split(' ').next().unwrap()).collect();
+    let families = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), families, "each family comes once");
     assert!(value("throng_store_snapshot_lag_commits") <= value("throng_store_commits_total"));
 }
 

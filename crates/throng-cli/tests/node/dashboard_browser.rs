@@ -46,6 +46,20 @@ async fn an_operator_sees_what_the_node_does() {
     set_theme(&browser, "dark").await;
     shoot(&browser, &axe, "dark").await;
 
+    // Users can be told apart, and counted together.
+    let rows = "return [...document.querySelectorAll('#panel-top tbody tr .name')].map((name) => name.textContent)";
+    browser.fill("#filter", "User/user_0").await;
+    browser.wait_until(&format!("{}.join() === 'user/user_0'", rows)).await;
+    browser.click("#by-kind").await;
+    browser.wait_until(&format!("{}.join() === 'User'", rows)).await;
+    shoot(&browser, &axe, "kinds-filtered").await;
+    browser.click("#panel-top tbody tr").await;
+    browser.wait_until(&format!("{}.length >= {CLIENTS}", rows)).await;
+    browser.fill("#filter", "x").await;
+    browser.run("document.querySelector('#filter').focus()").await;
+    press(&browser, "\u{E003}").await;
+    browser.wait_until(&format!("{}.length > 3", rows)).await;
+
     // A process in full, by the keyboard alone.
     browser.run("document.querySelector('#panel-top tbody tr').focus()").await;
     press(&browser, "\u{E007}").await;

@@ -46,14 +46,14 @@ export function uptime(seconds) {
   return `${Math.floor(seconds)}${THIN}s`;
 }
 
-/** The name of a type without paths, also in its arguments: `Shard<Room>`. */
-export const shortType = (name) => name === null || name === undefined ? "unknown" : name.replace(/[\p{L}\p{N}_]+::/gu, "");
-
 /** The path of a type, without its name. */
 const pathOf = (name) => name?.match(/^[\p{L}\p{N}_:]+(?=::)/u)?.[0] ?? "";
 
-/** The title of a process: its names or its type, and behind them its type or the type's path. */
-export function titles({ names, kind }) {
-  const name = names?.join(", ") ?? "";
-  return name ? { title: name, more: shortType(kind) } : { title: shortType(kind), more: pathOf(kind) };
+/** The title of a process: its names and its label or else its kind, and behind them its kind or the path of its type. The
+    title of the sums of a kind has the number of their processes behind it. */
+export function titles({ names, label, kind, type, processes }) {
+  if (processes) return { title: kind, more: `${count(processes)} ${processes === 1 ? "process" : "processes"}` };
+  const own = [...names ?? [], label].filter(Boolean).join(", ");
+  const named = kind ?? "unknown";
+  return own ? { title: own, more: named } : { title: named, more: pathOf(type) };
 }

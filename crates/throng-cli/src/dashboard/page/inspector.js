@@ -6,13 +6,14 @@ import * as figures from "./figures.js";
 
 const REFRESH = 2_000;
 const ROWS = 50;
+const KINDS = 500;
 const TREE_ROWS = 500;
 const DEPTH_SHOWN = 5;
 
 const COLUMNS = [
   { name: "Process", text: null },
-  { name: "Pid", className: "mono wide", text: (p) => p.pid },
-  { name: "State", text: (p) => p.state, className: "wide" },
+  { name: "Pid", className: "mono wide", text: (p) => p.pid ?? "" },
+  { name: "State", text: (p) => p.state ?? "", className: "wide" },
   { name: "Mailbox", by: "mailbox_len", number: (p) => p.mailbox_len, text: (p) => figures.count(p.mailbox_len) },
   { name: "Bytes", by: "mailbox_bytes", number: (p) => p.mailbox_bytes, text: (p) => figures.bytes(p.mailbox_bytes), className: "wide" },
   { name: "Memory", by: "memory", number: (p) => p.memory_bytes, text: (p) => figures.bytes(p.memory_bytes), className: "wide" },
@@ -23,6 +24,9 @@ const COLUMNS = [
 /** A mailbox of this many messages is a hot spot. */
 const HOT = 100;
 
+/** The sums of a kind, in the columns of a process. */
+const asRow = (sums) => ({ ...sums, kind: sums.kind ?? "unknown" });
+
 function title(process) {
   const { title, more } = figures.titles(process);
   return [make("span", { class: "name" }, title), make("span", { class: "kind" }, more)];
@@ -31,6 +35,9 @@ function title(process) {
 export class Inspector {
   #tab = "top";
   #by = "mailbox_len";
+  #filter = "";
+  #offset = 0;
+  #isByKind = false;
   #timer = null;
   #collapsed = new Map();
   #kindsBefore = null;
@@ -68,9 +75,10 @@ export class Inspector {
         const kinds = await this.ask({ get: "kinds", limit: 200 });
         this.#takeKinds(kinds.kinds ?? []);
         if (tab === "top") {
-          const by = this.#by;
-          const answer = await this.ask({ get: "top", by, limit: ROWS });
-          if (by === this.#by) this.#showTop(answer.top ?? []);
+          const request = this.#request();
+          const answer = await this.ask(request);
+          const isWanted = JSON.stringify(request) === JSON.stringify(this.#request());
+          if (isWanted) this.#showTop(answer.top ?? (answer.sums ?? []).map(asRow));
         } else if (tab === "tree") {
           this.#showTree((await this.ask({ get: "tree", limit: TREE_ROWS })).tree ?? []);
         } else {
@@ -88,7 +96,49 @@ export class Inspector {
     this.details.close();
   }
 
+  #request() {
+    const what = { by: this.#by, filter: this.#filter };
+    if (this.#isByKind) return { get: "sums", limit: KINDS, ...what };
+    return { get: "top", limit: ROWS, offset: this.#offset, ...what };
+  }
+
+  /** Changes what the table shows. */
+  #change() {
+    mark(byId("by-kind"), "aria-pressed", String(this.#isByKind));
+    this.rows.replaceChildren();
+    this.refresh();
+  }
+
+  #page(by) {
+    this.#offset = Math.max(0, this.#offset + by);
+    this.#change();
+  }
+
+  #find(filter, isByKind) {
+    [this.#filter, this.#isByKind, this.#offset] = [filter, isByKind, 0];
+    this.#change();
+  }
+
+  #buildBar() {
+    const filter = make("input", {
+      type: "search", id: "filter", placeholder: "Filter", maxlength: "200", autocomplete: "off", spellcheck: "false",
+      "aria-label": "Filter by kind, label or name", oninput: () => this.#find(filter.value, this.#isByKind),
+    });
+    const button = (id, text, onclick, rest) => make("button", { type: "button", class: "quiet", id, onclick, ...rest }, text);
+    byId("panel-top").append(make("div", { class: "bar" }, filter,
+      button("by-kind", "Group by kind", () => this.#find(this.#filter, !this.#isByKind), { "aria-pressed": "false" }),
+      button("previous", "Previous", () => this.#page(-ROWS), { disabled: true }),
+      button("next", "Next", () => this.#page(ROWS), { disabled: true })));
+  }
+
+  #open(key) {
+    if (!this.#isByKind) return this.details.open(key);
+    byId("filter").value = key;
+    this.#find(key, false);
+  }
+
   #buildTop() {
+    this.#buildBar();
     const heads = COLUMNS.map((column) => {
       const className = `${column.by ? "number " : ""}${(column.className ?? "").replace("mono", "")}`;
       if (!column.by) return make("th", { scope: "col", class: className }, column.name);
@@ -102,10 +152,9 @@ export class Inspector {
   }
 
   #sort(by) {
-    this.#by = by;
+    [this.#by, this.#offset] = [by, 0];
     this.#markSort();
-    this.rows.replaceChildren();
-    this.refresh();
+    this.#change();
   }
 
   #markSort() {
@@ -116,18 +165,21 @@ export class Inspector {
   }
 
   #showTop(processes) {
-    const known = new Map([...this.rows.children].map((row) => [row.dataset.pid, row]));
+    const known = new Map([...this.rows.children].map((row) => [row.dataset.key, row]));
     // A row under the pointer or in focus must not be moved away from its reader.
     const isHeld = this.rows.matches(":hover") || this.rows.contains(document.activeElement);
-    const rows = processes.map((process) => this.#row(process, known.get(process.pid)));
+    const rows = processes.map((process) => this.#row(process, known.get(process.pid ?? process.kind)));
+    byId("previous").disabled = this.#isByKind || this.#offset === 0;
+    byId("next").disabled = this.#isByKind || processes.length < ROWS;
     if (isHeld && known.size > 0) return;
     this.rows.replaceChildren(...rows);
     const hot = processes.filter((process) => process.mailbox_len >= HOT).length;
-    say(byId("inspector-aside"), hot > 0 ? `${hot} with ${HOT} messages or more waiting` : `${processes.length} shown`);
+    const range = this.#isByKind ? `${processes.length} kinds` : `${Math.min(processes.length, 1) + this.#offset}–${this.#offset + processes.length}`;
+    say(byId("inspector-aside"), hot > 0 ? `${range}, ${hot} with ${HOT} messages or more waiting` : range);
   }
 
   #row(process, known) {
-    const row = known ?? make("tr", { tabindex: "0", "data-pid": process.pid, onclick: () => this.details.open(process.pid) },
+    const row = known ?? make("tr", { tabindex: "0", "data-key": process.pid ?? process.kind, onclick: () => this.#open(row.dataset.key) },
       ...COLUMNS.map((column) => make("td", { class: column.text === null ? "title" : `${column.by ? "number " : ""}${column.className ?? ""}` })));
     COLUMNS.forEach((column, at) => {
       const cell = row.children[at];
@@ -138,9 +190,10 @@ export class Inspector {
         return;
       }
       if (column.name === "State") {
-        mark(cell, "data-state", process.state);
+        mark(cell, "data-state", process.state ?? "none");
         if (cell.children.length === 0) cell.append(make("span", { class: "dot", "aria-hidden": "true" }), make("span"));
-        return say(cell.lastElementChild, process.state);
+        cell.firstElementChild.hidden = !process.state;
+        return say(cell.lastElementChild, column.text(process));
       }
       say(cell, column.text(process));
       if (column.number) cell.classList.toggle("zero", !column.number(process));
@@ -151,7 +204,7 @@ export class Inspector {
 
   #rowKey(event) {
     const row = event.target.closest("tr");
-    if (event.key === "Enter") this.details.open(row.dataset.pid);
+    if (event.key === "Enter") this.#open(row.dataset.key);
     const next = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
     if (next) {
       event.preventDefault();
@@ -243,7 +296,7 @@ export class Inspector {
       const fill = make("div", { class: "fill" });
       fill.style.width = `${(kind.busyShare ?? 0) / most * 100}%`;
       const cells = [
-        [make("span", {}, ...title({ kind: kind.process })), "title"],
+        [make("span", {}, ...title({ kind: kind.kind, type: kind.process })), "title"],
         [figures.count(kind.processes), "number"],
         [kind.turnRate === null ? "–" : figures.rate(kind.turnRate), "number"],
         [make("span", {}, make("span", { class: "track meter wide", "aria-hidden": "true" }, fill), kind.busyShare === null ? "–" : figures.percent(kind.busyShare)), "number"],
@@ -329,7 +382,7 @@ class Details {
 
   #update(info) {
     say(byId("process-title"), figures.titles(info).title);
-    this.#setState(info.state, info.handler ? `${info.state} in ${figures.shortType(info.handler)}` : info.state);
+    this.#setState(info.state, info.handler ? `${info.state} in ${info.handler}` : info.state);
     const big = [["Mailbox", figures.count(info.mailbox_len)], ["Turns", info.turns === null ? "–" : figures.count(info.turns)], ["Memory", figures.bytes(info.memory_bytes)]];
     if (this.big.children.length === 0) this.big.append(...big.map(([name]) => make("div", {}, make("dt", {}, name), make("dd"))));
     big.forEach(([, value], at) => say(this.big.children[at].lastElementChild, value));
@@ -338,12 +391,13 @@ class Details {
     this.mailbox = this.mailbox.filter(({ at }) => now - at <= 60);
     this.spark.show(this.mailbox.map(({ at, value }) => ({ age: now - at, value })));
     showFacts(this.facts, [
-      ["Type", info.kind ?? "unknown"],
+      ["Type", info.type ?? "unknown"],
+      ...(info.label ? [["Label", info.label]] : []),
       ...(info.names.length > 0 ? [["Names", info.names.join(", ")]] : []),
       ["Bytes in the mailbox", figures.bytes(info.mailbox_bytes)],
       ["Traps exits", info.traps_exits ? "yes" : "no"],
     ]);
-    const ofKind = this.kindOf(info.kind);
+    const ofKind = this.kindOf(info.type);
     const mean = ofKind && ofKind.turns > 0 ? ofKind.busy_seconds / ofKind.turns : null;
     showFacts(this.times, [
       ["Longest turn", info.longest_turn_seconds === null ? "below 10 ms" : figures.time(info.longest_turn_seconds)],

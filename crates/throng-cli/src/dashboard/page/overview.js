@@ -38,7 +38,7 @@ const TILES = [
       const slow = quantile(history.requests(), bounds, 0.99);
       return slow === null ? { digits: "–", unit: "" } : figures.timeParts(slow);
     },
-    note: () => "of requests, last minute",
+    note: ({ last }) => `last minute · ${figures.count(last.answers[4])} errors (5xx)`,
     points: () => [],
   },
   {
@@ -50,7 +50,7 @@ const TILES = [
   {
     id: "memory", name: "Memory",
     value: ({ last }) => last.rss_bytes === null ? { digits: "–", unit: "" } : figures.byteParts(last.rss_bytes),
-    note: ({ last }) => last.rss_bytes === null ? "unknown on this system" : `${figures.bytes(last.rss_bytes / Math.max(1, last.metrics.processes))} per process`,
+    note: ({ last }) => last.rss_bytes === null ? "unknown on this system" : `processes ${figures.bytes(last.metrics.memory_bytes)}, ${figures.bytes(last.metrics.memory_bytes / Math.max(1, last.metrics.processes))} each`,
     points: (history) => history.levels((s) => s.rss_bytes),
   },
 ];
