@@ -102,7 +102,7 @@ fn an_error_that_ends_the_program_is_a_line_of_json_if_the_log_is() {
     let refused = command.output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     let log = String::from_utf8(refused.stderr).unwrap();
-    let lines = log.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let last = lines.last().unwrap();
     let message = last["message"].as_str().unwrap();
     assert!(message.contains(&format!("cannot listen on {address}")), "{last}");

@@ -125,7 +125,7 @@ export class Inspector {
       "aria-label": "Filter by kind, label or name", oninput: () => this.#find(filter.value, this.#isByKind),
     });
     const button = (id, text, onclick, rest) => make("button", { type: "button", class: "quiet", id, onclick, ...rest }, text);
-    byId("panel-top").append(make("div", { class: "bar" }, filter,
+    byId("panel-top").append(make("div", { class: "find" }, filter,
       button("by-kind", "Group by kind", () => this.#find(this.#filter, !this.#isByKind), { "aria-pressed": "false" }),
       button("previous", "Previous", () => this.#page(-ROWS), { disabled: true }),
       button("next", "Next", () => this.#page(ROWS), { disabled: true })));
@@ -174,7 +174,7 @@ export class Inspector {
     if (isHeld && known.size > 0) return;
     this.rows.replaceChildren(...rows);
     const hot = processes.filter((process) => process.mailbox_len >= HOT).length;
-    const range = this.#isByKind ? `${processes.length} kinds` : `${Math.min(processes.length, 1) + this.#offset}–${this.#offset + processes.length}`;
+    const range = this.#isByKind ? `${processes.length} ${processes.length === 1 ? "kind" : "kinds"}` : `${Math.min(processes.length, 1) + this.#offset}–${this.#offset + processes.length}`;
     say(byId("inspector-aside"), hot > 0 ? `${range}, ${hot} with ${HOT} messages or more waiting` : range);
   }
 

@@ -50,7 +50,7 @@ const TILES = [
   {
     id: "memory", name: "Memory",
     value: ({ last }) => last.rss_bytes === null ? { digits: "–", unit: "" } : figures.byteParts(last.rss_bytes),
-    note: ({ last }) => last.rss_bytes === null ? "unknown on this system" : `processes ${figures.bytes(last.metrics.memory_bytes)}, ${figures.bytes(last.metrics.memory_bytes / Math.max(1, last.metrics.processes))} each`,
+    note: ({ last }) => last.rss_bytes === null ? "unknown on this system" : `processes take ${figures.bytes(last.metrics.memory_bytes)}`,
     points: (history) => history.levels((s) => s.rss_bytes),
   },
 ];
