@@ -13,7 +13,7 @@ use crate::turn::waker;
 use std::future::Future;
 use std::mem;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// A call that sends a `T` and waits for an `R`. Made by [`Address::call`](crate::Address::call).
