@@ -135,9 +135,9 @@ impl OutputGate {
     /// Releases replies and actions until none is ready, and asks the store for a wake-up.
     fn release_and_wait(&self) {
         loop {
-            let next = self.outcomes.settled_through().next();
+            let settled = self.outcomes.settled_through();
             self.release();
-            let settled = pin!(self.outcomes.settled(next));
+            let settled = pin!(self.outcomes.settled_after(settled));
             if settled.poll(&mut Context::from_waker(&self.waker)).is_pending() {
                 return;
             }

@@ -199,7 +199,8 @@ impl Store {
         Outcomes(self.0.queue.submissions().clone())
     }
 
-    /// Returns a future that resolves when the submission is durable, or lost.
+    /// Returns a future that resolves when the submission is durable, or lost. A number that this store has not
+    /// given to a submission, such as one of another store, counts as lost.
     pub fn settled(&self, submission: Submission) -> Settled {
         self.outcomes().settled(submission)
     }

@@ -86,6 +86,31 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         range
     }
 
+    /// Returns the next key from the front. Its value is not read, so damage of the value is not noticed.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, Store};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// store.write(Batch::new().put("a", "1").put("b", "2")).wait()?;
+    /// let snapshot = store.snapshot()?;
+    /// let mut range = snapshot.prefix(b"");
+    /// assert_eq!(range.next_key().transpose()?, Some(&b"a"[..]));
+    /// assert_eq!(range.next_key_back().transpose()?, Some(&b"b"[..]));
+    /// assert!(range.next_key().is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn next_key(&mut self) -> Option<Result<K::Decoded<'s>, ReadError>> {
+        let step = self.step_front();
+        self.yielded_key(step)
+    }
+
+    /// Returns the next key from the back; see [`next_key`](Range::next_key).
+    pub fn next_key_back(&mut self) -> Option<Result<K::Decoded<'s>, ReadError>> {
+        let step = self.step_back();
+        self.yielded_key(step)
+    }
+
     /// Returns the next entry from the front, with its stored bytes; an error does not end the
     /// iteration.
     pub(crate) fn step_front(&mut self) -> Result<Option<Entry<'s>>, ReadError> {
@@ -149,19 +174,30 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
 
     /// Converts a step to the iterator's item; ends the iteration if no entries are left.
     fn yielded(&mut self, step: Result<Option<Entry<'s>>, ReadError>) -> Option<Decoded<'s, K, V>> {
-        match step {
-            Ok(Some((key, stored))) => {
-                Some(decode::<K, V>(self.source, self.table_ref, key, stored))
-            }
-            Ok(None) => {
-                self.bounds = None;
-                None
-            }
-            Err(error) => {
-                self.bounds = None;
-                Some(Err(error))
-            }
+        let entry = self.entry(step)?;
+        let decode = |(key, stored)| decode::<K, V>(self.source, self.table_ref, key, stored);
+        Some(entry.and_then(decode))
+    }
+
+    /// Converts a step to a key, as [`yielded`](Range::yielded) does to an entry.
+    fn yielded_key(
+        &mut self,
+        step: Result<Option<Entry<'s>>, ReadError>,
+    ) -> Option<Result<K::Decoded<'s>, ReadError>> {
+        let entry = self.entry(step)?;
+        Some(entry.and_then(|(key, _)| Ok(K::decode(key)?)))
+    }
+
+    fn entry(
+        &mut self,
+        step: Result<Option<Entry<'s>>, ReadError>,
+    ) -> Option<Result<Entry<'s>, ReadError>> {
+        // An error before the first step takes the place of the step.
+        let step = self.failed.take().map_or(step, Err);
+        if !matches!(step, Ok(Some(_))) {
+            self.bounds = None;
         }
+        step.transpose()
     }
 }
 
@@ -169,9 +205,6 @@ impl<'s, K: Codec, V: Codec> Iterator for Range<'s, K, V> {
     type Item = Decoded<'s, K, V>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.failed.take() {
-            return Some(Err(error));
-        }
         let step = self.step_front();
         self.yielded(step)
     }
@@ -179,9 +212,6 @@ impl<'s, K: Codec, V: Codec> Iterator for Range<'s, K, V> {
 
 impl<K: Codec, V: Codec> DoubleEndedIterator for Range<'_, K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if let Some(error) = self.failed.take() {
-            return Some(Err(error));
-        }
         let step = self.step_back();
         self.yielded(step)
     }

@@ -75,8 +75,6 @@ struct Waiting {
     requests: usize,
     /// Sum of the bytes of `entries`.
     bytes: usize,
-    /// Number of the last submission.
-    submitted: Submission,
     admission: Admission,
     /// Number of requests that wakes the sleeping writer; 0 if it does not sleep.
     wanted: usize,
@@ -147,7 +145,6 @@ impl Queue {
                 entries: Vec::new(),
                 requests: 0,
                 bytes: 0,
-                submitted: Submission::START,
                 admission: if options.read_only { Admission::ReadOnly } else { Admission::Open },
                 wanted: 0,
                 waiters: Vec::new(),
@@ -219,8 +216,7 @@ impl Queue {
         if !self.fits(&waiting, bytes) {
             return Err(SubmitError::Overloaded);
         }
-        let number = Submission(waiting.submitted.0 + 1);
-        waiting.submitted = number;
+        let number = self.submissions.accept();
         let is_joined = match waiting.entries.last_mut() {
             Some(Entry::Submitted(before)) => before.join(batch, number),
             _ => false,
@@ -271,13 +267,15 @@ impl Queue {
                 waiting.bytes -= bytes;
             }
         }
-        self.submissions.lose(failed, loss, waiting.submitted, wakers);
+        self.submissions.lose(failed, loss, self.submissions.submitted(), wakers);
         wakers.append(&mut waiting.waiters);
     }
 
     /// Number of the last submission.
     pub(crate) fn submitted(&self) -> Submission {
-        self.lock().submitted
+        // The lock makes this call see every submission that was accepted before.
+        let _waiting = self.lock();
+        self.submissions.submitted()
     }
 
     /// Returns the outcomes of submissions.

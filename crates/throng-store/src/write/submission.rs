@@ -34,12 +34,6 @@ pub struct Submission(pub(crate) u64);
 impl Submission {
     /// The default: before all submissions.
     pub const START: Submission = Submission(0);
-
-    /// Returns the number of the next submission.
-    #[must_use]
-    pub fn next(self) -> Submission {
-        Submission(self.0 + 1)
-    }
 }
 
 /// The outcomes of a store's submissions, from [`Store::outcomes`](crate::Store::outcomes). Cheap to clone,
@@ -60,9 +54,17 @@ impl Outcomes {
         self.0.loss(submission)
     }
 
-    /// Returns a future that resolves when the submission is durable, or lost.
+    /// Returns a future that resolves when the submission is durable, or lost. A number that this store has not
+    /// given to a submission, such as one of another store, counts as lost.
     pub fn settled(&self, submission: Submission) -> Settled {
-        Settled { submissions: self.0.clone(), submission, registered: None }
+        Settled { submissions: self.0.clone(), submission, is_future: false, registered: None }
+    }
+
+    /// Returns a future that resolves when the submission after this one is durable, or lost, also if that one is
+    /// yet to be made. For a task that acts on each settlement; it waits for ever if nothing is submitted.
+    pub fn settled_after(&self, Submission(number): Submission) -> Settled {
+        let submission = Submission(number.saturating_add(1));
+        Settled { submissions: self.0.clone(), submission, is_future: true, registered: None }
     }
 }
 
@@ -109,6 +111,8 @@ pub enum CommitFailure {
 pub struct Settled {
     submissions: Arc<Submissions>,
     submission: Submission,
+    /// Whether the submission may be yet to be made.
+    is_future: bool,
     /// The waker that waits.
     registered: Option<Waker>,
 }
@@ -116,6 +120,8 @@ pub struct Settled {
 /// Outcomes of the submissions of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Submissions {
+    /// Number of the last submission that was accepted. Written under the lock of the queue.
+    submitted: AtomicU64,
     /// Number through which all outcomes are known.
     settled: AtomicU64,
     /// Greatest number that was lost. Stored before `settled`.
@@ -182,6 +188,17 @@ impl Submitted {
 }
 
 impl Submissions {
+    /// Returns the number of the last submission that was accepted.
+    pub(crate) fn submitted(&self) -> Submission {
+        // Relaxed: a caller that has got a number sees it here, or it takes the lock of the queue.
+        Submission(self.submitted.load(Ordering::Relaxed))
+    }
+
+    /// Gives the next number to a submission. For the holder of the queue's lock.
+    pub(crate) fn accept(&self) -> Submission {
+        Submission(self.submitted.fetch_add(1, Ordering::Relaxed) + 1)
+    }
+
     /// Returns the number through which all outcomes are known.
     pub(crate) fn settled(&self) -> Submission {
         // Acquire: a thread that sees the number also sees the commit and the losses before it.
@@ -271,6 +288,11 @@ impl Future for Settled {
         if let Some(outcome) = this.submissions.outcome(this.submission) {
             return Poll::Ready(outcome);
         }
+        if !this.is_future && this.submission > this.submissions.submitted() {
+            let unmade = "this store has accepted no submission with this number";
+            let unmade = io::Error::new(io::ErrorKind::InvalidInput, unmade);
+            return Poll::Ready(Err(CommitFailure::NotWritten(Arc::new(unmade))));
+        }
         if this.registered.as_ref().is_some_and(|registered| registered.will_wake(cx.waker())) {
             return Poll::Pending;
         }
@@ -348,6 +370,7 @@ mod tests {
         }
         let submissions = Arc::new(Submissions::default());
         let outcomes = Outcomes(submissions.clone());
+        (0..2).for_each(|_| _ = submissions.accept());
         let flag = Arc::new(Flag(false.into()));
         let (waker, mut wakers) = (Waker::from(flag.clone()), Vec::new());
         let cx = &mut Context::from_waker(&waker);

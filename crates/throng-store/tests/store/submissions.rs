@@ -146,3 +146,30 @@ fn a_full_store_keeps_the_submissions_before_the_first_that_did_not_fit() {
     drop(store);
     assert!(is_held(entries(&Store::open(directory.path()).unwrap())));
 }
+
+#[test]
+fn the_outcome_of_a_submission_that_was_never_made_is_a_loss() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [store, other] = directories.each_ref().map(|path| Store::open(path.path()).unwrap());
+    let own = store.submit(&mut put("a", "1"), FIRST).unwrap();
+    let first = other.submit(&mut put("a", "1"), FIRST).unwrap();
+    let foreign = other.submit(&mut put("a", "2"), first).unwrap();
+    assert!(matches!(store.settled(foreign).wait(), Err(CommitFailure::NotWritten(_))));
+    store.settled(own).wait().unwrap();
+    other.settled(foreign).wait().unwrap();
+    // A wait for the next one is a matter of its own.
+    let after = store.outcomes().settled_after(own);
+    let waits = std::thread::spawn(move || after.wait());
+    store.submit(&mut put("b", "1"), own).unwrap();
+    waits.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_queue_for_no_batch_takes_one_at_a_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::options().queue_batches_max(0).open(directory.path()).unwrap();
+    store.write(put("a", "1")).wait().unwrap();
+    let submitted = store.submit(&mut put("b", "2"), FIRST).unwrap();
+    store.settled(submitted).wait().unwrap();
+    assert_eq!(store.snapshot().unwrap().get(b"b").unwrap(), Some(&b"2"[..]));
+}
