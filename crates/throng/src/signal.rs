@@ -26,6 +26,7 @@
 //! | leave | drops a membership that has been left already | – |
 //! | tie | adds a timer that another process or a thread has set for the process | the timer ends |
 //! | untie | removes a timer that has been cancelled elsewhere | – |
+//! | pipe | adds a process that polls a future or a stream for a process with a layer | – |
 //!
 //! A process whose turn does not end leaves its signals unread, and any process or thread may go on
 //! sending signals. The count in `turn_state` bounds them, and their bytes are charged to the
@@ -103,6 +104,8 @@ pub(crate) enum Signal {
         key: usize,
     },
     Tie(TimerTie),
+    /// Enters a process that polls a future or a stream for this one.
+    Pipe(Pid),
     /// Takes a timer off the process's list. The timer is on the list, because its `Tie` was sent
     /// before.
     Untie(TimerRef),
@@ -211,6 +214,7 @@ impl Signal {
                 drop_users(left);
             }
             Signal::Tie(tie) => token.with_extension(|own| own.rare().timers.insert(tie)),
+            Signal::Pipe(pipe) => token.with_extension(|own| own.add_pipe(pipe)),
             Signal::Untie(timer) => {
                 let tie = token.if_extension(|own| own.remove_timer(timer)).flatten();
                 if let Some(tie) = tie {
@@ -240,6 +244,7 @@ impl Signal {
             // The drop of the tie ends the timer.
             Signal::Tie(tie) => drop(tie),
             Signal::Untie(_)
+            | Signal::Pipe(_)
             | Signal::Unlink { .. }
             | Signal::UnlinkAcknowledged { .. }
             | Signal::Exit { .. }

@@ -15,7 +15,7 @@ use crate::mailbox::bounded::BoundedQueue;
 use crate::process::Process;
 use crate::runtime::RuntimeHandle;
 use crate::scheduler::watchdog::CurrentTurn;
-use crate::sync::atomic::Ordering;
+use crate::signal::{self, Signal};
 use crate::timer::Tick;
 use crate::turn::frame::{self, After, Progress};
 use std::any::Any;
@@ -32,8 +32,8 @@ pub(crate) struct CurrentProcess(NonNull<Cell>);
 
 // SAFETY: it travels with the turn's future, which travels with the token.
 unsafe impl Send for CurrentProcess {}
-// SAFETY: a shared reference gives access to the class, which does not change, and to the atomic
-// flag that `note_pipe` sets; all other methods are for the turn alone (invariant 1).
+// SAFETY: a shared reference gives access to the class, which does not change, and to the kind of the
+// extension, which no turn changes; all other methods are for the turn alone (invariant 1).
 unsafe impl Sync for CurrentProcess {}
 
 impl CurrentProcess {
@@ -73,6 +73,13 @@ impl CurrentProcess {
         unsafe { self.0.as_ref() }
             .frame
             .with_mut(|frame| unsafe { *frame = NonNull::new(ptr::without_provenance_mut(word)) });
+    }
+
+    /// Returns the tick until which the process waits for a message, by an earlier turn; `None` once this turn has
+    /// waited.
+    pub(crate) fn waits_until(self) -> Option<Tick> {
+        // The turn under way lends its token.
+        ManuallyDrop::new(Token(self.0)).waits_until()
     }
 
     pub(crate) fn runtime(&self) -> &RuntimeHandle {
@@ -162,16 +169,16 @@ impl CurrentProcess {
         extension.as_deref_mut()?.attachment()
     }
 
-    /// Records that the turn has piped a future. Only recorded where there is an extension.
-    pub(crate) fn note_pipe(&self) {
+    /// Enters a process that will send this one the result of a future or the items of a stream. Only a layer asks
+    /// for it, so only processes with a layer have the entry.
+    pub(crate) fn note_pipe(&self, pipe: Pid) {
         // SAFETY: the turn has the token (invariant 1). Exclusive references to the extension come
         // from the one context, exclusively borrowed; this is called with it shared, so there is
         // none.
         let extension = unsafe { self.0.as_ref().extension.with(|field| &*field) };
-        if let Some(own) = extension {
-            // Relaxed: the flag is read within a turn of the process, after this turn's threads
-            // have joined it.
-            own.has_piped.store(true, Ordering::Relaxed);
+        if extension.as_ref().is_some_and(|own| own.is_layered()) {
+            // By a signal, because other threads may share the context.
+            signal::send(self.pid(), Signal::Pipe(pipe));
         }
     }
 

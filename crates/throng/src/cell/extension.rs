@@ -22,7 +22,6 @@ use crate::process::Down;
 use crate::signal::links::Links;
 use crate::signal::monitors::{MonitorNumber, Monitors, Watcher, Watchers};
 use crate::signal::small_map::SmallMap;
-use crate::sync::atomic::AtomicBool;
 use crate::timer::message_timer::{TimerRef, TimerTie, Timers};
 use crate::turn::layer::{AnyAround, Layered};
 use std::any::Any;
@@ -40,8 +39,6 @@ pub(crate) struct Extension {
     pub(crate) ties: Option<Box<Ties>>,
     /// Number of turns begun since this extension was made.
     pub(crate) turns: u64,
-    /// Whether a turn has piped a future. Atomic because a shared context may set it.
-    pub(crate) has_piped: AtomicBool,
     pub(crate) traps_exits: bool,
     /// Whether the parent's exit is obeyed even while exits are trapped, as a `gen_server` does.
     pub(crate) obeys_parent: bool,
@@ -87,6 +84,9 @@ const _: () = assert!(size_of::<Ties>() <= 72, "every monitored process pays for
 pub(crate) struct Rare {
     /// Timers that send to this process, which end with it.
     pub(crate) timers: Timers,
+    /// Processes that poll futures piped and streams attached by this process. Those that have ended are removed
+    /// when the list is looked at or grows.
+    pipes: Vec<Pid>,
     /// Memberships to leave when the process exits, by a key unique to each name or group.
     pub(crate) memberships: SmallMap<usize, Box<dyn Membership>>,
     /// Callbacks to run when the process exits, by their [keys](callback_key).
@@ -352,11 +352,19 @@ impl Extension {
         self.rare_if_any()?.timers.remove(timer)
     }
 
+    /// Enters a process that polls a piped future or an attached stream.
+    pub(crate) fn add_pipe(&mut self, pipe: Pid) {
+        let pipes = &mut self.rare().pipes;
+        if pipes.len() == pipes.capacity() {
+            pipes.retain(|pipe| pipe.is_alive());
+            pipes.reserve(pipes.len() + 1);
+        }
+        pipes.push(pipe);
+    }
+
     /// Whether another process, a timer, a name or a piped future may still concern the process.
     pub(crate) fn is_tied(&mut self) -> bool {
-        *self.has_piped.get_mut()
-            || self.links().next().is_some()
-            || self.ties.as_ref().is_some_and(|ties| ties.has_monitors_or_registrations())
+        self.links().next().is_some() || self.ties.as_mut().is_some_and(|ties| ties.are_any())
     }
 
     /// Bytes that the extension takes, without the attachment.
@@ -366,12 +374,15 @@ impl Extension {
 }
 
 impl Ties {
-    /// Whether there is a monitor from or to the process, a timer, a name or a group.
-    fn has_monitors_or_registrations(&self) -> bool {
-        let has_rare = |own: &Rare| !own.timers.is_empty() || own.memberships.len() > 0;
+    /// Whether there is a monitor from or to the process, a timer, a pipe, a name or a group.
+    fn are_any(&mut self) -> bool {
+        let has_rare = |own: &mut Rare| {
+            own.pipes.retain(|pipe| pipe.is_alive());
+            !own.timers.is_empty() || !own.pipes.is_empty() || own.memberships.len() > 0
+        };
         self.monitors.as_ref().is_some_and(|own| own.len() > 0)
             || !self.watchers.is_empty()
-            || self.rare.as_deref().is_some_and(has_rare)
+            || self.rare.as_deref_mut().is_some_and(has_rare)
     }
 
     fn bytes(&self) -> usize {
@@ -386,6 +397,7 @@ impl Rare {
     fn bytes(&self) -> usize {
         size_of::<Rare>()
             + self.timers.bytes()
+            + self.pipes.capacity() * size_of::<Pid>()
             + self.memberships.bytes()
             + self.callbacks.bytes()
             + self.backlog.capacity() * size_of::<MessageList>()

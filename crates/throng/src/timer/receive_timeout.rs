@@ -37,6 +37,15 @@ pub(crate) fn set(current: CurrentProcess, time: Duration) {
     });
 }
 
+/// Ends a turn that has not ended the wait for a message: the wait until `at` goes on.
+pub(crate) fn resume(current: CurrentProcess, at: Tick) {
+    scheduler::with_worker(|worker| {
+        let Some(worker) = worker else { return };
+        current.wait_until(at);
+        arm(worker, current.as_ref(), at);
+    });
+}
+
 /// Sets the alarm that queues the timeout message at a tick. For the token's holder.
 fn arm(worker: &Worker, cell: CellRef, at: Tick) {
     // Before the alarm is read: a ring that comes between finds the bit, or this call finds the

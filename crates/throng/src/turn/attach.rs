@@ -99,10 +99,12 @@ impl<P: Process> Context<P> {
         T: Turn<P>,
         E: FnOnce(ExitReason) -> T + Send + 'static,
     {
-        self.current().note_pipe();
         let feeder = Feeder { to: self.address(), end: None };
         match self.runtime().spawner().spawn_first(feeder, Feed { stream, end }) {
-            Ok(feeder) => Ok(feeder.pid()),
+            Ok(feeder) => {
+                self.current().note_pipe(feeder.pid());
+                Ok(feeder.pid())
+            }
             Err(error) => Err(error.map(|(_, Feed { stream, end })| (stream, end))),
         }
     }

@@ -5,12 +5,12 @@ use crate::cell::CurrentProcess;
 use crate::cell::extension::{Extension, TellDown};
 use crate::exit::ExitReason;
 use crate::mailbox::envelope::Cast;
-use crate::process::{DownTurn, Exactly, MonitorRef, Process, Repeatable, Turn};
+use crate::process::{self, DownTurn, Exactly, MonitorRef, Process, Repeatable, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::signal::monitors::Watcher;
 use crate::signal::{self, Signal};
 use crate::timer::message_timer::Timer;
-use crate::timer::receive_timeout;
+use crate::timer::{Tick, receive_timeout};
 use crate::turn::frame::{After, BoxedReason};
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
@@ -50,7 +50,7 @@ pub struct Context<P, Tail: ?Sized = [()]> {
     /// and smaller than if it held an [`After`].
     reason: BoxedReason,
     step: Step,
-    /// Receive timeout in milliseconds, plus one.
+    /// Receive timeout in milliseconds, plus one; in the step `Wait`, the tick at which it ends.
     timeout: Option<NonZeroU32>,
     process: Exactly<P>,
     _tail: Tail,
@@ -64,6 +64,8 @@ pub(crate) type OwnContext<P> = Context<P, [(); 0]>;
 #[repr(u32)]
 enum Step {
     Next,
+    /// Next, with the receive timeout of an earlier turn.
+    Wait,
     Exit,
     ExitIfIdle,
     Kill,
@@ -94,12 +96,16 @@ impl<P: Process> OwnContext<P> {
 
     /// Ends the turn: sets the receive timeout, if there is one, and returns the next step.
     pub(crate) fn into_after(self) -> After {
-        if let Some(time) = self.timeout {
+        if self.step == Step::Wait {
+            if let Some(at) = self.timeout.and_then(|at| Tick::from_raw(at.get())) {
+                receive_timeout::resume(self.current, at);
+            }
+        } else if let Some(time) = self.timeout {
             let time = Duration::from_millis((time.get() - 1).into());
             receive_timeout::set(self.current, time);
         }
         match self.step {
-            Step::Next => After::Next,
+            Step::Next | Step::Wait => After::Next,
             Step::Exit => After::Exit(self.reason),
             Step::ExitIfIdle => After::ExitIfIdle,
             Step::Kill => After::Kill,
@@ -111,6 +117,9 @@ impl<P: Process> OwnContext<P> {
 impl<P: Process, Tail: ?Sized> Context<P, Tail> {
     /// Sets the step that follows this turn.
     pub(crate) fn end(&mut self, after: After) {
+        if self.step == Step::Wait {
+            self.timeout = None;
+        }
         (self.step, self.reason) = match after {
             After::Next => (Step::Next, BoxedReason::NORMAL),
             After::Exit(reason) => (Step::Exit, reason),
@@ -197,6 +206,9 @@ impl<P: Process> Context<P> {
     /// Cost: a reading of the system's clock, however often it is set again; 16 bytes while it is set.
     pub fn receive_timeout(&mut self, time: Duration) {
         let milliseconds = u32::try_from(time.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX);
+        if self.step == Step::Wait {
+            self.step = Step::Next;
+        }
         self.timeout = Some(NonZeroU32::MIN.saturating_add(milliseconds));
     }
 
@@ -224,8 +236,8 @@ impl<P: Process> Context<P> {
     /// Check and exit are a single step, so no message is lost: each is either handled here, or
     /// handed back to a sender that came too late.
     pub fn stop_if_idle(&mut self) {
-        if self.step == Step::Next {
-            self.step = Step::ExitIfIdle;
+        if matches!(self.step, Step::Next | Step::Wait) {
+            self.end(After::ExitIfIdle);
         }
     }
 
@@ -297,12 +309,25 @@ impl<P: Process> Context<P> {
     /// Whether something other than a message may still wake this process: a timer whose message is
     /// neither handled nor cancelled, a piped future, an attached stream, a receive timeout, a link, a
     /// monitor, a name or a group. Meant for a [layer](crate::layer::Layer) that asks about a process that it has spawned.
-    /// A process that has ever piped a future or attached a stream counts as tied, even when the result or the end has come.
     /// A waiting signal counts as a tie, too, because a timer that this turn has set is tied to the process by one.
     pub fn has_ties(&mut self) -> bool {
         self.timeout.is_some()
             || self.current.is_signalled()
             || self.current.if_extension(Extension::is_tied).unwrap_or(false)
+    }
+
+    /// Continues the receive timeout that an earlier turn has set, as if this turn did not run. Returns whether
+    /// there is one. For a turn that has not waited yet, and meant for a [layer](crate::layer::Layer) whose own turns
+    /// the process should not notice.
+    pub fn keep_receive_timeout(&mut self) -> bool {
+        if !const { process::has_timeout::<P>() } || !self.is_plain() {
+            return false;
+        }
+        let until = self.current.waits_until();
+        if let Some(at) = until.and_then(|at| NonZeroU32::new(at.to_raw())) {
+            (self.step, self.timeout) = (Step::Wait, Some(at));
+        }
+        until.is_some()
     }
 
     /// Records that the process's first turn has begun: signals need not wait any longer.

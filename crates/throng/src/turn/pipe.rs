@@ -72,10 +72,12 @@ impl<P: Process> Context<P> {
         T: Turn<P>,
         F: Future<Output = T> + Send + 'static,
     {
-        self.current().note_pipe();
         let piped = Piped { future, to: self.address() };
         match self.runtime().spawner().spawn_first(Pipe, piped) {
-            Ok(pipe) => Ok(pipe.pid()),
+            Ok(pipe) => {
+                self.current().note_pipe(pipe.pid());
+                Ok(pipe.pid())
+            }
             Err(error) => Err(error.map(|(Pipe, piped)| piped.future)),
         }
     }
