@@ -30,18 +30,20 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use throng::layer::{Layer, TurnEnd};
 use throng::{Address, Context, ExitReason, Panic, SpawnError};
-use throng_store::{Batch, Codec, CommitFailure, ReadError, Submission, SubmitError};
+use throng_store::{Batch, Codec, CommitFailure, ReadError, Snapshot, Submission, SubmitError};
 
 use crate::cells::{Cells, Changes, stored_keys};
 use crate::directory::{Directory, Home};
 use crate::durable::{decode_state, encode_state};
-use crate::gate::Held;
+use crate::gate::{After, Held};
 use crate::layout;
 use crate::name::Name;
 use crate::node::{Counts, Inner, Node};
-use crate::turn::Load;
+use crate::turn::{Load, Passivate};
 use crate::users::{catch, drop_user_value};
-use crate::{CellError, CommitError, Durable, Entity, EntityError, MAP_NAME_BYTES_MAX, StateError};
+use crate::{
+    CellError, CommitError, Durable, Entity, EntityError, MAP_NAME_BYTES_MAX, StateError, stored,
+};
 
 /// The activation of an entity; the file's head has its states.
 #[derive(Debug)]
@@ -63,7 +65,7 @@ pub(crate) struct Activation<P: Durable> {
     /// Whether the entity is stored, or its first record is submitted.
     stored: bool,
     /// Whether the process was asked to leave and has had no other turn since.
-    leaving: bool,
+    leaving: Leaving,
     /// Whether the activation counts against the limits of live entities.
     resident: bool,
     /// Size of the record of the state, as last submitted or loaded.
@@ -84,6 +86,15 @@ impl Size {
     fn bytes(self) -> usize {
         usize::from(self.0) * Size::UNIT
     }
+}
+
+/// Whether an activation leaves, and whether it has ties that end with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Leaving {
+    #[default]
+    No,
+    Yes,
+    WithTies,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -113,6 +124,17 @@ pub(crate) enum Failure {
     Panicked(Panic),
     /// The changes of the hook `started` could not be committed.
     Started(Arc<str>),
+}
+
+impl Failure {
+    /// Whether a further attempt fails for the same reason, as far as one can tell.
+    pub(crate) fn is_lasting(&self) -> bool {
+        match self {
+            Failure::State(_) | Failure::Panicked(_) | Failure::Started(_) => true,
+            Failure::Load(error) => matches!(**error, ReadError::Corrupt(_)),
+            Failure::ShutDown => false,
+        }
+    }
 }
 
 impl From<Failure> for EntityError {
@@ -188,7 +210,7 @@ impl<P: Durable> Fresh<P> {
             listed: false,
             in_turn: false,
             stored: false,
-            leaving: false,
+            leaving: Leaving::No,
             resident: false,
             size: Size::default(),
         };
@@ -243,7 +265,8 @@ impl<P: Durable> Activation<P> {
             unreachable!("only a node sends turns that enter an activation")
         };
         // Turns that build on lost changes must not run.
-        if own.node().gate.failure_of(own.last).is_some() {
+        if let Some(failure) = own.node().gate.failure_of(own.last) {
+            own.report(&EntityError::from(failure));
             own.retire();
         }
         match (own.phase, own.kept.as_deref()) {
@@ -259,8 +282,8 @@ impl<P: Durable> Activation<P> {
         own.listed = true;
         own.in_turn = true;
         // A message came before the process could leave, and may have come around the directory.
-        if mem::take(&mut own.leaving) && own.name.marks().stay() {
-            own.directory().counts().stays();
+        if mem::take(&mut own.leaving) != Leaving::No {
+            own.stays();
         }
         Ok(())
     }
@@ -299,9 +322,47 @@ impl<P: Durable> Activation<P> {
         self.changes.add_action(action);
     }
 
-    /// Marks the activation as leaving; a message that comes first clears the mark.
-    pub(crate) fn passivate(&mut self) {
-        self.leaving = matches!(self.phase, Phase::Active);
+    /// Drops the changes and actions of the running turn.
+    pub(crate) fn drop_changes(&mut self) {
+        drop_user_value(mem::take(&mut self.changes));
+    }
+
+    /// Removes the entity's pin once the last submission, which has removed its record, is on disk.
+    pub(crate) fn unpin_after_commit(&mut self) {
+        if self.name.marks().is_pinned() {
+            let Home { node, directory, .. } = self.home();
+            let (node, directory) = (Arc::downgrade(node), directory.clone());
+            let (name, last) = (self.name.clone(), self.last);
+            self.add_action(After(move || {
+                if let Some(node) = node.upgrade() {
+                    directory.unpin(&node, &name, last);
+                }
+            }));
+        }
+    }
+
+    /// Marks the activation as leaving; a message that comes first clears the mark. Returns false if the
+    /// activation stays for its ties.
+    pub(crate) fn passivate(&mut self, asked: Passivate, is_tied: bool) -> bool {
+        let is_active = matches!(self.phase, Phase::Active);
+        if is_active && is_tied && asked == Passivate::Untied {
+            self.name.marks().tie(self.node().tick());
+            self.stays();
+            return false;
+        }
+        self.leaving = match is_active {
+            true if is_tied && asked == Passivate::Tied => Leaving::WithTies,
+            true => Leaving::Yes,
+            false => Leaving::No,
+        };
+        true
+    }
+
+    /// Takes the activation, which was asked to leave, out of the number of leaving ones.
+    fn stays(&self) {
+        if self.name.marks().stay() {
+            self.directory().counts().stays();
+        }
     }
 
     /// Gives up the activation with all changes that are not submitted.
@@ -313,6 +374,7 @@ impl<P: Durable> Activation<P> {
     pub(crate) fn fail(&mut self, failure: Failure) {
         let error = EntityError::from(failure.clone());
         tracing::error!(kind = P::KIND, key = self.key(), %error, "an entity was not activated");
+        self.report(&error);
         self.close(Phase::Failed);
         self.kept = Some(Box::new(Kept::Failure(failure)));
     }
@@ -320,12 +382,17 @@ impl<P: Durable> Activation<P> {
     fn close(&mut self, phase: Phase) {
         self.phase = phase;
         self.in_turn = false;
-        // Actions of the user's are dropped with the changes.
-        drop_user_value(mem::take(&mut self.changes));
+        self.drop_changes();
         self.kept = None;
         if mem::take(&mut self.listed) {
-            self.directory().retire(&self.name, self.last);
+            let Home { node, directory, .. } = self.home();
+            directory.retire(node, &self.name, self.last);
         }
+    }
+
+    /// Tells the entity's monitors of a failure.
+    pub(crate) fn report(&self, error: &EntityError) {
+        self.directory().report(self.node(), &self.name, error);
     }
 
     /// Notes the state that was found on the disk, by the hash and the size of its record.
@@ -344,7 +411,7 @@ impl<P: Durable> Activation<P> {
     /// Ends the first turn, in which the activation was loaded. A blank activation stays for the
     /// message that is on its way.
     pub(crate) fn begun(&mut self) {
-        if self.stored {
+        if self.stored || self.name.marks().is_pinned() {
             self.reside();
         }
         self.release_actions();
@@ -352,7 +419,7 @@ impl<P: Durable> Activation<P> {
     }
 
     /// Lets the actions of the running turn leave, once its changes are submitted. Returns whether it has any.
-    fn release_actions(&mut self) -> bool {
+    pub(crate) fn release_actions(&mut self) -> bool {
         let actions = self.changes.take_actions();
         let has_acted = !actions.is_empty();
         for action in actions {
@@ -454,15 +521,21 @@ impl<P: Durable> Drop for Activation<P> {
         let counts = home.directory.counts();
         // Dropped last: when no activation is live, none keeps the node any more.
         let _live = CountedLive(counts.clone());
-        if self.leaving {
+        if self.leaving != Leaving::No {
             counts.passivations.fetch_add(1, Ordering::Relaxed);
+        }
+        if self.leaving == Leaving::WithTies {
+            counts.evicted_with_ties.fetch_add(1, Ordering::Relaxed);
         }
         if self.resident {
             counts.leave::<P>(self.size.bytes());
         }
         // A closed node clears its directories as a whole.
         if self.listed && !home.node.is_closed() {
-            home.directory.remove(&self.name, self.last);
+            if self.leaving == Leaving::No {
+                home.directory.report(&home.node, &self.name, &EntityError::Died);
+            }
+            home.directory.remove(&home.node, &self.name, self.last);
         }
         // Actions of the user's.
         drop_user_value(mem::take(&mut self.changes));
@@ -574,6 +647,7 @@ fn reason_of(error: EntityError) -> ExitReason {
 pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
     if let Some(activation) = Activation::of(cx) {
         tracing::error!(kind = P::KIND, key = activation.key(), %error, "a turn was discarded");
+        activation.report(error);
         activation.retire();
         cx.stop_if_idle();
     }
@@ -582,16 +656,22 @@ pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
 /// Ends a turn whose changes are submitted. An activation that is still blank leaves, unless a timer, a link
 /// or the like may still wake it.
 pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
-    let is_bare = |own: &mut Activation<P>| !own.stored && !own.name.marks().is_pinned();
-    let is_blank = Activation::of(cx).is_some_and(is_bare) && !cx.has_ties();
     let Some(activation) = Activation::of(cx) else { return };
+    let marks = activation.name.marks();
+    let (is_bare, was_tied) = (!activation.stored && !marks.is_pinned(), marks.is_tied());
+    let is_untied = (is_bare || was_tied) && !cx.has_ties();
+    let is_blank = is_bare && is_untied;
+    let Some(activation) = Activation::of(cx) else { return };
+    if was_tied && is_untied {
+        activation.name.marks().untie();
+    }
     activation.release_actions();
     if !is_blank {
         activation.reside();
     }
     activation.in_turn = false;
     if is_blank {
-        activation.passivate();
+        activation.passivate(Passivate::Always, false);
         cx.stop_if_idle();
     }
 }
@@ -609,18 +689,25 @@ pub(crate) struct Loaded<P> {
 /// Loads the state of an entity, on a thread that may block. The user's `Deserialize` and `migrate` run here.
 pub(crate) fn load<P: Durable>(node: &Inner, name: &Name<P>) -> Result<Loaded<P>, Failure> {
     let failed = |error| Failure::Load(Arc::new(error));
-    let load = || {
-        let snapshot = node.store.snapshot().map_err(failed)?;
-        match snapshot.get(name.state_key()).map_err(failed)? {
-            Some(record) => {
-                let process = decode_state(record).map_err(Failure::State)?;
-                let (hash, size) = (node.hash(record), Size::of(record));
-                Ok(Loaded { process: Some(process), hash, size })
-            }
-            None => Ok(Loaded { process: None, hash: 0, size: Size::default() }),
+    let snapshot = node.store.snapshot().map_err(failed)?;
+    Ok(match read(&snapshot, name.state_key())? {
+        Some((process, record)) => {
+            let (hash, size) = (node.hash(record), Size::of(record));
+            Loaded { process: Some(process), hash, size }
         }
-    };
-    catch(load).unwrap_or_else(|panic| Err(Failure::Panicked(panic)))
+        None => Loaded { process: None, hash: 0, size: Size::default() },
+    })
+}
+
+/// Reads and decodes a state; returns it with its record.
+pub(crate) fn read<'s, P: Durable>(
+    snapshot: &'s Snapshot,
+    state_key: &[u8],
+) -> Result<Option<(P, &'s [u8])>, Failure> {
+    let record = snapshot.get(state_key).map_err(|error| Failure::Load(Arc::new(error)))?;
+    let Some(record) = record else { return Ok(None) };
+    let decoded = catch(|| decode_state(record)).map_err(Failure::Panicked)?;
+    Ok(Some((decoded.map_err(Failure::State)?, record)))
 }
 
 /// The changes of a turn, ready to be submitted.
@@ -698,15 +785,23 @@ pub(crate) fn prepare<P: Durable>(
 pub(crate) fn prepare_removal<P: Durable>(
     cx: &mut Context<P>,
 ) -> Result<Option<Prepared>, EntityError> {
-    let Some(own) = Activation::of(cx).filter(|own| own.stored) else { return Ok(None) };
-    let state_key = own.name.state_key();
-    let cells = stored_keys(&own.node().store, state_key, &own.changes);
-    let cells =
-        cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error.into())))?;
-    let count = layout::count(own.directory().kind().number());
-    let batch = Batch::new().delete(state_key).add(count, -1);
-    let batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
-    Ok(Some(Prepared { batch, hash: 0, size: Size::default() }))
+    let Some(own) = Activation::of(cx) else { return Ok(None) };
+    let (state_key, kind) = (own.name.state_key(), own.directory().kind());
+    let mut batch = Batch::new();
+    if own.name.marks().is_pinned() {
+        // With the record of the number, which `submit` counts as submitted by an entity's first commit.
+        batch = kind.add_to(batch.delete(layout::pin(state_key)), own.node().gate.outcomes());
+    }
+    let failed = |error: ReadError| EntityError::NotCommitted(CommitError::Cell(error.into()));
+    let snapshot = own.node().store.snapshot().map_err(failed)?;
+    // A state that could not be loaded is stored, too.
+    if own.stored || stored::is_stored(&snapshot, state_key).map_err(failed)? {
+        batch = batch.delete(state_key).add(layout::count(kind.number()), -1);
+        let cells = stored_keys(&snapshot, state_key, &own.changes).map_err(failed)?;
+        batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
+    }
+    let is_empty = batch.is_empty();
+    Ok((!is_empty).then(|| Prepared { batch, hash: 0, size: Size::default() }))
 }
 
 /// Collects the changes of a turn that has only read the state, which are those of cells; `None` if

@@ -72,6 +72,17 @@ impl Catalogue {
         kinds.map(|numbered| (name(&numbered.record), numbered.number)).collect()
     }
 
+    /// Returns the names of the maps of a kind's cells with their numbers.
+    pub(crate) fn maps(&self, kind: &str) -> Vec<(String, u16)> {
+        let kind = [layout::CATALOGUE, kind.as_bytes(), &[SEPARATOR]].concat();
+        let named = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let maps = named.values().filter_map(|numbered| {
+            let map = numbered.record.strip_prefix(&kind[..])?;
+            Some((String::from_utf8_lossy(map).into_owned(), numbered.number))
+        });
+        maps.collect()
+    }
+
     /// Returns the number of the name with this record. A new number is one more than the highest number of its
     /// siblings.
     fn number(&self, record: Vec<u8>, is_sibling: impl Fn(&[u8]) -> bool) -> Option<Arc<Numbered>> {

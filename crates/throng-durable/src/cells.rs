@@ -324,16 +324,16 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
     }
 }
 
-/// Returns the store's keys of all cells of an entity, removed ones among them.
+/// Returns the store's keys of all cells of an entity, removed ones among them. The values, which may be damaged, are
+/// not read.
 pub(crate) fn stored_keys(
-    store: &Store,
+    snapshot: &Snapshot,
     state_key: &[u8],
     changes: &Changes,
 ) -> Result<Vec<Box<[u8]>>, ReadError> {
-    let snapshot = store.snapshot()?;
-    let stored = snapshot.prefix(&layout::cells(state_key));
-    let mut keys =
-        stored.map(|entry| Ok(entry?.0.into())).collect::<Result<Vec<_>, ReadError>>()?;
+    let mut stored = snapshot.prefix(&layout::cells(state_key));
+    let keys = std::iter::from_fn(|| stored.next_key());
+    let mut keys = keys.map(|key| Ok(key?.into())).collect::<Result<Vec<_>, ReadError>>()?;
     keys.extend(changes.cells().into_iter().flat_map(|cells| cells.keys().cloned()));
     Ok(keys)
 }

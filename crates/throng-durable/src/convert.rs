@@ -15,6 +15,7 @@ use std::sync::Arc;
 use throng_store::{Batch, OpenError, ReadError, Store};
 
 use crate::catalogue::{Catalogue, Numbered};
+use crate::keeper::Keeper;
 use crate::layout::{self, STATE_KEY_BYTES_MAX};
 
 /// Most records of a batch.
@@ -40,18 +41,22 @@ enum ConversionError {
     Unknown(Vec<u8>),
 }
 
-/// Checks the layout of a store, converts an older one, and reads the catalogue.
-pub(crate) fn open(store: &Store, path: &std::path::Path) -> Result<Catalogue, OpenError> {
+/// Checks the layout of a store, converts an older one, and reads the catalogue and the pins.
+pub(crate) fn open(
+    store: &Store,
+    path: &std::path::Path,
+) -> Result<(Catalogue, Keeper), OpenError> {
     let converted = || {
         let snapshot = store.snapshot()?;
         let version = snapshot.get(layout::LAYOUT)?.and_then(|version| version.try_into().ok());
         let version = version.map_or(layout::VERSION, u16::from_le_bytes);
         let catalogue = Catalogue::read(&snapshot)?;
+        let keeper = Keeper::read(&snapshot)?;
         drop(snapshot);
         if version <= layout::VERSION {
             convert(store, &catalogue)?;
         }
-        Ok((version, catalogue))
+        Ok((version, (catalogue, keeper)))
     };
     let path = || path.into();
     match converted() {
@@ -59,7 +64,7 @@ pub(crate) fn open(store: &Store, path: &std::path::Path) -> Result<Catalogue, O
             let (found, known) = (found.into(), layout::VERSION.into());
             Err(OpenError::Format { path: path(), found, known })
         }
-        Ok((_, catalogue)) => Ok(catalogue),
+        Ok((_, read)) => Ok(read),
         Err(ConversionError::Read(ReadError::Corrupt(reason))) => {
             Err(OpenError::Corrupt { path: path(), reason })
         }

@@ -18,8 +18,8 @@
 //! Lock order: a shard's lock may be held while the runtime spawns. The runtime holds no lock of
 //! its own when it drops an activation, and the drop takes the shard's lock.
 
-use std::any::Any;
-use std::collections::HashSet;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasher;
 use std::mem;
@@ -27,17 +27,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hashbrown::HashTable;
-use throng::__sync::HashState;
+use throng::__sync::{HashState, Instant};
 use throng::Address;
-use throng_store::Submission;
+use throng_store::{Submission, SubmitError};
+use tokio::sync::watch;
 
 use crate::activation::Fresh;
 use crate::catalogue::Numbered;
+use crate::keeper::Pin;
+use crate::monitor::EntityFailure;
 use crate::name::Name;
 use crate::node::{Counts, Inner};
 use crate::turn::Passivate;
 use crate::users::drop_user_value;
-use crate::{Durable, EntityError};
+use crate::{Durable, EntityError, layout};
 
 /// Number of locks that share the entities of a kind. So many that a search of a whole shard for entities
 /// that should leave is short, even with a million of them.
@@ -72,8 +75,12 @@ struct Shard<P> {
     retired: Vec<Address<P>>,
     /// The last submission of the activations that have ended.
     ended: Submission,
-    /// Keys of the states of pinned entities, live or not.
-    pinned: HashSet<Box<[u8]>>,
+    /// Pinned entities, live or not, by the keys of their states.
+    pinned: HashMap<Box<[u8]>, Pin>,
+    /// Entities to be forgotten if they cannot be loaded, with the number of those who have asked for it.
+    to_forget: HashMap<Box<[u8]>, usize>,
+    /// Senders of the failures of entities that have monitors, by the keys of their states.
+    monitored: HashMap<Box<[u8]>, watch::Sender<EntityFailure>>,
 }
 
 impl<P: Durable> Directory<P> {
@@ -83,7 +90,9 @@ impl<P: Durable> Directory<P> {
                 active: HashTable::new(),
                 retired: Vec::new(),
                 ended: Submission::START,
-                pinned: HashSet::new(),
+                pinned: HashMap::new(),
+                to_forget: HashMap::new(),
+                monitored: HashMap::new(),
             })
         };
         Directory {
@@ -118,16 +127,22 @@ impl<P: Durable> Directory<P> {
         &self.kind
     }
 
-    /// Sets the dependencies of the kind; hands them back if it has some.
-    pub(crate) fn register(&self, deps: P::Deps) -> Result<(), P::Deps> {
+    /// Sets the dependencies of the kind, and has its pinned entities woken; hands the dependencies back if the kind
+    /// has others. `()` are the dependencies of a kind without any.
+    pub(crate) fn register(self: &Arc<Self>, node: &Inner, deps: P::Deps) -> Result<(), P::Deps> {
         let mut registered = self.deps();
-        match *registered {
-            Some(_) => Err(deps),
-            None => {
-                *registered = Some(Arc::new(deps));
-                Ok(())
+        if registered.is_some() {
+            return if is_unit::<P::Deps>() { Ok(()) } else { Err(deps) };
+        }
+        *registered = Some(Arc::new(deps));
+        drop(registered);
+        for shard in 0..SHARDS {
+            for (state_key, pin) in &mut self.shard(shard).pinned {
+                pin.hurry();
+                node.keeper.add(pin.due(), self.clone(), state_key);
             }
         }
+        Ok(())
     }
 
     fn deps(&self) -> MutexGuard<'_, Option<Arc<P::Deps>>> {
@@ -167,7 +182,10 @@ impl<P: Durable> Directory<P> {
         // Before the spawn, because the process may run at once.
         let name = fresh.name().clone();
         name.marks().begin(node.tick());
-        name.marks().pin(shard.pinned.contains(name.state_key()));
+        if let Some(pin) = shard.pinned.get_mut(name.state_key()) {
+            name.marks().pin(true);
+            pin.begins();
+        }
         match fresh.spawn(after) {
             Ok(address) => {
                 name.lives_at(address);
@@ -209,30 +227,129 @@ impl<P: Durable> Directory<P> {
         Ok(address)
     }
 
-    /// Makes an entity stay in memory once it is live, or not.
-    pub(crate) fn pin(&self, name: &Name<P>, is_pinned: bool) {
+    /// Makes an entity stay in memory, and has it woken, if `submit` has submitted the pin. The two are one step, so
+    /// that pins and their removals take effect in the order of their submissions.
+    pub(crate) fn pin(
+        self: &Arc<Self>,
+        node: &Inner,
+        name: &Name<P>,
+        submit: impl FnOnce() -> Result<Submission, SubmitError>,
+    ) -> Result<Submission, SubmitError> {
         let hash = self.hasher.hash_one(name.state_key());
         let mut shard = self.shard_of(hash);
-        match is_pinned {
-            true => shard.pinned.insert(name.state_key().into()),
-            false => shard.pinned.remove(name.state_key()),
-        };
+        let submission = submit()?;
+        self.keep(&mut shard, node, name.state_key(), submission);
         if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
-            live.marks().pin(is_pinned);
+            live.marks().pin(true);
+        }
+        Ok(submission)
+    }
+
+    /// Makes entities stay in memory whose pins are in the store, and has them woken.
+    pub(crate) fn pin_stored(self: &Arc<Self>, node: &Inner) {
+        for state_key in node.keeper.claim(self.kind.number()) {
+            let mut shard = self.shard_of(self.hasher.hash_one(&*state_key));
+            self.keep(&mut shard, node, &state_key, Submission::START);
+            node.keeper.pinned.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    fn keep(
+        self: &Arc<Self>,
+        shard: &mut Shard<P>,
+        node: &Inner,
+        state_key: &[u8],
+        submission: Submission,
+    ) {
+        let pin = shard.pinned.entry(state_key.into()).or_insert_with(|| {
+            node.keeper.pinned.fetch_add(1, Ordering::Relaxed);
+            Pin::new(submission)
+        });
+        pin.submitted = pin.submitted.max(submission);
+        pin.hurry();
+        node.keeper.add(pin.due(), self.clone(), state_key);
+    }
+
+    /// Lets an entity be passivated again, after a submission has removed its pin from the store.
+    pub(crate) fn unpin(&self, node: &Inner, name: &Name<P>, submission: Submission) {
+        let hash = self.hasher.hash_one(name.state_key());
+        let mut shard = self.shard_of(hash);
+        // A later submission may have pinned the entity again.
+        if shard.pinned.get(name.state_key()).is_none_or(|pin| pin.submitted > submission) {
+            return;
+        }
+        shard.pinned.remove(name.state_key());
+        node.keeper.pinned.fetch_sub(1, Ordering::Relaxed);
+        if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
+            live.marks().pin(false);
+        }
+    }
+
+    /// Has the entity forgotten if an activation cannot load it, until the returned value is dropped.
+    pub(crate) fn forget_if_unreadable(self: &Arc<Self>, name: &Name<P>) -> ForgetIfUnreadable<P> {
+        let mut shard = self.shard_of(self.hasher.hash_one(name.state_key()));
+        *shard.to_forget.entry(name.state_key().into()).or_default() += 1;
+        ForgetIfUnreadable { directory: self.clone(), name: name.clone() }
+    }
+
+    /// Whether an entity that cannot be loaded is to be forgotten.
+    pub(crate) fn is_to_forget(&self, name: &Name<P>) -> bool {
+        let shard = self.shard_of(self.hasher.hash_one(name.state_key()));
+        shard.to_forget.contains_key(name.state_key())
+    }
+
+    /// Returns a receiver of the entity's failures.
+    pub(crate) fn monitor(&self, node: &Inner, name: &Name<P>) -> watch::Receiver<EntityFailure> {
+        let mut shard = self.shard_of(self.hasher.hash_one(name.state_key()));
+        if node.is_closed() {
+            return watch::Sender::default().subscribe();
+        }
+        shard.monitored.entry(name.state_key().into()).or_default().subscribe()
+    }
+
+    /// Forgets a monitor of the entity, whose receiver is about to be dropped.
+    pub(crate) fn forget_monitor(&self, name: &Name<P>) {
+        let mut shard = self.shard_of(self.hasher.hash_one(name.state_key()));
+        if shard.monitored.get(name.state_key()).is_some_and(|own| own.receiver_count() <= 1) {
+            shard.monitored.remove(name.state_key());
+        }
+    }
+
+    /// Tells the monitors of an entity of a failure, and counts it if the entity is pinned.
+    pub(crate) fn report(&self, node: &Inner, name: &Name<P>, reason: &dyn fmt::Display) {
+        let shard = self.shard_of(self.hasher.hash_one(name.state_key()));
+        if shard.pinned.contains_key(name.state_key()) {
+            node.keeper.failures.fetch_add(1, Ordering::Relaxed);
+        }
+        if let Some(monitored) = shard.monitored.get(name.state_key()) {
+            monitored.send_modify(|failure| {
+                *failure =
+                    EntityFailure { count: failure.count + 1, reason: reason.to_string().into() };
+            });
+        }
+    }
+
+    /// Has an entity woken again if it is pinned, after an activation of it has ended.
+    fn wake_again(self: &Arc<Self>, node: &Inner, shard: &mut Shard<P>, name: &Name<P>) {
+        let Some(pin) = shard.pinned.get_mut(name.state_key()) else { return };
+        if pin.fails(|failures| self.hasher.hash_one((name.state_key(), failures))) {
+            node.keeper.add(pin.due(), self.clone(), name.state_key());
         }
     }
 
     /// Removes the entry of an activation that ends, unless it belongs to a later one.
-    pub(crate) fn remove(&self, name: &Name<P>, last: Submission) {
+    pub(crate) fn remove(self: &Arc<Self>, node: &Inner, name: &Name<P>, last: Submission) {
         let hash = self.hasher.hash_one(name.state_key());
-        if let Some(own) = self.shard_of(hash).take(hash, name, last) {
+        let mut shard = self.shard_of(hash);
+        if let Some(own) = shard.take(hash, name, last) {
             self.forget(&own);
+            self.wake_again(node, &mut shard, name);
         }
     }
 
     /// Moves the entry to the retired activations, so that a later activation can begin before the
     /// process of this activation has ended.
-    pub(crate) fn retire(&self, name: &Name<P>, last: Submission) {
+    pub(crate) fn retire(self: &Arc<Self>, node: &Inner, name: &Name<P>, last: Submission) {
         let hash = self.hasher.hash_one(name.state_key());
         let mut shard = self.shard_of(hash);
         if let Some(own) = shard.take(hash, name, last) {
@@ -241,6 +358,7 @@ impl<P: Durable> Directory<P> {
             shard.retired.retain(|address| address.is_alive());
             shard.retired.extend(own.address());
             self.forget(&own);
+            self.wake_again(node, &mut shard, name);
         }
     }
 
@@ -261,14 +379,19 @@ impl<P: Durable> Directory<P> {
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the entities of a shard that `chosen` selects, and all retired activations, to leave. Returns the
-    /// number of entities that were not asked before.
-    fn ask(&self, shard: usize, mut chosen: impl FnMut(&Name<P>) -> bool) -> usize {
+    /// Asks the entities of a shard that `chosen` selects to leave, as `request` says, and all retired
+    /// activations. Returns the number of entities that were not asked before.
+    fn ask(
+        &self,
+        shard: usize,
+        request: Passivate,
+        mut chosen: impl FnMut(&Name<P>) -> bool,
+    ) -> usize {
         let (mut leaving, mut asked) = (Vec::new(), 0);
         let mut entries = self.shard(shard);
         let Shard { active, retired, .. } = &mut *entries;
         retired.retain(|address| address.is_alive());
-        leaving.extend(&*retired);
+        let given_up = retired.clone();
         for live in active.iter().filter(|live| chosen(live)) {
             asked += usize::from(!live.marks().leave());
             leaving.extend(live.address());
@@ -279,15 +402,39 @@ impl<P: Durable> Directory<P> {
             active.shrink_to_fit(|live| self.hasher.hash_one(live.state_key()));
         }
         drop(entries);
-        send_passivate(leaving);
+        send_passivate(given_up, Passivate::Always);
+        send_passivate(leaving, request);
         asked
     }
 }
 
-fn send_passivate<P: Durable>(leaving: impl IntoIterator<Item = Address<P>>) {
+fn is_unit<T: 'static>() -> bool {
+    TypeId::of::<T>() == TypeId::of::<()>()
+}
+
+fn send_passivate<P: Durable>(leaving: impl IntoIterator<Item = Address<P>>, request: Passivate) {
     for address in leaving {
         // A process that has just ended needs no request.
-        let _ = address.send(Passivate);
+        let _ = address.send(request);
+    }
+}
+
+/// The wish that an entity be forgotten if it cannot be loaded.
+pub(crate) struct ForgetIfUnreadable<P: Durable> {
+    directory: Arc<Directory<P>>,
+    name: Name<P>,
+}
+
+impl<P: Durable> Drop for ForgetIfUnreadable<P> {
+    fn drop(&mut self) {
+        let state_key = self.name.state_key();
+        let mut shard = self.directory.shard_of(self.directory.hasher.hash_one(state_key));
+        if let Some(wishes) = shard.to_forget.get_mut(state_key) {
+            *wishes -= 1;
+            if *wishes == 0 {
+                shard.to_forget.remove(state_key);
+            }
+        }
     }
 }
 
@@ -326,18 +473,46 @@ pub(crate) trait AnyDirectory: Send + Sync {
     /// kind.
     fn clear(&self);
 
+    /// Activates a pinned entity that is due since this time, unless the time is outdated.
+    fn wake(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant);
+
     /// Kills all activations of a shard.
     #[cfg(feature = "sim")]
     fn kill(&self, shard: usize);
 
     /// Lets the clock hand pass over a shard, and asks the residents to leave that were not used since it
-    /// passed before. Returns their number.
-    fn evict(&self, shard: usize) -> usize;
+    /// passed before, those that are known to have ties only if `even_if_tied`. Returns their number.
+    fn evict(&self, shard: usize, even_if_tied: bool) -> usize;
 }
 
 impl<P: Durable> AnyDirectory for Directory<P> {
     fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32) {
-        self.ask(shard, |name| name.marks().is_idle(tick, ticks));
+        self.ask(shard, Passivate::Untied, |name| name.marks().is_idle(tick, ticks));
+    }
+
+    fn wake(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant) {
+        let hash = self.hasher.hash_one(state_key);
+        if self.shard_of(hash).pinned.get(state_key).is_none_or(|pin| pin.due() != due) {
+            return;
+        }
+        let woken = self.activate(node, &Name::of_state_key(state_key));
+        let mut shard = self.shard_of(hash);
+        // It may have failed meanwhile, and have another time.
+        let Some(pin) = shard.pinned.get_mut(state_key).filter(|pin| pin.due() == due) else {
+            return;
+        };
+        match woken {
+            // A kind that is registered later has its entities woken then.
+            Ok(_) | Err(EntityError::NotRegistered { .. }) => pin.checked(),
+            Err(EntityError::ShutDown) => return,
+            Err(error) => {
+                node.keeper.failures.fetch_add(1, Ordering::Relaxed);
+                pin.fails(|failures| self.hasher.hash_one((state_key, failures)));
+                let key = layout::own_key(state_key).escape_ascii();
+                tracing::error!(kind = P::KIND, %key, %error, "a pinned entity was not activated");
+            }
+        }
+        node.keeper.add(pin.due(), self.clone(), state_key);
     }
 
     fn passivate_all(&self) {
@@ -349,7 +524,7 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         }
         // In the order of their memory, in which a million processes end in half the time.
         leaving.sort_unstable();
-        send_passivate(leaving);
+        send_passivate(leaving, Passivate::Always);
     }
 
     fn clear(&self) {
@@ -360,6 +535,10 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         // In the order of their memory as well.
         ended.sort_unstable_by_key(Name::address);
         ended.into_iter().for_each(|name| self.forget(&name));
+        for shard in 0..SHARDS {
+            // Their monitors learn that there is nothing more to come.
+            self.shard(shard).monitored.clear();
+        }
         let deps = self.deps().take();
         drop_user_value(deps);
     }
@@ -373,7 +552,8 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         all.into_iter().for_each(Address::kill);
     }
 
-    fn evict(&self, shard: usize) -> usize {
-        self.ask(shard, |name| name.marks().pass())
+    fn evict(&self, shard: usize, even_if_tied: bool) -> usize {
+        let request = if even_if_tied { Passivate::Tied } else { Passivate::Untied };
+        self.ask(shard, request, |name| name.marks().pass(even_if_tied))
     }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use throng::__sync::Instant;
 use throng::client::Client;
 use throng::{Ask, CallError, Handle, Message, Turn};
+use throng_store::{Batch, Submission, SubmitError};
 use tracing::Span;
 use tracing::instrument::{Instrument, Instrumented};
 
@@ -20,7 +21,7 @@ use crate::name::Name;
 use crate::node::Node;
 use crate::turn::{Forget, Request};
 use crate::users::sender;
-use crate::{Durable, EntityError, KeyError, SendError};
+use crate::{CommitError, Durable, EntityError, EntityMonitor, KeyError, SendError, layout};
 
 /// Default deadline of a call, activation included.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -107,7 +108,8 @@ impl<P: Durable> Entity<P> {
     ///
     /// # Errors
     ///
-    /// See [`EntityError`]. A state that cannot be read is not removed.
+    /// See [`EntityError`]. An entity that cannot be loaded is not removed: for that there is
+    /// [`Node::forget_unreadable`].
     pub async fn forget(&self) -> Result<(), EntityError> {
         loop {
             let after = sender();
@@ -121,29 +123,122 @@ impl<P: Durable> Entity<P> {
         }
     }
 
-    /// Makes the entity stay in memory once a message has activated it: it is not passivated, and
-    /// activated again if it fails, with the next message. Lasts until [`unpin`](Entity::unpin), or the end of
-    /// the node.
+    /// Does the same as [`forget`](Entity::forget), also if the entity cannot be loaded.
+    pub(crate) async fn forget_unreadable(&self) -> Result<(), EntityError> {
+        let _wish = self.directory().forget_if_unreadable(self.name()?);
+        self.forget().await
+    }
+
+    /// Pins the entity: the node brings it into memory and keeps it there, until it is [unpinned](Entity::unpin) or
+    /// [forgotten](Entity::forget). Returns when the pin is on disk.
+    ///
+    /// - The entity is never passivated while the node is open.
+    /// - If it fails (it cannot be loaded, a turn is not kept, or its process ends), the node activates it again: first
+    ///   after 100 ms at most, and after each further failure in a row twice as late, up to a minute. A message
+    ///   activates it earlier. [`NodeStat::pinned_failures`](crate::NodeStat::pinned_failures) counts the failures,
+    ///   and a [monitor](Entity::monitor) tells of each.
+    /// - A node that starts activates its pinned entities, 1,000 a second at most, as soon as the program names their
+    ///   kind, by [`Node::register`] or `Node::entity`. So the hook [`started`](throng::Process::started) runs
+    ///   without a message, and can set timers.
     ///
     /// Pinned entities count against [`live_max`](crate::Options::live_max), and the others make room for
-    /// them.
+    /// them. Each takes some 150 bytes of memory besides its own.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// # use throng_durable::{Durable, EntityError, Node};
+    /// # #[derive(Durable, Default, Serialize, Deserialize)]
+    /// # #[durable(kind = "poller")]
+    /// # struct Poller { url: String }
+    /// # impl Process for Poller {}
+    /// async fn poll_for_ever(node: &Node, site: &str) -> Result<(), EntityError> {
+    ///     node.entity::<Poller>(site).pin().await
+    /// }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`KeyError`] if the entity's key is invalid.
-    pub fn pin(&self) -> Result<(), KeyError> {
-        self.directory().pin(self.name()?, true);
+    /// See [`EntityError`]. After `NotCommitted` or `Unknown` the node may keep the entity in memory until its end,
+    /// and the pin is perhaps not on disk: try again.
+    pub async fn pin(&self) -> Result<(), EntityError> {
+        let (name, node) = (self.name()?, self.node.inner());
+        let directory = self.directory();
+        let batch = Batch::new().put(layout::pin(name.state_key()), []);
+        let batch = directory.kind().add_to(batch, node.gate.outcomes());
+        let submit =
+            |batch: &mut Batch| directory.pin(node, name, || node.store.submit(batch, sender()));
+        let submission = self.submit(batch, submit).await?;
+        directory.kind().submitted(submission);
+        node.gate.settled(submission).await.map_err(EntityError::from)
+    }
+
+    /// Lets the entity be passivated again. Returns when the pin is off the disk.
+    ///
+    /// # Errors
+    ///
+    /// See [`EntityError`]. After an error the entity is still pinned, or will be after the next start of the node:
+    /// try again.
+    pub async fn unpin(&self) -> Result<(), EntityError> {
+        let (name, node) = (self.name()?, self.node.inner());
+        let batch = Batch::new().delete(layout::pin(name.state_key()));
+        let submit = |batch: &mut Batch| node.store.submit(batch, sender());
+        let submission = self.submit(batch, submit).await?;
+        node.gate.settled(submission).await?;
+        self.directory().unpin(node, name, submission);
         Ok(())
     }
 
-    /// Lets the entity be passivated again.
+    /// Submits a change of the entity's records beside its turns; waits for room in the store's queue.
+    async fn submit(
+        &self,
+        mut batch: Batch,
+        submit: impl Fn(&mut Batch) -> Result<Submission, SubmitError>,
+    ) -> Result<Submission, EntityError> {
+        let node = self.node.inner();
+        loop {
+            match submit(&mut batch) {
+                Ok(submission) => return Ok(submission),
+                Err(_) if node.is_closed() => return Err(EntityError::ShutDown),
+                Err(SubmitError::Overloaded) => node.store.room_for(&batch).await,
+                Err(error) => {
+                    return Err(EntityError::NotCommitted(CommitError::Refused(error)));
+                }
+            }
+        }
+    }
+
+    /// Returns a monitor that tells of each failure of the entity from here on.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// # use throng_durable::{Durable, KeyError, Node};
+    /// # #[derive(Durable, Default, Serialize, Deserialize)]
+    /// # #[durable(kind = "poller")]
+    /// # struct Poller { url: String }
+    /// # impl Process for Poller {}
+    /// async fn watch(node: &Node, site: &str) -> Result<(), KeyError> {
+    ///     let mut monitor = node.entity::<Poller>(site).monitor()?;
+    ///     while let Some(failure) = monitor.failed().await {
+    ///         eprintln!("{site} has failed {} times: {}", failure.count, failure.reason);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
     ///
     /// # Errors
     ///
     /// [`KeyError`] if the entity's key is invalid.
-    pub fn unpin(&self) -> Result<(), KeyError> {
-        self.directory().pin(self.name()?, false);
-        Ok(())
+    pub fn monitor(&self) -> Result<EntityMonitor<P>, KeyError> {
+        let failures = self.directory().monitor(self.node.inner(), self.name()?);
+        Ok(EntityMonitor::new(self.clone(), failures))
+    }
+
+    pub(crate) fn forget_monitor(&self) {
+        if let Ok(name) = self.name() {
+            self.directory().forget_monitor(name);
+        }
     }
 
     fn directory(&self) -> &Arc<Directory<P>> {

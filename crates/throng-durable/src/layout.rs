@@ -6,6 +6,7 @@
 //! | `K` kind                                     | number of the kind (`u16`)                 |
 //! | `K` kind `0x00` map                          | number of a map of the kind's cells (`u16`) |
 //! | `N` *kind*                                   | number of stored entities of it (`i64`)    |
+//! | `P` *kind* key                               | nothing: the entity is pinned              |
 //! | `S` *kind* key                               | version (`u16`), then state                |
 //! | `C` *kind* `n` key *map* cell key            | the cell's value                           |
 //! | anything else that begins with `A` or more   | free, for later tables                     |
@@ -45,7 +46,11 @@ pub(crate) const CATALOGUE: &[u8] = b"K";
 /// First byte of the keys that the layout uses or leaves free.
 pub(crate) const FIRST: u8 = b'A';
 
+/// Common prefix of the records of pins.
+pub(crate) const PINS: &[u8] = b"P";
+
 const COUNT: u8 = b'N';
+const PIN: u8 = PINS[0];
 const STATE: u8 = b'S';
 const CELL: u8 = b'C';
 
@@ -92,6 +97,21 @@ pub(crate) fn state_key<'b>(
 /// Returns the entity's own key, a part of the key of its state.
 pub(crate) fn own_key(state_key: &[u8]) -> &[u8] {
     &state_key[STATE_PREFIX_BYTES..]
+}
+
+/// Returns the key of the record that pins an entity, from the key of its state.
+pub(crate) fn pin(state_key: &[u8]) -> Vec<u8> {
+    [&[PIN], &state_key[1..]].concat()
+}
+
+/// Returns the number of the kind and the key of the state of an entity that is pinned by the record with this key;
+/// `None` if no entity is.
+pub(crate) fn state_key_of_pin(record: &[u8]) -> Option<(u16, Box<[u8]>)> {
+    let (&[PIN, high, low], key) = record.split_first_chunk()? else { return None };
+    let kind = u16::from_be_bytes([high, low]);
+    let mut buffer = [0; STATE_KEY_BYTES_MAX];
+    let key = std::str::from_utf8(key).ok()?;
+    Some((kind, state_key(kind, key, &mut buffer).ok()?.into()))
 }
 
 /// Returns the common prefix of the keys of an entity's cells, from the key of its state.
@@ -174,6 +194,8 @@ mod tests {
             let other_stored = [map(&other, other_number), other_cell.clone()].concat();
             let same_cell = same && number == other_number && cell == other_cell;
             prop_assert_eq!(stored == other_stored, same_cell);
+            prop_assert_eq!(state_key_of_pin(&pin(&state)), Some((kind, state.clone().into())));
+            prop_assert!(pin(&state)[0] >= FIRST && pin(&state) != stored && pin(&state) != other);
             let all = cells(&state);
             prop_assert!(stored.starts_with(&all) && stored < after(&all));
             prop_assert_eq!(other_stored.starts_with(&all), same);

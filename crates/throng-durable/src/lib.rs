@@ -96,7 +96,9 @@
 //! Messages that a handler sends leave at once, before its commit and also before the commits of
 //! earlier turns, and are not recalled if the turn is discarded. The same holds for its I/O. Only
 //! the reply waits, and the actions of [`after_commit`](DurableContext::after_commit). Timers, streams,
-//! links, monitors, names and fields marked `#[serde(skip)]` end with the activation.
+//! links, monitors, names and fields marked `#[serde(skip)]` end with the activation. An entity is not
+//! passivated for idleness while it has one of the former; [`Options::live_max`] bounds that. A
+//! [pinned](Entity::pin) entity is brought into memory by the node itself, also after a failure or a restart.
 //!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.
@@ -124,10 +126,13 @@ mod gate;
 #[doc(alias = "saga")]
 #[doc(alias = "outbox")]
 pub mod guide {}
+mod keeper;
 mod layout;
 mod loader;
+mod monitor;
 mod name;
 mod node;
+mod records;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod stored;
@@ -141,8 +146,10 @@ pub use durable::{Durable, OldState};
 pub use entity::{Entity, EntityCall, InstrumentedEntity};
 pub use error::{CellError, CommitError, EntityError, KeyError, SendError, StateError};
 pub use layout::{CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, KIND_BYTES_MAX, MAP_NAME_BYTES_MAX};
+pub use monitor::{EntityFailure, EntityMonitor};
 pub use node::{Node, NodeStat, Options, WeakNode};
-pub use stored::{Keys, Stored};
+pub use records::{Export, ExportedCell, Record, Records, RecordsError};
+pub use stored::{Keys, Stored, Unreadable};
 pub use throng_macros::Durable;
 pub use throng_store::{
     Bytes, Codec, CodecError, I64, OpenError, ReadError, Str, SubmitError, U32, U64, U128, Unit,

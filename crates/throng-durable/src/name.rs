@@ -43,17 +43,24 @@ const RESIDENT: u32 = 2;
 const LEAVING: u32 = 4;
 /// Flag of an entity that stays in memory.
 const PINNED: u32 = 8;
+/// Flag of an entity that was asked to leave and has stayed for its ties.
+const TIED: u32 = 16;
 
 impl<P: Process> Name<P> {
     pub(crate) fn new(kind: u16, key: &str) -> Result<Name<P>, KeyError> {
         let mut buffer = [0; STATE_KEY_BYTES_MAX];
         let state_key = state_key(kind, key, &mut buffer)?;
-        Ok(Name(ThinArc::from_header_and_slice(Live::default(), state_key)))
+        Ok(Name::of_state_key(state_key))
+    }
+
+    /// Returns the name of an entity by the key of its state.
+    pub(crate) fn of_state_key(state_key: &[u8]) -> Name<P> {
+        Name(ThinArc::from_header_and_slice(Live::default(), state_key))
     }
 
     /// Returns another name of the same entity, with marks of its own.
     pub(crate) fn fresh(&self) -> Name<P> {
-        Name(ThinArc::from_header_and_slice(Live::default(), self.state_key()))
+        Name::of_state_key(self.state_key())
     }
 
     /// Sets the address of the activation.
@@ -85,7 +92,7 @@ impl<P: Process> Name<P> {
     pub(crate) fn key(&self) -> &str {
         match std::str::from_utf8(own_key(self.state_key())) {
             Ok(key) => key,
-            Err(_) => unreachable!("`new` has written a string"),
+            Err(_) => unreachable!("the key of a state that a name has is a string"),
         }
     }
 
@@ -145,10 +152,29 @@ impl Marks {
         flags & PINNED == 0 && (idle > ticks || flags & LEAVING != 0)
     }
 
-    /// Lets the clock hand pass. Returns whether the entity should make room.
-    pub(crate) fn pass(&self) -> bool {
+    /// Lets the clock hand pass. Returns whether the entity should make room, in spite of ties that it is known to
+    /// have if `even_if_tied`.
+    pub(crate) fn pass(&self, even_if_tied: bool) -> bool {
         let flags = self.flags.fetch_and(!RECENT, Ordering::Relaxed);
-        flags & (RECENT | RESIDENT | LEAVING | PINNED) == RESIDENT
+        let ignored = if even_if_tied { TIED } else { 0 };
+        flags & (RECENT | RESIDENT | LEAVING | PINNED | TIED) & !ignored == RESIDENT
+    }
+
+    /// Notes that the entity, which was asked to leave at this tick, has ties. It is asked again when it has been idle
+    /// for as long as from a message on.
+    pub(crate) fn tie(&self, tick: u32) {
+        self.used.store(tick, Ordering::Relaxed);
+        self.flags.fetch_or(TIED, Ordering::Relaxed);
+    }
+
+    /// Whether the entity has stayed for its ties and may have them still.
+    pub(crate) fn is_tied(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & TIED != 0
+    }
+
+    /// Notes that the entity has no ties any more.
+    pub(crate) fn untie(&self) {
+        self.flags.fetch_and(!TIED, Ordering::Relaxed);
     }
 
     /// Notes that the entity is asked to leave. Returns whether it was asked before.

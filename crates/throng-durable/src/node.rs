@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use throng::__sync::HashState;
+use throng::__sync::{HashState, Instant};
 use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
 use throng_store::{OpenError, ReadError, Stat, Store};
 use tokio::task::JoinHandle;
@@ -18,17 +18,21 @@ use crate::catalogue::Catalogue;
 use crate::directory::{AnyDirectory, Directory, SHARDS};
 use crate::entity::InvalidKey;
 use crate::gate::OutputGate;
+use crate::keeper::Keeper;
 use crate::layout::KIND_BYTES_MAX;
 use crate::loader::Loader;
 use crate::name::Name;
 use crate::stored::{self, Stored};
-use crate::{Durable, Entity, convert, sweeper};
+use crate::{Durable, Entity, EntityError, Records, convert, sweeper};
 
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
 
 /// Number of these intervals after which entities that are still live are asked to leave again.
 const ROUNDS_AGAIN: u64 = 100;
+
+/// Least time between two warnings of the same kind.
+const WARNING_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Memory of a live entity, in bytes, as [`Options::live_bytes_max`] counts it.
 fn live_bytes<P>(record_bytes: usize) -> usize {
@@ -106,6 +110,8 @@ pub(crate) struct Inner {
     hasher: HashState,
     /// Numbers of the kinds and of the maps of their cells.
     pub(crate) catalogue: Catalogue,
+    /// Wakes pinned entities.
+    pub(crate) keeper: Keeper,
     live_max: usize,
     live_bytes_max: usize,
     /// The directories of all kinds that were ever asked for. A call finds its own without a lock.
@@ -136,6 +142,8 @@ pub(crate) struct Counts {
     pub(crate) leaving: AtomicUsize,
     /// Number of activations that ended in order.
     pub(crate) passivations: AtomicU64,
+    /// Number of these that had ties and made room.
+    pub(crate) evicted_with_ties: AtomicU64,
 }
 
 impl Counts {
@@ -171,6 +179,8 @@ struct Hand {
     shard: usize,
     /// Tick of the last search that found too few. Until the next tick another one would find no more.
     exhausted: Option<u32>,
+    /// Time of the last warning that entities with ties make room.
+    warned: Option<Instant>,
 }
 
 /// The directory of a kind, typed and type-erased.
@@ -208,6 +218,13 @@ pub struct NodeStat {
     /// room, or because it had nothing to keep. An entity that leaves memory in another way has
     /// failed, and is not counted.
     pub passivations: u64,
+    /// Number of these times that a timer, a stream, a link or the like of the entity ended with its activation,
+    /// because all entities over the limit had some; see [`Options::live_max`].
+    pub evicted_with_ties: u64,
+    /// Number of pinned entities, in memory or not.
+    pub pinned: u64,
+    /// Number of times that a pinned entity has failed since the node was started. The node activates it again.
+    pub pinned_failures: u64,
     /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
     /// is not on disk.
     pub stored: BTreeMap<String, u64>,
@@ -250,6 +267,17 @@ impl NodeStat {
             "throng_entities_passivated_total",
             "Times an entity left memory in order.",
             self.passivations,
+        );
+        text.gauge("throng_entities_pinned", "Pinned entities.", self.pinned);
+        text.counter(
+            "throng_entities_pinned_failures_total",
+            "Times a pinned entity failed.",
+            self.pinned_failures,
+        );
+        text.counter(
+            "throng_entities_evicted_with_ties_total",
+            "Times an entity left memory to make room although a timer, a stream, a link or the like was to wake it.",
+            self.evicted_with_ties,
         );
         let store = &self.store;
         text.gauge("throng_store_entries", "Keys in the store.", store.entries);
@@ -298,7 +326,10 @@ impl NodeStat {
 
 impl Options {
     /// Sets the time without a message through an [`Entity`](crate::Entity) after which an entity is
-    /// passivated. Timers and hooks do not extend it. 60 s by default.
+    /// passivated. 60 s by default.
+    ///
+    /// An entity that something else may still wake stays: a timer, a receive timeout, a piped future, an attached
+    /// stream, a link, a monitor, a name or a group. So does an entity that another process monitors.
     #[must_use]
     pub fn idle_after(mut self, idle_after: Duration) -> Options {
         self.idle_after = idle_after;
@@ -312,6 +343,11 @@ impl Options {
     /// stay live beyond the limit until the messages are handled. Entities with nothing on disk
     /// leave after their turn and do not count, unless a timer, a link or the like may still wake
     /// them.
+    ///
+    /// Entities that a timer, a link or the like may still wake make room last. If only such entities are left over the
+    /// limit, they leave nevertheless, and their timers, streams and links end:
+    /// [`NodeStat::evicted_with_ties`] counts them, and the log warns. Set the limit above the number of entities
+    /// that wait for something.
     #[must_use]
     pub fn live_max(mut self, entities: usize) -> Options {
         self.live_max = entities;
@@ -354,7 +390,7 @@ impl Options {
     /// records.
     pub fn start(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
-        let catalogue = convert::open(&store, &self.path)?;
+        let (catalogue, keeper) = convert::open(&store, &self.path)?;
         let inner = Arc::new(Inner {
             gate: OutputGate::start(store.outcomes(), runtime),
             loader: Loader::new(runtime.tokio().clone()),
@@ -365,6 +401,7 @@ impl Options {
             is_dropped: AtomicBool::new(false),
             hasher: runtime.__hash_state(),
             catalogue,
+            keeper,
             live_max: self.live_max,
             live_bytes_max: self.live_bytes_max,
             directories: boxcar::Vec::new(),
@@ -430,13 +467,15 @@ impl Node {
     }
 
     /// Sets the dependencies of the kind `P`, which its handlers reach by
-    /// [`cx.deps()`](crate::DurableContext::deps). Until then, its entities cannot be activated.
+    /// [`cx.deps()`](crate::DurableContext::deps). Until then, its entities cannot be activated. From here on, the
+    /// node wakes the kind's [pinned](Entity::pin) entities; for that, a kind without dependencies may be registered
+    /// with `()`, more than once.
     ///
     /// # Panics
     ///
     /// If the kind is registered already, or another type of this node has the same [`KIND`](Durable::KIND).
     pub fn register<P: Durable>(&self, deps: P::Deps) {
-        let registered = self.inner().directory::<P>().register(deps);
+        let registered = self.inner().directory::<P>().register(self.inner(), deps);
         assert!(registered.is_ok(), "the kind {:?} is registered already", P::KIND);
     }
 
@@ -452,6 +491,27 @@ impl Node {
     pub fn stored<P: Durable>(&self) -> Result<Stored<P>, ReadError> {
         let number = self.inner().directory::<P>().kind().number();
         Ok(Stored::new(self.inner().store.snapshot()?, number))
+    }
+
+    /// Removes everything that is stored of an entity, like [`Entity::forget`], also if the entity cannot be loaded:
+    /// its state is damaged, newer than the program, without a migration, or not of the type; or its decoding or its
+    /// hook `started` panics. [`Stored::unreadable`] lists such entities, and [`Records::export`] returns what is
+    /// stored of one.
+    ///
+    /// # Errors
+    ///
+    /// See [`EntityError`]. An entity that cannot be loaded for the moment, as for an error of the disk, is not
+    /// removed.
+    pub async fn forget_unreadable<P: Durable>(
+        &self,
+        key: impl AsRef<str>,
+    ) -> Result<(), EntityError> {
+        self.entity::<P>(key).forget_unreadable().await
+    }
+
+    /// Returns the records of the node's entities as they are stored.
+    pub fn records(&self) -> Records {
+        Records::of_node(self.store().clone())
     }
 
     /// Number of entities in memory.
@@ -476,6 +536,9 @@ impl Node {
             live_bytes: self.inner().counts.resident_bytes.load(Ordering::Relaxed),
             activations: self.inner().activations.load(Ordering::Relaxed),
             passivations: self.inner().counts.passivations.load(Ordering::Relaxed),
+            evicted_with_ties: self.inner().counts.evicted_with_ties.load(Ordering::Relaxed),
+            pinned: self.inner().keeper.pinned.load(Ordering::Relaxed),
+            pinned_failures: self.inner().keeper.failures.load(Ordering::Relaxed),
             stored: counts.collect::<Result<_, ReadError>>()?,
             store: self.inner().store.stat()?,
         })
@@ -513,6 +576,7 @@ impl Node {
             tokio::time::sleep(SHUTDOWN_PAUSE).await;
         }
         self.inner().directories().for_each(AnyDirectory::clear);
+        self.inner().keeper.clear();
         let store = self.inner().store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
         self.inner().runtime.__run_blocking(move || store.close()).await;
@@ -610,6 +674,26 @@ impl Inner {
         self.gate.close();
     }
 
+    /// Wakes pinned entities that are due, so many at most, unless the node is about to end.
+    pub(crate) fn wake_pinned(self: &Arc<Self>, most: usize) {
+        if self.handles.load(Ordering::Relaxed) > 0 {
+            self.keeper.wake(self, most);
+        }
+    }
+
+    /// Logs the kinds whose pinned entities nobody has woken, because the program has not named the kinds.
+    pub(crate) fn warn_of_unclaimed_pins(&self) {
+        let kinds = self.catalogue.kinds();
+        for (number, pinned) in self.keeper.unclaimed() {
+            let kind = kinds.iter().find(|(_, own)| *own == number).map(|(kind, _)| kind.as_str());
+            tracing::warn!(
+                kind = kind.unwrap_or("?"),
+                pinned,
+                "pinned entities are not in memory: the program has not registered their kind"
+            );
+        }
+    }
+
     fn has_live(&self) -> bool {
         // Acquire: pairs with the release at the end of an activation.
         self.counts.live.load(Ordering::Acquire) > 0
@@ -657,7 +741,8 @@ impl Inner {
         self.evict(enough.saturating_sub(self.counts.leaving.load(Ordering::Relaxed)).max(1));
     }
 
-    /// Moves the clock hand until so many entities are asked to leave, at most twice round.
+    /// Moves the clock hand until so many entities are asked to leave: at most twice round for entities without
+    /// ties, and then once for the others.
     fn evict(&self, mut count: usize) {
         if count == 0 {
             return;
@@ -668,16 +753,35 @@ impl Inner {
             return;
         }
         let shards = self.shards();
-        for _ in 0..2 * shards {
+        for step in 0..3 * shards {
             hand.shard = (hand.shard + 1) % shards;
-            let asked =
-                self.shard(hand.shard).map_or(0, |(directory, shard)| directory.evict(shard));
+            let even_if_tied = step >= 2 * shards;
+            let evict =
+                |(directory, shard): (&dyn AnyDirectory, _)| directory.evict(shard, even_if_tied);
+            let asked = self.shard(hand.shard).map_or(0, evict);
+            if even_if_tied && asked > 0 {
+                self.warn_of_ties(&mut hand);
+            }
             count = count.saturating_sub(asked);
             if count == 0 {
                 return;
             }
         }
         hand.exhausted = Some(self.tick());
+    }
+
+    /// Warns, once in a while, that entities with ties make room.
+    fn warn_of_ties(&self, hand: &mut Hand) {
+        let now = Instant::now();
+        if hand.warned.is_none_or(|warned| now.duration_since(warned) >= WARNING_INTERVAL) {
+            hand.warned = Some(now);
+            tracing::warn!(
+                live_max = self.live_max,
+                live_bytes_max = self.live_bytes_max,
+                "entities leave memory to make room, and their timers, streams and links end; raise the limit of \
+                 live entities, or of the runtime's processes"
+            );
+        }
     }
 
     /// Returns the directory of the kind `P`.
@@ -723,6 +827,7 @@ impl Inner {
         let hasher = self.runtime.__hash_state();
         let directory = Arc::new(Directory::<P>::new(hasher, kind, self.counts.clone()));
         let (kind, untyped) = (P::KIND, directory.clone());
+        directory.pin_stored(self);
         self.directories.push(RegisteredDirectory { kind, typed: Box::new(directory), untyped });
     }
 }

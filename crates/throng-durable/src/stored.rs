@@ -6,7 +6,10 @@ use std::ops::Bound;
 
 use throng_store::{Range, ReadError, Snapshot};
 
+use crate::activation::read;
 use crate::layout::{self, STATE_KEY_BYTES_MAX};
+use crate::users::drop_user_value;
+use crate::{Durable, EntityError};
 
 /// The stored entities of kind `P`, as of one moment; from [`Node::stored`](crate::Node::stored).
 ///
@@ -39,6 +42,67 @@ pub struct Stored<P> {
     process: PhantomData<fn() -> P>,
 }
 
+/// A stored entity that cannot be loaded, from [`Stored::unreadable`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Unreadable {
+    /// The entity's key.
+    pub key: String,
+    /// The error that its callers get.
+    pub error: EntityError,
+}
+
+impl<P: Durable> Stored<P> {
+    /// Iterates over the entities whose states cannot be loaded, in the order of their keys: the record is damaged,
+    /// newer than the program, of a version without a migration, or not of the type; or its decoding panics.
+    ///
+    /// [`Records::export`](crate::Records::export) returns the records of such an entity, and
+    /// [`Node::forget_unreadable`](crate::Node::forget_unreadable) removes it.
+    ///
+    /// Cost: reads and decodes all states of the kind, on this thread.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// # use throng_durable::{Durable, Node, ReadError};
+    /// # #[derive(Durable, Default, Serialize, Deserialize)]
+    /// # #[durable(kind = "account")]
+    /// # struct Account { balance: u64 }
+    /// # impl Process for Account {}
+    /// fn report(node: &Node) -> Result<(), ReadError> {
+    ///     for unreadable in node.stored::<Account>()?.unreadable() {
+    ///         let unreadable = unreadable?;
+    ///         eprintln!("{}: {}", unreadable.key, unreadable.error);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// ```
+    pub fn unreadable(&self) -> impl Iterator<Item = Result<Unreadable, ReadError>> + '_ {
+        self.keys().filter_map(|key| {
+            let key = match key {
+                Ok(key) => key,
+                Err(error) => return Some(Err(error)),
+            };
+            let mut buffer = [0; STATE_KEY_BYTES_MAX];
+            // Every stored key is valid.
+            let state_key = layout::state_key(self.kind, key, &mut buffer).ok()?;
+            match read::<P>(&self.snapshot, state_key) {
+                Ok(state) => {
+                    drop_user_value(state);
+                    None
+                }
+                Err(failure) if failure.is_lasting() => {
+                    Some(Ok(Unreadable { key: key.to_owned(), error: failure.into() }))
+                }
+                Err(failure) => match failure.into() {
+                    EntityError::Load(error) => Some(Err(error)),
+                    error => Some(Ok(Unreadable { key: key.to_owned(), error })),
+                },
+            }
+        })
+    }
+}
+
 impl<P> Stored<P> {
     pub(crate) fn new(snapshot: Snapshot, kind: u16) -> Stored<P> {
         Stored { snapshot, kind, process: PhantomData }
@@ -60,7 +124,7 @@ impl<P> Stored<P> {
     /// [`ReadError`] if the store cannot be read.
     pub fn contains(&self, key: &str) -> Result<bool, ReadError> {
         match layout::state_key(self.kind, key, &mut [0; STATE_KEY_BYTES_MAX]) {
-            Ok(state_key) => Ok(self.snapshot.get(state_key)?.is_some()),
+            Ok(state_key) => is_stored(&self.snapshot, state_key),
             // No entity has an invalid key.
             Err(_) => Ok(false),
         }
@@ -77,6 +141,12 @@ impl<P> Stored<P> {
         let end = layout::after(&start);
         Keys::new(&self.snapshot, self.kind, Bound::Included(start), Bound::Excluded(end))
     }
+}
+
+/// Whether there is a state under this key. The state, which may be damaged, is not read.
+pub(crate) fn is_stored(snapshot: &Snapshot, state_key: &[u8]) -> Result<bool, ReadError> {
+    let first = snapshot.range(state_key..=state_key).next_key();
+    Ok(first.transpose()?.is_some())
 }
 
 /// Returns the stored number of entities of a kind; `None` if none was ever stored.
@@ -125,9 +195,8 @@ impl<'s> Keys<'s> {
     }
 }
 
-fn key_of<'s>(entry: Result<(&'s [u8], &[u8]), ReadError>) -> Result<&'s str, ReadError> {
-    let (state_key, _) = entry?;
-    std::str::from_utf8(layout::own_key(state_key))
+fn key_of(state_key: Result<&[u8], ReadError>) -> Result<&str, ReadError> {
+    std::str::from_utf8(layout::own_key(state_key?))
         .map_err(|error| ReadError::Corrupt(format!("the key of an entity is no text: {error}")))
 }
 
@@ -135,13 +204,13 @@ impl<'s> Iterator for Keys<'s> {
     type Item = Result<&'s str, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.range.next().map(key_of)
+        self.range.next_key().map(key_of)
     }
 }
 
 impl DoubleEndedIterator for Keys<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.range.next_back().map(key_of)
+        self.range.next_key_back().map(key_of)
     }
 }
 

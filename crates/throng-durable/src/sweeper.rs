@@ -1,10 +1,12 @@
-//! The sweeper: passivates entities that are idle for too long.
+//! The sweeper: passivates entities that are idle for too long, and has pinned ones woken.
 //!
 //! Each node has a single sweeper task. It goes round the shards of all directories, once in a quarter of the
 //! idle time, in small steps. So an entity may stay by that much longer.
 
 use std::sync::Weak;
 use std::time::Duration;
+
+use throng::__sync::Instant;
 
 use crate::node::Inner;
 
@@ -13,17 +15,30 @@ const STEPS: u32 = 64;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
+/// Pinned entities that are woken in a second, at most.
+const WAKES_PER_SECOND: f64 = 1000.0;
+/// Time after the start at which pinned entities of kinds that nobody has named are reported.
+const CLAIMED_AFTER: Duration = Duration::from_secs(30);
+
 /// Sweeps until the node is gone or shut down.
 pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
     let round = idle_after / 4;
     let pause = (round / STEPS).clamp(PAUSE_MIN, PAUSE_MAX);
     let ticks = u32::try_from(idle_after.as_nanos().div_ceil(pause.as_nanos())).unwrap_or(u32::MAX);
     let steps = usize::try_from(round.as_nanos() / pause.as_nanos()).unwrap_or(usize::MAX).max(1);
+    let wakes = (pause.as_secs_f64() * WAKES_PER_SECOND).ceil() as usize;
+    let begun = Instant::now();
+    let mut is_reported = false;
     let mut next = 0;
     loop {
         tokio::time::sleep(pause).await;
         let Some(node) = node.upgrade().filter(|node| !node.is_closed()) else { return };
         let tick = node.advance();
+        node.wake_pinned(wakes);
+        if !is_reported && begun.elapsed() >= CLAIMED_AFTER {
+            is_reported = true;
+            node.warn_of_unclaimed_pins();
+        }
         // Entities that were too busy to leave when asked may be idle by this time.
         node.evict_if_crowded();
         let shards = node.shards();

@@ -142,7 +142,10 @@ impl<P: Durable> Turn<P> for Forget {
         };
         let Some(own) = Activation::of(cx) else { return };
         match removed {
-            Ok(()) => own.leave(Box::new(Answer { reply: (), to: self.to })),
+            Ok(()) => {
+                own.unpin_after_commit();
+                own.leave(Box::new(Answer { reply: (), to: self.to }));
+            }
             Err(error) => answer(self.to, Err(error)),
         }
         // The next activation finds nothing.
@@ -152,7 +155,15 @@ impl<P: Durable> Turn<P> for Forget {
 }
 
 /// Ends the process if no message waits.
-pub(crate) struct Passivate;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passivate {
+    /// The entity is idle, or room is wanted: it stays if anything but a message may still wake it.
+    Untied,
+    /// Room is wanted, and too few entities have no ties.
+    Tied,
+    /// The node or the activation ends.
+    Always,
+}
 
 impl<P: Durable> Turn<P> for Passivate {
     type Reply = ();
@@ -160,8 +171,12 @@ impl<P: Durable> Turn<P> for Passivate {
     const LAYERED: bool = false;
 
     async fn run(self, _: &mut P, cx: &mut Context<P>) {
-        if let Some(activation) = Activation::of(cx) {
-            activation.passivate();
+        // An entity that stays must not notice this turn.
+        let is_tied = cx.keep_receive_timeout() || cx.has_ties();
+        if let Some(activation) = Activation::of(cx)
+            && !activation.passivate(self, is_tied)
+        {
+            return;
         }
         cx.stop_if_idle();
     }
@@ -206,16 +221,44 @@ impl<P: Durable> Turn<P> for Load {
                     activation.loaded_default(process);
                 }
             }
-            Err(failure) => return activation.fail(failure),
+            Err(failure) => return give_up(cx, failure).await,
         }
         if const { throng::__has_started::<P>() }
             && let Err(failure) = start(process, cx).await
-            && let Some(activation) = Activation::of(cx)
         {
-            return activation.fail(failure);
+            return give_up(cx, failure).await;
         }
         if let Some(activation) = Activation::of(cx) {
             activation.begun();
+        }
+    }
+}
+
+/// Gives up an activation that could not be loaded. If an operator has asked for it, everything that is stored of the
+/// entity is removed, and the next activation finds nothing.
+async fn give_up<P: Durable>(cx: &mut Context<P>, failure: Failure) {
+    let Some(own) = Activation::of(cx) else { return };
+    if !failure.is_lasting() || !own.directory().is_to_forget(own.name()) {
+        return own.fail(failure);
+    }
+    own.drop_changes();
+    let removed = match prepare_removal(cx) {
+        Ok(Some(prepared)) => commit(prepared, cx).await,
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
+    };
+    let Some(own) = Activation::of(cx) else { return };
+    match removed {
+        Ok(()) => {
+            tracing::warn!(kind = P::KIND, key = own.key(), "an unreadable entity is forgotten");
+            own.unpin_after_commit();
+            own.release_actions();
+            own.retire();
+        }
+        Err(error) => {
+            let (kind, key) = (P::KIND, own.key());
+            tracing::error!(kind, key, %error, "an unreadable entity could not be forgotten");
+            own.fail(failure);
         }
     }
 }

@@ -25,8 +25,13 @@ impl<'s> Layout<'s> {
 
     /// Returns the state of an entity.
     pub(crate) fn state(&self, kind: &str, key: &str) -> Option<&'s [u8]> {
+        self.0.get(&self.state_key(kind, key)?).unwrap()
+    }
+
+    /// Returns the store's key of an entity's state.
+    pub(crate) fn state_key(&self, kind: &str, key: &str) -> Option<Vec<u8>> {
         let kind = self.numbered(kind.as_bytes())?;
-        self.0.get(&[b"S", &kind[..], key.as_bytes()].concat()).unwrap()
+        Some([b"S", &kind[..], key.as_bytes()].concat())
     }
 
     /// Returns the cells in a map of a kind with the keys of their entities and their own keys.

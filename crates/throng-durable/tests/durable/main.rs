@@ -16,9 +16,12 @@ mod layouts;
 mod model;
 mod passivation;
 mod persistence;
+mod pins;
 mod reads;
 mod sim;
 mod stored;
+mod ties;
+mod unreadable;
 mod wakes;
 
 use std::sync::mpsc;

@@ -245,7 +245,7 @@ fn entities_in_use_and_pinned_entities_are_not_evicted() {
         |options| options.live_max(32),
         async |node| {
             let pinned = node.entity::<Counter>("pinned");
-            pinned.pin().unwrap();
+            pinned.pin().await.unwrap();
             pinned.call(Add(1)).await.unwrap();
             let favourite = node.entity::<Counter>("favourite");
             favourite.call(Add(1)).await.unwrap();
@@ -266,11 +266,11 @@ fn entities_in_use_and_pinned_entities_are_not_evicted() {
             };
             use_others(1000).await;
             assert_eq!(pinned.call(Turns).await.unwrap(), 2);
-            pinned.unpin().unwrap();
+            pinned.unpin().await.unwrap();
             use_others(2000).await;
             wait_for(node, 32).await;
             assert_eq!(pinned.call(Turns).await.unwrap(), 1, "it has left");
-            assert!(node.entity::<Counter>("").pin().is_err());
+            assert!(node.entity::<Counter>("").pin().await.is_err());
         },
     );
 }
@@ -601,7 +601,7 @@ fn a_blank_entity_stays_for_its_stream() {
 #[test]
 fn a_stream_ends_with_the_activation() {
     with_node(
-        |options| options.idle_after(Duration::from_millis(500)),
+        |options| options,
         async |node| {
             let counter = node.entity::<Counter>("it");
             let (numbers, stream) = mpsc::unbounded_channel();
@@ -610,7 +610,7 @@ fn a_stream_ends_with_the_activation() {
             while counter.call(Get).await.unwrap() != 7 {
                 tokio::task::yield_now().await;
             }
-            wait_until_empty(node).await;
+            counter.call(Explode).await.unwrap_err();
             assert!(tokio::time::timeout(Duration::from_secs(30), feeder.exited()).await.is_ok());
             assert!(numbers.send(8).is_err(), "the stream is still there");
             assert_eq!(counter.call(Get).await.unwrap(), 7);

@@ -1,10 +1,13 @@
 //! State outlives processes, nodes and versions.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use throng::SortBy;
 use throng::prelude::*;
 use throng_durable::{
-    CellError, Durable, DurableContext, EntityError, Node, OldState, OpenError, StateError, Str,
+    CellError, Durable, DurableContext, EntityError, Node, OldState, OpenError, Options,
+    StateError, Str,
 };
 
 use crate::{Add, AddTo, Counter, Get, Turns, reopen, runtime, stored, with_node};
@@ -320,4 +323,29 @@ fn an_entity_is_labelled_by_its_kind_and_key() {
         assert!(labels.eq([Some("counter/bob/2".to_owned())]));
         node.shutdown().await;
     });
+}
+
+/// Values at which a limit leaves room for nothing, or a sum or product of it does not fit its type.
+#[test]
+fn options_at_their_extremes_hang_neither_calls_nor_the_shutdown() {
+    let extremes: [fn(Options) -> Options; 8] = [
+        |options| options.idle_after(Duration::ZERO),
+        |options| options.idle_after(Duration::MAX),
+        |options| options.live_max(0),
+        |options| options.live_max(usize::MAX),
+        |options| options.live_bytes_max(0),
+        |options| options.store(throng_store::Store::options().queue_batches_max(0)),
+        |options| options.store(throng_store::Store::options().queue_batches_max(usize::MAX)),
+        |options| options.store(throng_store::Store::options().queue_bytes_max(usize::MAX)),
+    ];
+    for set in extremes {
+        crate::with_node(set, async |node| {
+            for round in 1..=3 {
+                for number in 0..4 {
+                    let counter = node.entity::<Counter>(format!("{number}"));
+                    assert_eq!(counter.call(Add(1)).await.unwrap(), round);
+                }
+            }
+        });
+    }
 }

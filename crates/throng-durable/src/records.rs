@@ -1,0 +1,269 @@
+//! [`Records`]: the stored entities without their types, for an operator.
+
+use std::fmt;
+
+use throng_store::{Batch, ReadError, Snapshot, Store, WriteError};
+
+use crate::catalogue::Catalogue;
+use crate::cells::{Changes, stored_keys};
+use crate::layout::{self, STATE_KEY_BYTES_MAX};
+use crate::stored::is_stored;
+use crate::{KeyError, stored};
+
+/// The entities in a store as they are stored, without the program's types: for an operator who looks for an entity
+/// that cannot be loaded, keeps a copy of it, and removes it.
+///
+/// Reading works beside a node, from [`Node::records`](crate::Node::records) or by a store that is
+/// [opened read-only](throng_store::Options::read_only). `throng store entity` is a command around it.
+///
+/// ```
+/// use throng_durable::{Records, RecordsError};
+/// use throng_store::Store;
+///
+/// /// Keeps a copy of an entity's state, and removes the entity.
+/// fn take_out(store: &Store, kind: &str, key: &str) -> Result<Option<Vec<u8>>, RecordsError> {
+///     let records = Records::of(store.clone());
+///     let export = records.export(kind, key)?;
+///     records.forget(kind, key)?;
+///     Ok(export.and_then(|export| export.state.ok()))
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Records {
+    store: Store,
+    /// Whether the store is that of a node, whose live entities know nothing of changes made here.
+    is_of_node: bool,
+}
+
+/// A stored entity in a list, from [`Records::list`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Record {
+    /// The entity's key.
+    pub key: String,
+    /// Version and length of the state in bytes; or the damage of its record, as text.
+    pub state: Result<(u16, usize), String>,
+}
+
+/// Everything that is stored of an entity, from [`Records::export`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Export {
+    /// The state: its version in two bytes, little endian, then the encoded state. An error if the record is damaged;
+    /// a store that is opened without [`verify_reads`](throng_store::Options::verify_reads) has the bytes all the same.
+    pub state: Result<Vec<u8>, ReadError>,
+    /// The cells, by their maps and in the order of their keys.
+    pub cells: Vec<ExportedCell>,
+    /// Whether the entity is pinned.
+    pub is_pinned: bool,
+}
+
+/// A cell of an entity, in an [`Export`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct ExportedCell {
+    /// Name of the map.
+    pub map: String,
+    /// The encoded key.
+    pub key: Vec<u8>,
+    /// The encoded value; an error if the record is damaged.
+    pub value: Result<Vec<u8>, ReadError>,
+}
+
+/// Error of [`Records`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecordsError {
+    /// The store has no such kind: see [`Records::kinds`].
+    #[error("the store has no entities of the kind {0:?}")]
+    NoKind(String),
+    /// The key is not valid.
+    #[error("the entity's key {0}")]
+    Key(#[from] KeyError),
+    /// The records have another layout: have a node of the right version open the store, which converts older ones.
+    #[error(
+        "the entities have layout {found}, this program knows layout {known}; a node of the right \
+         version opens the store, and converts an earlier layout"
+    )]
+    Layout {
+        /// The layout found.
+        found: u16,
+        /// The layout of this program.
+        known: u16,
+    },
+    /// The store cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// The store refuses the change, or could not make it. The entity may be removed in part; try again.
+    #[error("the entity could not be removed: {0}")]
+    Write(#[from] WriteError),
+    /// The store is a running node's: use [`Node::forget_unreadable`](crate::Node::forget_unreadable).
+    #[error("the entities of a running node are removed by the node")]
+    Live,
+}
+
+/// Deletions in a batch, at most.
+const DELETIONS_MAX: usize = 10_000;
+
+impl Records {
+    /// Returns the records in a store that no node has open for writing.
+    pub fn of(store: Store) -> Records {
+        Records { store, is_of_node: false }
+    }
+
+    pub(crate) fn of_node(store: Store) -> Records {
+        Records { store, is_of_node: true }
+    }
+
+    /// Returns all kinds by name, each with the number of its stored entities.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordsError::Read`] and [`RecordsError::Layout`].
+    pub fn kinds(&self) -> Result<Vec<(String, u64)>, RecordsError> {
+        let (snapshot, catalogue) = self.open()?;
+        let mut kinds = catalogue.kinds();
+        kinds.sort();
+        let count = |number| stored::count(&snapshot, number).map(Option::unwrap_or_default);
+        kinds.into_iter().map(|(kind, number)| Ok((kind, count(number)?))).collect()
+    }
+
+    /// Returns at most `limit` entities of a kind whose keys begin with `prefix` and come after `after`, in the order
+    /// of their keys.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordsError::NoKind`], [`RecordsError::Read`] and [`RecordsError::Layout`].
+    pub fn list(
+        &self,
+        kind: &str,
+        prefix: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> Result<Vec<Record>, RecordsError> {
+        let (snapshot, catalogue) = self.open()?;
+        let number = number(&catalogue, kind)?;
+        let states = layout::states(number);
+        let prefix = [&states, prefix.as_bytes()].concat();
+        let after = after.map(|after| [&states, after.as_bytes()].concat());
+        let mut range = match &after {
+            Some(after) if *after >= prefix => {
+                let end = layout::after(&prefix);
+                let bounds =
+                    (std::ops::Bound::Excluded(&after[..]), std::ops::Bound::Excluded(&end[..]));
+                snapshot.range(bounds)
+            }
+            _ => snapshot.prefix(&prefix),
+        };
+        let mut records = Vec::new();
+        while records.len() < limit
+            && let Some(state_key) = range.next_key()
+        {
+            let state_key = state_key?;
+            let state = match snapshot.get(state_key) {
+                Ok(Some(record)) => match record.split_first_chunk() {
+                    Some((version, state)) => Ok((u16::from_le_bytes(*version), state.len())),
+                    None => Err("the record is too short for the version of a state".to_owned()),
+                },
+                Ok(None) => continue,
+                Err(ReadError::Corrupt(damage)) => Err(damage),
+                Err(error) => return Err(error.into()),
+            };
+            let key = String::from_utf8_lossy(layout::own_key(state_key)).into_owned();
+            records.push(Record { key, state });
+        }
+        Ok(records)
+    }
+
+    /// Returns everything that is stored of an entity; `None` if nothing is. Nothing is decoded.
+    ///
+    /// # Errors
+    ///
+    /// All but [`RecordsError::Write`] and [`RecordsError::Live`].
+    pub fn export(&self, kind: &str, key: &str) -> Result<Option<Export>, RecordsError> {
+        let (snapshot, catalogue) = self.open()?;
+        let number = number(&catalogue, kind)?;
+        let mut buffer = [0; STATE_KEY_BYTES_MAX];
+        let state_key = layout::state_key(number, key, &mut buffer)?;
+        let is_pinned = snapshot.get(&layout::pin(state_key)).is_ok_and(|pin| pin.is_some());
+        if !is_stored(&snapshot, state_key)? && !is_pinned {
+            return Ok(None);
+        }
+        let maps = catalogue.maps(kind);
+        let prefix = layout::cells(state_key).len();
+        let cells = stored_keys(&snapshot, state_key, &Changes::default())?;
+        let cells = cells.iter().filter_map(|cell_key| {
+            let (map, key) = cell_key.get(prefix..)?.split_first_chunk()?;
+            let map = u16::from_be_bytes(*map);
+            let name = maps.iter().find(|(_, number)| *number == map);
+            Some(ExportedCell {
+                map: name.map_or_else(|| format!("map {map}"), |(name, _)| name.clone()),
+                key: key.to_vec(),
+                value: value(&snapshot, cell_key),
+            })
+        });
+        let cells = cells.collect();
+        Ok(Some(Export { state: value(&snapshot, state_key), cells, is_pinned }))
+    }
+
+    /// Removes everything that is stored of an entity, whether it can be loaded or not. Returns whether anything was
+    /// stored. Blocks until the removal is on disk. If it is interrupted, the state is still there, and perhaps a part
+    /// of the cells: call it again.
+    ///
+    /// # Errors
+    ///
+    /// [`RecordsError`]
+    pub fn forget(&self, kind: &str, key: &str) -> Result<bool, RecordsError> {
+        if self.is_of_node {
+            return Err(RecordsError::Live);
+        }
+        let (snapshot, catalogue) = self.open()?;
+        let number = number(&catalogue, kind)?;
+        let mut buffer = [0; STATE_KEY_BYTES_MAX];
+        let state_key = layout::state_key(number, key, &mut buffer)?;
+        let has_state = is_stored(&snapshot, state_key)?;
+        let pin = layout::pin(state_key);
+        let is_pinned = is_stored(&snapshot, &pin)?;
+        let cells = stored_keys(&snapshot, state_key, &Changes::default())?;
+        drop(snapshot);
+        for cells in cells.chunks(DELETIONS_MAX) {
+            let batch = cells.iter().fold(Batch::new(), |batch, cell| batch.delete(cell));
+            self.store.write(batch).wait()?;
+        }
+        if has_state || is_pinned {
+            let mut batch = Batch::new().delete(&pin);
+            if has_state {
+                batch = batch.delete(state_key).add(layout::count(number), -1);
+            }
+            self.store.write(batch).wait()?;
+        }
+        Ok(has_state || is_pinned || !cells.is_empty())
+    }
+
+    /// Returns a snapshot of a store of the present layout, with its catalogue.
+    fn open(&self) -> Result<(Snapshot, Catalogue), RecordsError> {
+        let snapshot = self.store.snapshot()?;
+        let catalogue = Catalogue::read(&snapshot)?;
+        let version = snapshot.get(layout::LAYOUT)?.and_then(|version| version.try_into().ok());
+        match version.map_or(layout::VERSION, u16::from_le_bytes) {
+            layout::VERSION => Ok((snapshot, catalogue)),
+            found => Err(RecordsError::Layout { found, known: layout::VERSION }),
+        }
+    }
+}
+
+fn number(catalogue: &Catalogue, kind: &str) -> Result<u16, RecordsError> {
+    let kinds = catalogue.kinds();
+    let known = kinds.iter().find(|(known, _)| known == kind);
+    known.map(|(_, number)| *number).ok_or_else(|| RecordsError::NoKind(kind.to_owned()))
+}
+
+fn value(snapshot: &Snapshot, key: &[u8]) -> Result<Vec<u8>, ReadError> {
+    Ok(snapshot.get(key)?.unwrap_or_default().to_vec())
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records").field("is_of_node", &self.is_of_node).finish_non_exhaustive()
+    }
+}
