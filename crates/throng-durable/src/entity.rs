@@ -30,7 +30,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// `Entity` keeps only the name in memory, not the process.
 ///
 /// If `P` is written with [`#[process]`](macro@throng::process), an entity has a method for each of
-/// its messages. Where such a method has the name of one below, the one below is meant.
+/// its messages. The attribute refuses a message with the name of a method below.
 ///
 /// ```
 /// # use serde::{Deserialize, Serialize};

@@ -14,46 +14,71 @@ use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::{Error, Ident, Visibility, parse_quote};
 
-/// Methods that an address has already. Its inherent methods would shadow a client's method of the
-/// same name, and a client's method would shadow trait methods that take a reference.
-const ADDRESS_METHODS: &[&str] = &[
-    "ask",
+/// Methods that a handle of a process has already, by the handle's type: all public methods that its own `impl`
+/// blocks have for any process, with the words for the handle in an error.
+///
+/// These methods win over those of a client, so that a message of the same name would never be sent.
+const HANDLE_METHODS: &[(&str, &str, &[&str])] = &[
+    (
+        "Address",
+        "an address",
+        &["ask", "call", "deliver", "exit", "is_alive", "kill", "pid", "recipient", "send", "stop"],
+    ),
+    ("Child", "the handle of a supervised child", &["address", "ask", "call", "deliver", "send"]),
+    (
+        "Entity",
+        "an entity of `throng-durable`",
+        &["call", "forget", "in_current_span", "instrument", "key", "pin", "send", "unpin"],
+    ),
+    ("InstrumentedEntity", "an entity with a span", &["call", "send"]),
+    // The type is tracing's.
+    (
+        "Instrumented",
+        "an address with a span",
+        &["inner", "inner_mut", "inner_pin_mut", "inner_pin_ref", "into_inner", "span", "span_mut"],
+    ),
+];
+
+/// Methods of traits that every handle has, or may have in scope. A client's method takes an address by value
+/// and the other handles by reference: so it wins over the methods that take an address by reference, and the
+/// methods that take a value win over it on the other handles.
+const TRAIT_METHODS: &[&str] = &[
     "borrow",
     "borrow_mut",
-    "call",
     "clamp",
     "clone",
     "clone_from",
+    "clone_into",
     "cmp",
-    "deliver",
     "eq",
-    "exit",
     "fmt",
     "from",
     "ge",
     "gt",
     "hash",
+    "in_current_span",
+    "instrument",
     "into",
-    "is_alive",
-    "kill",
     "le",
     "lt",
     "max",
     "min",
     "ne",
     "partial_cmp",
-    "pid",
-    "recipient",
-    "send",
-    "stop",
     "to_owned",
     "try_from",
     "try_into",
     "type_id",
+    "with_current_subscriber",
+    "with_subscriber",
 ];
 
-/// Further methods that a supervised child's handle has already.
-const CHILD_METHODS: &[&str] = &["address"];
+/// Returns the words for the handle that has a method of this name already, if there is one.
+fn owner(name: &str) -> Option<&'static str> {
+    let own = HANDLE_METHODS.iter().find(|(.., methods)| methods.contains(&name));
+    let own = own.map(|(_, words, _)| *words);
+    own.or_else(|| TRAIT_METHODS.contains(&name).then_some("every handle of a process"))
+}
 
 /// Refuses a message with the name of an earlier message, or with a client method that exists
 /// already.
@@ -64,16 +89,10 @@ pub(crate) fn refuse_collision(
     let method = &message.method;
     let names = client_names(message);
     for name in names.iter().map(|name| name.unraw().to_string()) {
-        if ADDRESS_METHODS.contains(&name.as_str()) {
+        if let Some(owner) = owner(&name) {
             let text = format!(
-                "every address has a method `{name}` already: give this method another name"
-            );
-            return Err(Error::new_spanned(method, text));
-        }
-        if CHILD_METHODS.contains(&name.as_str()) {
-            let text = format!(
-                "the handle of a supervised child has a method `{name}` already: give this method \
-                 another name"
+                "{owner} has a method `{name}` already, which would hide the message or be hidden \
+                 by it: give this method another name"
             );
             return Err(Error::new_spanned(method, text));
         }
@@ -291,8 +310,9 @@ fn path(krate: &syn::Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
-    use syn::{ImplItem, Item, ItemImpl, Type, parse_quote};
+    use syn::{ImplItem, Item, Type, parse_quote};
 
     #[test]
     fn narrower_visibility_has_a_trait_of_its_own_name() {
@@ -304,49 +324,70 @@ mod tests {
     }
 
     #[test]
-    fn no_method_of_an_address_or_a_handle_hides_a_client_method() {
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../throng/src");
-        let mut files = vec![source];
-        let mut methods = Vec::new();
+    fn no_method_of_a_handle_has_the_name_of_a_client_method() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut files =
+            ["throng/src", "throng-durable/src"].map(|source| crates.join(source)).to_vec();
+        let mut items = Vec::new();
         while let Some(path) = files.pop() {
             if path.is_dir() {
                 files.extend(path.read_dir().unwrap().map(|entry| entry.unwrap().path()));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                methods.extend(methods_of_an_address(&std::fs::read_to_string(path).unwrap()));
+                items.extend(
+                    syn::parse_file(&std::fs::read_to_string(path).unwrap()).unwrap().items,
+                );
             }
         }
-        assert!(methods.contains(&"is_alive".to_owned()));
-        methods.retain(|method| {
-            !ADDRESS_METHODS.contains(&method.as_str()) && !CHILD_METHODS.contains(&method.as_str())
-        });
-        assert!(methods.is_empty(), "add to ADDRESS_METHODS or CHILD_METHODS: {methods:?}");
+        let mut clients = BTreeSet::new();
+        let mut methods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for item in items {
+            match item {
+                Item::Impl(block) if block.trait_.is_none() => {
+                    let Some(name) = name_of(&block.self_ty, &block.generics) else { continue };
+                    methods.entry(name).or_default().extend(public_methods(block.items));
+                }
+                Item::Impl(block) => {
+                    let of = block.trait_.as_ref().and_then(|(path, _)| path.segments.last());
+                    if of.is_some_and(|of| of.ident == "Client") {
+                        clients.insert(block.self_ty.to_token_stream().to_string());
+                    }
+                }
+                Item::Macro(call) if call.mac.path.is_ident("client") => {
+                    clients.insert(call.mac.tokens.to_string());
+                }
+                _ => {}
+            }
+        }
+        // `$ client` is the pattern of the macro `client`.
+        let known = |client: &String| {
+            HANDLE_METHODS.iter().any(|(handle, ..)| client.contains(&format!("{handle} <")))
+        };
+        clients.retain(|client| !known(client) && client != "$ client");
+        assert!(clients.is_empty(), "add to HANDLE_METHODS: {clients:?}");
+        for (handle, _, listed) in
+            HANDLE_METHODS.iter().filter(|(name, ..)| *name != "Instrumented")
+        {
+            let listed: BTreeSet<_> = listed.iter().map(|&name| name.to_owned()).collect();
+            assert_eq!(methods.remove(*handle).unwrap_or_default(), listed, "of {handle}");
+        }
     }
 
-    /// Returns the public methods of addresses and of supervised children's handles, for all
-    /// processes.
-    fn methods_of_an_address(source: &str) -> Vec<String> {
-        // Of any process, so that the argument is the block's own parameter.
-        let is_address = |block: &ItemImpl| {
-            let Type::Path(path) = &*block.self_ty else { return false };
-            let Some(last) = path.path.segments.last() else { return false };
-            let argument = last.arguments.to_token_stream().to_string().replace(' ', "");
-            let mut parameters = block.generics.type_params();
-            (last.ident == "Address" || last.ident == "Child")
-                && parameters.any(|parameter| argument == format!("<{}>", parameter.ident))
-        };
-        let items = syn::parse_file(source).unwrap().items.into_iter();
-        let blocks = items.filter_map(|item| match item {
-            Item::Impl(block) if block.trait_.is_none() && is_address(&block) => Some(block),
+    /// Returns the name of a type in an `impl` block for any process: the argument is the block's own parameter.
+    fn name_of(ty: &Type, generics: &syn::Generics) -> Option<String> {
+        let Type::Path(path) = ty else { return None };
+        let last = path.path.segments.last()?;
+        let argument = last.arguments.to_token_stream().to_string().replace(' ', "");
+        let mut parameters = generics.type_params();
+        let is_any = parameters.any(|parameter| argument == format!("<{}>", parameter.ident));
+        is_any.then(|| last.ident.to_string())
+    }
+
+    fn public_methods(items: Vec<ImplItem>) -> impl Iterator<Item = String> {
+        items.into_iter().filter_map(|item| match item {
+            ImplItem::Fn(method) if matches!(method.vis, Visibility::Public(_)) => {
+                Some(method.sig.ident.to_string())
+            }
             _ => None,
-        });
-        let items = blocks.flat_map(|block| block.items);
-        items
-            .filter_map(|item| match item {
-                ImplItem::Fn(method) if matches!(method.vis, Visibility::Public(_)) => {
-                    Some(method.sig.ident.to_string())
-                }
-                _ => None,
-            })
-            .collect()
+        })
     }
 }

@@ -181,6 +181,10 @@ use proc_macro::TokenStream;
 /// trait, or of a type in the method's signature. The compiler detects any other clash, with an
 /// error (E0428, or E0255 for an imported type) that points at the method.
 ///
+/// The macro also refuses a method that is called like a method that a handle has already: an address
+/// (`stop`), the handle of a child (`address`), an entity (`key`, `pin`, `forget`), or any of them by a
+/// trait (`clone`, `into`). Otherwise a call of the message might do something else.
+///
 /// # Hooks
 ///
 /// A method marked `#[hook]` and called `started`, `stopping`, `down`, `exit` or `timeout` is the

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use throng::client::Client;
 use throng::prelude::*;
-use throng_durable::{Durable, DurableContext, Entity, EntityError, Node};
+use throng_durable::{Durable, Entity, EntityError, Node};
 
 use crate::{HANGS_AFTER, runtime, with_node};
 
@@ -31,12 +31,6 @@ impl Account {
         self.balance = 0;
     }
 
-    /// Called like a method of an entity.
-    #[message]
-    fn key(&self, cx: &mut Context<Self>) -> String {
-        cx.key().to_owned()
-    }
-
     #[message]
     async fn give(&mut self, amount: u64, to: Entity<Account>) -> Result<u64, EntityError> {
         let theirs = to.deposit(amount).await?;
@@ -59,9 +53,6 @@ fn an_entity_has_the_typed_client() {
             assert_eq!(given.unwrap(), 3);
             alice.reset().unwrap();
             assert_eq!(alice.balance().await.unwrap(), 0);
-            // The entity's own method of that name.
-            assert_eq!(alice.key(), "alice");
-            assert_eq!(alice.call(Key).await.unwrap(), "alice");
 
             let nameless = node.entity::<Account>("");
             assert!(matches!(nameless.balance().await, Err(EntityError::Key(_))));

@@ -20,6 +20,24 @@ impl Account {
 
     #[message(name = Located)]
     fn address(&self) {}
+
+    #[message]
+    fn forget(&mut self) {}
+
+    #[message(send)]
+    fn pin(&mut self) {}
+
+    #[message(name = Kept)]
+    fn key(&self) {}
+
+    #[message(name = Measured)]
+    fn span(&self) {}
+
+    #[message(name = Tuned)]
+    fn instrument(&self) {}
+
+    #[message(name = Called)]
+    fn call(&self) {}
 }
 
 fn main() {}
