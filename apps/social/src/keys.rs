@@ -56,7 +56,7 @@ impl IdempotencyKey {
 }
 
 /// Reference to a post or a message that was made under a key.
-pub(crate) trait Made: Copy + Serialize + DeserializeOwned {
+pub(crate) trait Made: Copy + Serialize + DeserializeOwned + 'static {
     /// Returns the id, which tells the time at which it was made.
     fn id(self) -> PostId;
 }

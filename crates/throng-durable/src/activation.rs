@@ -32,9 +32,10 @@ use throng::layer::{Layer, TurnEnd};
 use throng::{Address, Context, ExitReason, Panic, SpawnError};
 use throng_store::{Batch, Codec, CommitFailure, ReadError, Snapshot, Submission, SubmitError};
 
+use crate::catalogue::Numbered;
 use crate::cells::{Cells, Changes, stored_keys};
 use crate::directory::{Directory, Home};
-use crate::durable::{decode_state, encode_state};
+use crate::durable::{decode_state, encode_into};
 use crate::gate::{After, Held};
 use crate::layout;
 use crate::name::Name;
@@ -405,7 +406,8 @@ impl<P: Durable> Activation<P> {
     /// Notes that nothing was found on the disk.
     pub(crate) fn loaded_default(&mut self, process: &P) {
         // If the default cannot be encoded, that is an error of the first commit.
-        self.submitted = encode(process, self.node(), |_, hash| hash).unwrap_or_default();
+        let Home { node, directory, .. } = self.home();
+        self.submitted = encode(process, node, directory, |_, hash| hash).unwrap_or_default();
     }
 
     /// Ends the first turn, in which the activation was loaded. A blank activation stays for the
@@ -477,7 +479,7 @@ impl<P: Durable> Activation<P> {
     }
 
     /// Returns the entity's map of cells with this name.
-    pub(crate) fn cells<K: Codec, V: Serialize + DeserializeOwned>(
+    pub(crate) fn cells<K: Codec, V: Serialize + DeserializeOwned + 'static>(
         &mut self,
         map: &str,
     ) -> Cells<'_, K, V> {
@@ -508,6 +510,11 @@ impl<P: Durable> Activation<P> {
         self.resize(prepared.size);
         if !mem::replace(&mut self.stored, true) {
             self.directory().kind().submitted(submission);
+        }
+        if prepared.has_state
+            && let Ok(shaped) = self.directory().shape()
+        {
+            shaped.submitted(submission);
         }
         self.changes.submitted(submission);
         BUFFERS.with(|buffers| buffers.batch.set(mem::take(&mut prepared.batch)));
@@ -687,10 +694,14 @@ pub(crate) struct Loaded<P> {
 }
 
 /// Loads the state of an entity, on a thread that may block. The user's `Deserialize` and `migrate` run here.
-pub(crate) fn load<P: Durable>(node: &Inner, name: &Name<P>) -> Result<Loaded<P>, Failure> {
+pub(crate) fn load<P: Durable>(
+    node: &Inner,
+    directory: &Directory<P>,
+    name: &Name<P>,
+) -> Result<Loaded<P>, Failure> {
     let failed = |error| Failure::Load(Arc::new(error));
     let snapshot = node.store.snapshot().map_err(failed)?;
-    Ok(match read(&snapshot, name.state_key())? {
+    Ok(match read(&snapshot, directory.kind(), name.state_key())? {
         Some((process, record)) => {
             let (hash, size) = (node.hash(record), Size::of(record));
             Loaded { process: Some(process), hash, size }
@@ -702,11 +713,12 @@ pub(crate) fn load<P: Durable>(node: &Inner, name: &Name<P>) -> Result<Loaded<P>
 /// Reads and decodes a state; returns it with its record.
 pub(crate) fn read<'s, P: Durable>(
     snapshot: &'s Snapshot,
+    kind: &Numbered,
     state_key: &[u8],
 ) -> Result<Option<(P, &'s [u8])>, Failure> {
     let record = snapshot.get(state_key).map_err(|error| Failure::Load(Arc::new(error)))?;
     let Some(record) = record else { return Ok(None) };
-    let decoded = catch(|| decode_state(record)).map_err(Failure::Panicked)?;
+    let decoded = catch(|| decode_state(kind, record)).map_err(Failure::Panicked)?;
     Ok(Some((decoded.map_err(Failure::State)?, record)))
 }
 
@@ -714,6 +726,8 @@ pub(crate) fn read<'s, P: Durable>(
 #[derive(Debug)]
 pub(crate) struct Prepared {
     batch: Batch,
+    /// Whether the batch has the state, and therefore its shape.
+    has_state: bool,
     /// Hash of the record of the state.
     hash: u64,
     /// Size of the record of the state.
@@ -738,13 +752,16 @@ const KEPT_BYTES_MAX: usize = 64 << 10;
 fn encode<P: Durable, R>(
     process: &P,
     node: &Inner,
+    directory: &Directory<P>,
     f: impl FnOnce(&[u8], u64) -> R,
 ) -> Result<R, EntityError> {
+    let not_encoded = |reason| EntityError::NotCommitted(CommitError::State(reason));
+    let shaped = directory.shape().map_err(|reason| not_encoded(reason.into()))?;
     // The user's `Serialize` may panic like a handler.
     let mut record = BUFFERS.with(|buffers| buffers.record.take());
     record.clear();
-    let encoded = catch(|| encode_state(process, &mut record)).map_err(EntityError::Panicked)?;
-    encoded.map_err(|reason| EntityError::NotCommitted(CommitError::State(reason)))?;
+    let encoded = catch(|| encode_into(process, shaped, &mut record));
+    encoded.map_err(EntityError::Panicked)?.map_err(not_encoded)?;
     let passed_on = f(&record, node.hash(&record));
     if record.capacity() <= KEPT_BYTES_MAX {
         BUFFERS.with(|buffers| buffers.record.set(record));
@@ -760,24 +777,28 @@ pub(crate) fn prepare<P: Durable>(
 ) -> Result<Option<Prepared>, EntityError> {
     let Some(own) = Activation::of(cx) else { return Ok(None) };
     let Some(Home { node, directory, .. }) = own.home.as_deref() else { return Ok(None) };
-    encode(process, node, |record, hash| {
+    encode(process, node, directory, |record, hash| {
         let is_state_changed = hash != own.submitted;
         if !is_state_changed && own.changes.is_empty() {
             return Ok(None);
         }
         let mut batch = BUFFERS.with(|buffers| buffers.batch.take());
-        // The first commit stores the state, even if only a cell was changed.
-        if is_state_changed || !own.stored {
-            batch = batch.put(own.name.state_key(), record);
-        }
         let outcomes = node.gate.outcomes();
+        // The first commit stores the state, even if only a cell was changed.
+        let has_state = is_state_changed || !own.stored;
+        if has_state {
+            batch = batch.put(own.name.state_key(), record);
+            if let Ok(shaped) = directory.shape() {
+                batch = shaped.add_to(batch, outcomes);
+            }
+        }
         if !own.stored {
             let kind = directory.kind();
             batch = kind.add_to(batch.add(layout::count(kind.number()), 1), outcomes);
         }
         let cells = own.changes.add_to(batch, outcomes);
         let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
-        Ok(Some(Prepared { batch, hash, size: Size::of(record) }))
+        Ok(Some(Prepared { batch, has_state, hash, size: Size::of(record) }))
     })?
 }
 
@@ -801,7 +822,7 @@ pub(crate) fn prepare_removal<P: Durable>(
         batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
     }
     let is_empty = batch.is_empty();
-    Ok((!is_empty).then(|| Prepared { batch, hash: 0, size: Size::default() }))
+    Ok((!is_empty).then(|| Prepared { batch, has_state: false, hash: 0, size: Size::default() }))
 }
 
 /// Collects the changes of a turn that has only read the state, which are those of cells; `None` if
@@ -821,7 +842,7 @@ pub(crate) fn prepare_cells<P: Durable>(
     let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
     let cells = own.changes.add_to(batch, node.gate.outcomes());
     let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
-    Ok(Some(Prepared { batch, hash: own.submitted, size: own.size }))
+    Ok(Some(Prepared { batch, has_state: false, hash: own.submitted, size: own.size }))
 }
 
 /// Submits the changes of a turn; hands them back if the store's queue has no room.

@@ -1,28 +1,57 @@
-//! [`Catalogue`]: the numbers that stand for the names of kinds and of maps of cells in the store's keys.
+//! [`Catalogue`]: the numbers that stand for the names of kinds and of maps of cells in the store's keys, and for the
+//! shapes of states and cell values before these.
 //!
-//! A name gets its number when the program first uses it. The record of the number is a part of each batch
-//! whose keys have the number, until one of these batches is known to be on disk. So no key has a number
-//! without a record, and a number costs no flush of its own. A number that no batch has stored is given to
-//! another name after a restart.
+//! A name or a shape gets its number when the program first uses it. The record of the number is a part of each
+//! batch that has the number, until one of these batches is known to be on disk. So no number is without a record,
+//! and a number costs no flush of its own. A number that no batch has stored is given to something else after a
+//! restart.
 
+use std::any::TypeId;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use throng_store::{Batch, Outcomes, ReadError, Snapshot, Submission};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use throng_store::{Batch, OpenError, Outcomes, ReadError, Snapshot, Store, Submission};
 
+use crate::keeper::Keeper;
 use crate::layout;
+use crate::shape::Shape;
 
 /// The numbers of all names; see the file's head.
 #[derive(Debug, Default)]
 pub(crate) struct Catalogue(RwLock<HashMap<Box<[u8]>, Arc<Numbered>>>);
 
-/// A name with its number.
+/// A name with its number, and the shapes of its values.
 #[derive(Debug)]
 pub(crate) struct Numbered {
-    /// Key of the record.
+    number: Arc<Number>,
+    /// All shapes that the store may have.
+    shapes: RwLock<Vec<Arc<Shaped>>>,
+    /// Shapes of the types that the program has used.
+    types: boxcar::Vec<(TypeId, Arc<Shaped>)>,
+}
+
+/// A shape with its number.
+#[derive(Debug)]
+pub(crate) struct Shaped {
+    number: Arc<Number>,
+    /// The encoded number, with which a value begins.
+    prefix: Vec<u8>,
+    /// Version of the state; 0 for a cell.
+    version: u16,
+    shape: Shape,
+}
+
+/// A number, and its record.
+#[derive(Debug)]
+pub(crate) struct Number {
     record: Box<[u8]>,
+    value: Box<[u8]>,
     number: u16,
     is_stored: AtomicBool,
     /// The first submission with the record that may not be on disk yet.
@@ -33,21 +62,52 @@ pub(crate) struct Numbered {
 const SEPARATOR: u8 = 0;
 
 impl Catalogue {
+    /// Checks the layout of a store, and reads the catalogue and the pins.
+    pub(crate) fn open(store: &Store, path: &Path) -> Result<(Catalogue, Keeper), OpenError> {
+        let path = || path.into();
+        let failed = |error| match error {
+            ReadError::Corrupt(reason) => OpenError::Corrupt { path: path(), reason },
+            ReadError::Io(source) => OpenError::Io { path: path(), source },
+            error => OpenError::Io { path: path(), source: std::io::Error::other(error) },
+        };
+        let snapshot = store.snapshot().map_err(failed)?;
+        let version = snapshot.get(layout::LAYOUT).map_err(failed)?;
+        let version = version.and_then(|version| version.try_into().ok()).map(u16::from_le_bytes);
+        // The first layout had no version, and keys that all later ones leave free.
+        let is_first = || snapshot.range(..&[layout::FIRST][..]).next().is_some();
+        let found = version.unwrap_or_else(|| if is_first() { 1 } else { layout::VERSION });
+        if found != layout::VERSION {
+            let (found, known) = (found.into(), layout::VERSION.into());
+            return Err(OpenError::Format { path: path(), found, known });
+        }
+        let catalogue = Catalogue::read(&snapshot).map_err(failed)?;
+        Ok((catalogue, Keeper::read(&snapshot).map_err(failed)?))
+    }
+
     /// Reads the catalogue of a store.
     pub(crate) fn read(snapshot: &Snapshot) -> Result<Catalogue, ReadError> {
-        let entries = snapshot.prefix(layout::CATALOGUE).map(|entry| {
-            let (record, number) = entry?;
-            let number = number.try_into().map(u16::from_le_bytes);
-            let number = number.map_err(|_| {
+        let mut names = HashMap::new();
+        for entry in snapshot.prefix(layout::CATALOGUE) {
+            let (record, value) = entry?;
+            let number = value.try_into().map(u16::from_le_bytes).map_err(|_| {
                 let name = String::from_utf8_lossy(&record[1..]);
                 ReadError::Corrupt(format!(
                     "the number of the kind or map {name:?} has not two bytes"
                 ))
             })?;
-            let numbered = Numbered::new(record.into(), number, true);
-            Ok((record.into(), Arc::new(numbered)))
-        });
-        Ok(Catalogue(RwLock::new(entries.collect::<Result<_, ReadError>>()?)))
+            names.insert(record.into(), Arc::new(Numbered::new(Number::of(record, number, true))));
+        }
+        for entry in snapshot.prefix(layout::SHAPES) {
+            let (record, value) = entry?;
+            let shaped = Shaped::parse(record, value);
+            let (name, shaped) =
+                shaped.filter(|(name, _)| names.contains_key(name)).ok_or_else(|| {
+                    let record = record.escape_ascii();
+                    ReadError::Corrupt(format!("the record {record} has no shape of a kind or map"))
+                })?;
+            names[&name].shapes.write().unwrap_or_else(PoisonError::into_inner).push(shaped);
+        }
+        Ok(Catalogue(RwLock::new(names)))
     }
 
     /// Returns the number of a kind; `None` if there are no more numbers.
@@ -67,9 +127,9 @@ impl Catalogue {
     /// Returns the names of all kinds with their numbers.
     pub(crate) fn kinds(&self) -> Vec<(String, u16)> {
         let named = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let kinds = named.values().filter(|numbered| !numbered.record.contains(&SEPARATOR));
+        let kinds = named.iter().filter(|(record, _)| !record.contains(&SEPARATOR));
         let name = |record: &[u8]| String::from_utf8_lossy(&record[1..]).into_owned();
-        kinds.map(|numbered| (name(&numbered.record), numbered.number)).collect()
+        kinds.map(|(record, numbered)| (name(record), numbered.number())).collect()
     }
 
     /// Returns the names of the maps of a kind's cells with their numbers.
@@ -78,7 +138,7 @@ impl Catalogue {
         let named = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let maps = named.values().filter_map(|numbered| {
             let map = numbered.record.strip_prefix(&kind[..])?;
-            Some((String::from_utf8_lossy(map).into_owned(), numbered.number))
+            Some((String::from_utf8_lossy(map).into_owned(), numbered.number()))
         });
         maps.collect()
     }
@@ -91,11 +151,11 @@ impl Catalogue {
             return known;
         }
         let mut named = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let siblings = named.values().filter(|numbered| is_sibling(&numbered.record));
-        let highest = siblings.map(|numbered| numbered.number).max().unwrap_or(0);
-        let record: Box<[u8]> = record.into();
-        let new = || Some(Arc::new(Numbered::new(record.clone(), highest.checked_add(1)?, false)));
-        match named.entry(record.clone()) {
+        let siblings = named.iter().filter(|(record, _)| is_sibling(record));
+        let highest = siblings.map(|(_, numbered)| numbered.number()).max().unwrap_or(0);
+        let new = Number::of(&record, highest.wrapping_add(1), false);
+        let new = || (highest < u16::MAX).then(|| Arc::new(Numbered::new(new)));
+        match named.entry(record.into()) {
             Entry::Occupied(known) => Some(known.get().clone()),
             Entry::Vacant(vacant) => Some(vacant.insert(new()?).clone()),
         }
@@ -103,8 +163,147 @@ impl Catalogue {
 }
 
 impl Numbered {
-    fn new(record: Box<[u8]>, number: u16, is_stored: bool) -> Numbered {
-        Numbered { record, number, is_stored: is_stored.into(), submitted: Mutex::new(None) }
+    fn new(number: Number) -> Numbered {
+        Numbered { number: Arc::new(number), shapes: RwLock::default(), types: boxcar::Vec::new() }
+    }
+
+    /// Returns the number, unless its record is known to be on disk.
+    pub(crate) fn unstored(&self) -> Option<Arc<Number>> {
+        (!self.is_stored()).then(|| self.number.clone())
+    }
+
+    /// Returns the shape of a type's values. The first call for a type runs the user's `Deserialize`.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the type's values cannot be stored.
+    pub(crate) fn shape_of<T: Serialize + DeserializeOwned + 'static>(
+        &self,
+        version: u16,
+    ) -> Result<&Arc<Shaped>, &'static str> {
+        const FULL: &str = "it would be of another type than those of 65535 earlier values";
+        let known = || {
+            let mut types = self.types.iter();
+            types.find_map(|(_, (id, shaped))| (*id == TypeId::of::<T>()).then_some(shaped))
+        };
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        let shape = Shape::of_stored::<T>()?;
+        // Several threads may add the same type, and each finds the first one.
+        self.types.push((TypeId::of::<T>(), self.add_shape(version, shape).ok_or(FULL)?));
+        known().ok_or(FULL)
+    }
+
+    /// Returns the shape with a number.
+    pub(crate) fn shape(&self, number: u16) -> Option<Arc<Shaped>> {
+        let shapes = self.shapes.read().unwrap_or_else(PoisonError::into_inner);
+        shapes.iter().find(|shaped| shaped.number() == number).cloned()
+    }
+
+    fn add_shape(&self, version: u16, shape: Shape) -> Option<Arc<Shaped>> {
+        let mut shapes = self.shapes.write().unwrap_or_else(PoisonError::into_inner);
+        let known = shapes.iter().find(|known| (known.version, &known.shape) == (version, &shape));
+        if let Some(known) = known {
+            return Some(known.clone());
+        }
+        let highest = shapes.iter().map(|shaped| shaped.number()).max().unwrap_or(0);
+        let number = highest.checked_add(1)?;
+        let record = [layout::SHAPES, &self.record[1..], &number.to_be_bytes()].concat();
+        let value = [&version.to_le_bytes(), &shape.encode()[..]].concat();
+        let number = Number { value: value.into(), ..Number::of(&record, number, false) };
+        shapes.push(Shaped::new(number, version, shape));
+        shapes.last().cloned()
+    }
+}
+
+impl Shaped {
+    /// Parses the record of a shape, and returns the record of its name, too.
+    fn parse(record: &[u8], value: &[u8]) -> Option<(Box<[u8]>, Arc<Shaped>)> {
+        let (name, number) = record.strip_prefix(layout::SHAPES)?.split_last_chunk()?;
+        let (version, shape) = value.split_first_chunk()?;
+        let number =
+            Number { value: value.into(), ..Number::of(record, u16::from_be_bytes(*number), true) };
+        let shaped = Shaped::new(number, u16::from_le_bytes(*version), Shape::parse(shape)?);
+        Some(([layout::CATALOGUE, name].concat().into(), shaped))
+    }
+
+    /// Returns the number, unless its record is known to be on disk.
+    pub(crate) fn unstored(&self) -> Option<Arc<Number>> {
+        (!self.is_stored()).then(|| self.number.clone())
+    }
+
+    fn new(number: Number, version: u16, shape: Shape) -> Arc<Shaped> {
+        // A number is always encoded.
+        let prefix = postcard::to_stdvec(&number.number).unwrap_or_default();
+        Arc::new(Shaped { number: Arc::new(number), prefix, version, shape })
+    }
+
+    /// Returns the encoded number, with which a value of the shape begins.
+    pub(crate) fn prefix(&self) -> &[u8] {
+        &self.prefix
+    }
+
+    pub(crate) fn version(&self) -> u16 {
+        self.version
+    }
+
+    pub(crate) fn shape(&self) -> &Shape {
+        &self.shape
+    }
+
+    /// Whether a value of the stored shape is decoded like one of this shape.
+    pub(crate) fn agrees(&self, stored: &Shaped) -> bool {
+        self.number() == stored.number() || self.shape.agrees(&stored.shape)
+    }
+
+    /// Splits a record into the encoded value and its shape, which is often this one. `name` has the shapes.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the record has no shape.
+    pub(crate) fn split<'r>(
+        self: &Arc<Shaped>,
+        name: &Numbered,
+        record: &'r [u8],
+    ) -> Result<(Arc<Shaped>, &'r [u8]), String> {
+        let (number, encoded) = postcard::take_from_bytes(record)
+            .map_err(|error| format!("it has no number of a shape: {error}"))?;
+        if number == self.number() {
+            return Ok((self.clone(), encoded));
+        }
+        match name.shape(number) {
+            Some(shaped) => Ok((shaped, encoded)),
+            None => Err(format!("the store has no shape {number}")),
+        }
+    }
+}
+
+impl Deref for Numbered {
+    type Target = Number;
+
+    fn deref(&self) -> &Number {
+        &self.number
+    }
+}
+
+impl Deref for Shaped {
+    type Target = Number;
+
+    fn deref(&self) -> &Number {
+        &self.number
+    }
+}
+
+impl Number {
+    fn of(record: &[u8], number: u16, is_stored: bool) -> Number {
+        Number {
+            record: record.into(),
+            value: number.to_le_bytes().into(),
+            number,
+            is_stored: is_stored.into(),
+            submitted: Mutex::new(None),
+        }
     }
 
     pub(crate) fn number(&self) -> u16 {
@@ -116,7 +315,7 @@ impl Numbered {
         self.is_stored.load(Ordering::Relaxed)
     }
 
-    /// Adds the record to a batch whose keys have the number, unless it is known to be on disk.
+    /// Adds the record to a batch that has the number, unless it is known to be on disk.
     pub(crate) fn add_to(&self, batch: Batch, outcomes: &Outcomes) -> Batch {
         if self.is_stored() {
             return batch;
@@ -128,13 +327,11 @@ impl Numbered {
             Some(Some(_)) => *submitted = None,
             None => {}
         }
-        if self.is_stored() { batch } else { self.put_in(batch) }
-    }
-
-    /// Adds the record to a batch, and with it the version of the layout.
-    pub(crate) fn put_in(&self, batch: Batch) -> Batch {
+        if self.is_stored() {
+            return batch;
+        }
         let batch = batch.put(layout::LAYOUT, layout::VERSION.to_le_bytes());
-        batch.put(&self.record, self.number.to_le_bytes())
+        batch.put(&self.record, &self.value)
     }
 
     /// Notes that a batch with the record was submitted.
@@ -172,7 +369,7 @@ mod tests {
         let catalogue = Catalogue::default();
         for number in 1..=u16::MAX {
             let record = [b"Ka\0", &number.to_be_bytes()[..]].concat();
-            let numbered = Numbered::new(record.clone().into(), number, true);
+            let numbered = Numbered::new(Number::of(&record, number, true));
             catalogue.0.write().unwrap().insert(record.into(), Arc::new(numbered));
         }
         assert!(catalogue.map("a", "further").is_none());

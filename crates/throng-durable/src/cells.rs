@@ -17,8 +17,8 @@ use throng_store::{
     Batch, Codec, CodecError, Outcomes, Range, ReadError, Snapshot, Store, Submission,
 };
 
-use crate::catalogue::Numbered;
-use crate::durable::decode_whole;
+use crate::catalogue::{Number, Numbered};
+use crate::durable::{decode_whole, encode_into};
 use crate::gate::{Held, OutputGate};
 use crate::layout;
 use crate::{CELL_KEY_BYTES_MAX, CellError};
@@ -62,8 +62,8 @@ pub struct Cells<'c, K, V> {
     store: Option<&'c Store>,
     /// Common prefix of the keys in the store.
     prefix: Vec<u8>,
-    /// The name of the map; `None` if it has no number.
-    name: Option<Arc<Numbered>>,
+    /// The map's number, and the shapes of its values; `None` if it has no number.
+    map: Option<Arc<Numbered>>,
     changes: &'c mut Changes,
     /// The snapshot, opened by the first read.
     snapshot: Option<Snapshot>,
@@ -84,8 +84,8 @@ struct Changed {
     fault: Option<CellError>,
     /// Number of cells at which settled ones are removed next.
     trim_at: usize,
-    /// Names whose numbers are in keys of the running turn, and may have no record yet.
-    names: Vec<Arc<Numbered>>,
+    /// Numbers of maps and of shapes that the running turn has used, and that may have no record yet.
+    numbers: Vec<Arc<Number>>,
     /// Actions that follow the commit of the running turn.
     actions: Vec<Box<dyn Held>>,
 }
@@ -132,7 +132,7 @@ impl Changes {
                 };
             }
         }
-        Ok(changed.names.iter().fold(batch, |batch, name| name.add_to(batch, outcomes)))
+        Ok(changed.numbers.iter().fold(batch, |batch, number| number.add_to(batch, outcomes)))
     }
 
     /// Notes the submission of the turn's changes.
@@ -143,7 +143,7 @@ impl Changes {
             for own in changed.cells.values_mut() {
                 own.submission.get_or_insert(submission);
             }
-            changed.names.drain(..).for_each(|name| name.submitted(submission));
+            changed.numbers.drain(..).for_each(|number| number.submitted(submission));
         }
     }
 
@@ -172,20 +172,20 @@ impl Changes {
     }
 }
 
-impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
+impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> Cells<'c, K, V> {
     /// Creates the map with this name of the entity whose state has this key.
     pub(crate) fn new(
         store: Option<&'c Store>,
-        name: Result<Arc<Numbered>, CellError>,
+        map: Result<Arc<Numbered>, CellError>,
         state_key: &[u8],
         changes: &'c mut Changes,
     ) -> Self {
-        let number = name.as_ref().map_or(0, |name| name.number());
+        let number = map.as_ref().map_or(0, |map| map.number());
         let prefix = layout::map(state_key, number);
         let mut cells =
-            Cells { store, prefix, name: None, changes, snapshot: None, types: PhantomData };
-        match name {
-            Ok(name) => cells.name = Some(name),
+            Cells { store, prefix, map: None, changes, snapshot: None, types: PhantomData };
+        match map {
+            Ok(map) => cells.map = Some(map),
             Err(error) => cells.fail(error),
         }
         cells
@@ -200,15 +200,22 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
     where
         V: Borrow<T>,
     {
-        match postcard::to_allocvec(value) {
-            Ok(encoded) => self.change(key, Some(encoded.into())),
-            Err(error) => self.fail(CellError::Encode(error.to_string())),
+        // A map without a number has failed the turn already.
+        let Some(map) = &self.map else { return };
+        let mut record = Vec::new();
+        let encoded = map.shape_of::<V>(0).map_err(String::from).and_then(|shaped| {
+            encode_into(value, shaped, &mut record)?;
+            Ok(shaped.unstored())
+        });
+        match encoded {
+            Ok(shape) => self.change(key, Some(record.into()), shape),
+            Err(reason) => self.fail(CellError::Encode(reason)),
         }
     }
 
     /// Removes the cell `key`, if it exists. The same keys as in [`put`](Cells::put) fail the turn.
     pub fn delete(&mut self, key: &K::Item) {
-        self.change(key, None);
+        self.change(key, None, None);
     }
 
     /// Returns the value of the cell `key`. The writes of this turn are included.
@@ -218,7 +225,7 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
     /// [`CellError::Decode`] if the value is not a `V`, [`CellError::Encode`] if the key has no encoding,
     /// [`CellError::Read`] if the store fails.
     pub fn get(&mut self, key: &K::Item) -> Result<Option<V>, CellError> {
-        self.look_up(key, |encoded| encoded.map(decode).transpose())
+        self.look_up(key, |map, record| record.map(|record| decode(map, record)).transpose())
     }
 
     /// Whether there is a cell `key`. The writes of this turn are included.
@@ -227,19 +234,20 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
     ///
     /// As [`get`](Cells::get), without `Decode`.
     pub fn contains(&mut self, key: &K::Item) -> Result<bool, CellError> {
-        self.look_up(key, |encoded| Ok(encoded.is_some()))
+        self.look_up(key, |_, record| Ok(record.is_some()))
     }
 
     fn look_up<R>(
         &mut self,
         key: &K::Item,
-        found: impl FnOnce(Option<&[u8]>) -> Result<R, CellError>,
+        found: impl FnOnce(Option<&Numbered>, Option<&[u8]>) -> Result<R, CellError>,
     ) -> Result<R, CellError> {
         let key = self.stored_key(key)?;
         if let Some(own) = self.changes.cells().and_then(|cells| cells.get(key.as_slice())) {
-            return found(own.value.as_deref());
+            return found(self.map.as_deref(), own.value.as_deref());
         }
-        found(snapshot(self.store, &mut self.snapshot)?.get(&key)?)
+        let record = snapshot(self.store, &mut self.snapshot)?.get(&key)?;
+        found(self.map.as_deref(), record)
     }
 
     /// Iterates over the cells with keys within `bounds`, in the order of their keys, from either
@@ -285,6 +293,7 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
         }
         match snapshot(self.store, &mut self.snapshot) {
             Ok(snapshot) => CellRange {
+                map: self.map.as_deref(),
                 prefix_bytes: self.prefix.len(),
                 stored: Some(Ends::new(snapshot.range(bounds))),
                 own: self.changes.cells().map(|cells| Ends::new(cells.range::<[u8], _>(bounds))),
@@ -301,7 +310,8 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
         encoded.map_err(|error| CellError::Encode(error.to_string()))
     }
 
-    fn change(&mut self, key: &K::Item, value: Option<Box<[u8]>>) {
+    /// Notes a change, and the number of the value's shape if it may have no record yet.
+    fn change(&mut self, key: &K::Item, value: Option<Box<[u8]>>, shape: Option<Arc<Number>>) {
         let key = match self.stored_key(key) {
             Ok(key) => key,
             Err(error) => return self.fail(error),
@@ -314,8 +324,11 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned> Cells<'c, K, V> {
         let write = OwnWrite { value, submission: None };
         changed.cells.insert(key.into(), write);
         changed.new += 1;
-        if let Some(name) = self.name.take_if(|name| !name.is_stored()) {
-            changed.names.push(name);
+        let map = self.map.as_ref().and_then(|map| map.unstored());
+        for number in map.into_iter().chain(shape) {
+            if !changed.numbers.iter().any(|known| Arc::ptr_eq(known, &number)) {
+                changed.numbers.push(number);
+            }
         }
     }
 
@@ -349,8 +362,20 @@ fn snapshot<'s>(
     }
 }
 
-fn decode<T: DeserializeOwned>(encoded: &[u8]) -> Result<T, CellError> {
-    decode_whole(encoded).map_err(CellError::Decode)
+/// Decodes the value of a cell.
+fn decode<V: Serialize + DeserializeOwned + 'static>(
+    map: Option<&Numbered>,
+    record: &[u8],
+) -> Result<V, CellError> {
+    // Without a number, the map has no cells.
+    let map = map.ok_or(CellError::Inactive)?;
+    let own = map.shape_of::<V>(0).map_err(|reason| CellError::Decode(reason.into()))?;
+    let (stored, encoded) = own.split(map, record).map_err(CellError::Decode)?;
+    let decoded = match own.agrees(&stored) {
+        true => decode_whole(encoded),
+        false => stored.shape().read(encoded),
+    };
+    decoded.map_err(CellError::Decode)
 }
 
 /// Whether no key can lie within the bounds. The check also keeps `BTreeMap::range` from panicking.
@@ -371,6 +396,7 @@ fn is_empty(bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> bool {
 #[must_use = "iterators do nothing unless they are advanced"]
 #[derive(Debug)]
 pub struct CellRange<'c, K, V> {
+    map: Option<&'c Numbered>,
     /// Length of the part of the store's keys before the cells' own keys.
     prefix_bytes: usize,
     stored: Option<Ends<Range<'c>>>,
@@ -423,9 +449,16 @@ enum End {
     Back,
 }
 
-impl<'c, K: Codec, V: DeserializeOwned> CellRange<'c, K, V> {
+impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> CellRange<'c, K, V> {
     fn empty() -> Self {
-        CellRange { prefix_bytes: 0, stored: None, own: None, failed: None, types: PhantomData }
+        CellRange {
+            map: None,
+            prefix_bytes: 0,
+            stored: None,
+            own: None,
+            failed: None,
+            types: PhantomData,
+        }
     }
 
     fn failed(error: CellError) -> Self {
@@ -471,11 +504,12 @@ impl<'c, K: Codec, V: DeserializeOwned> CellRange<'c, K, V> {
     ) -> Result<(K::Decoded<'c>, V), CellError> {
         let (key, value) = entry?;
         let key = K::decode(&key[self.prefix_bytes..]);
-        Ok((key.map_err(|error: CodecError| CellError::Decode(error.to_string()))?, decode(value)?))
+        let key = key.map_err(|error: CodecError| CellError::Decode(error.to_string()))?;
+        Ok((key, decode(self.map, value)?))
     }
 }
 
-impl<'c, K: Codec, V: DeserializeOwned> Iterator for CellRange<'c, K, V> {
+impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> Iterator for CellRange<'c, K, V> {
     type Item = Result<(K::Decoded<'c>, V), CellError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -483,7 +517,9 @@ impl<'c, K: Codec, V: DeserializeOwned> Iterator for CellRange<'c, K, V> {
     }
 }
 
-impl<K: Codec, V: DeserializeOwned> DoubleEndedIterator for CellRange<'_, K, V> {
+impl<K: Codec, V: Serialize + DeserializeOwned + 'static> DoubleEndedIterator
+    for CellRange<'_, K, V>
+{
     fn next_back(&mut self) -> Option<Self::Item> {
         self.step(End::Back)
     }
@@ -525,7 +561,7 @@ mod tests {
     }
 
     /// Returns the map `a` of the entity.
-    fn cells<'c, V: Serialize + DeserializeOwned>(
+    fn cells<'c, V: Serialize + DeserializeOwned + 'static>(
         store: Option<&'c Store>,
         key: &str,
         changes: &'c mut Changes,
@@ -648,13 +684,29 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_of_another_type_is_an_error() {
+    fn a_cell_of_another_type_is_read_if_it_fits_and_refused_otherwise() {
         let mut changes = Changes::default();
-        cells::<u64>(None, "key", &mut changes).put(b"number", &7);
-        let pair = cells::<(u64, u64)>(None, "key", &mut changes).get(b"number");
-        assert!(matches!(pair, Err(CellError::Decode(_))));
-        let unit = cells::<()>(None, "key", &mut changes).get(b"number");
-        assert!(matches!(unit, Err(CellError::Decode(_))));
-        assert_eq!(cells(None, "key", &mut changes).get(b"number").unwrap(), Some(7u64));
+        let map = Catalogue::default().map("kind", "a").unwrap();
+        macro_rules! cells {
+            ($value:ty) => {
+                Cells::<Bytes, $value>::new(
+                    None,
+                    Ok(map.clone()),
+                    name("key").state_key(),
+                    &mut changes,
+                )
+            };
+        }
+        cells!(u64).put(b"number", &300);
+        let pair = cells!((u64, u64)).get(b"number");
+        assert!(matches!(pair, Err(CellError::Decode(_))), "{pair:?}");
+        assert!(matches!(cells!(()).get(b"number"), Err(CellError::Decode(_))));
+        assert!(matches!(cells!(u8).get(b"number"), Err(CellError::Decode(_))));
+        assert_eq!(cells!(i64).get(b"number").unwrap(), Some(300));
+        assert_eq!(cells!(u64).get(b"number").unwrap(), Some(300));
+        assert_eq!(
+            *changes.cells().unwrap().values().next().unwrap().value.as_deref().unwrap(),
+            [1, 172, 2]
+        );
     }
 }

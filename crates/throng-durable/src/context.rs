@@ -31,11 +31,15 @@ pub trait DurableContext {
 
     /// Returns a map of this entity's cells: keyed values, written in the same commit as the state.
     ///
-    /// The map with a name always exists. `K` is the [`Codec`] of its keys, and `V` the type of its values; neither
-    /// is stored, so the types of a map must not change. An invalid name fails the turn, as a
+    /// The map with a name always exists. `K` is the [`Codec`] of its keys, which must not change, and `V` the type of
+    /// its values. A value of another type is read by the names of its fields, as a state is, and is a
+    /// [`CellError::Decode`](crate::CellError::Decode) if it does not fit. An invalid name fails the turn, as a
     /// [`put`](Cells::put) with an invalid key does: it has at most [`MAP_NAME_BYTES_MAX`](crate::MAP_NAME_BYTES_MAX)
     /// bytes, and the names of a kind are at most 65,535.
-    fn cells<K: Codec, V: Serialize + DeserializeOwned>(&mut self, map: &str) -> Cells<'_, K, V>;
+    fn cells<K: Codec, V: Serialize + DeserializeOwned + 'static>(
+        &mut self,
+        map: &str,
+    ) -> Cells<'_, K, V>;
 
     /// Returns the dependencies with which this kind was [registered](Node::register).
     ///
@@ -156,7 +160,10 @@ impl<P: Durable> DurableContext for Context<P> {
         activation(self).key()
     }
 
-    fn cells<K: Codec, V: Serialize + DeserializeOwned>(&mut self, map: &str) -> Cells<'_, K, V> {
+    fn cells<K: Codec, V: Serialize + DeserializeOwned + 'static>(
+        &mut self,
+        map: &str,
+    ) -> Cells<'_, K, V> {
         activation(self).cells(map)
     }
 

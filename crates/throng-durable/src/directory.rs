@@ -33,7 +33,7 @@ use throng_store::{Submission, SubmitError};
 use tokio::sync::watch;
 
 use crate::activation::Fresh;
-use crate::catalogue::Numbered;
+use crate::catalogue::{Numbered, Shaped};
 use crate::keeper::Pin;
 use crate::monitor::EntityFailure;
 use crate::name::Name;
@@ -123,8 +123,17 @@ impl<P: Durable> Directory<P> {
     }
 
     /// Returns the number of the kind.
-    pub(crate) fn kind(&self) -> &Numbered {
+    pub(crate) fn kind(&self) -> &Arc<Numbered> {
         &self.kind
+    }
+
+    /// Returns the shape of the kind's states.
+    ///
+    /// # Errors
+    ///
+    /// The reason why such states cannot be stored.
+    pub(crate) fn shape(&self) -> Result<&Arc<Shaped>, &'static str> {
+        self.kind.shape_of::<P>(P::VERSION)
     }
 
     /// Sets the dependencies of the kind, and has its pinned entities woken; hands the dependencies back if the kind

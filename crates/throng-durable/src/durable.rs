@@ -1,10 +1,14 @@
 //! [`Durable`]: the trait of entities, and the encoding of their state.
 
+use std::cmp::Ordering;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use throng::Process;
 
 use crate::StateError;
+use crate::catalogue::{Numbered, Shaped};
+use crate::shape::Shape;
 
 /// A process whose state is kept on disk, under a kind and a key.
 ///
@@ -59,8 +63,13 @@ pub trait Durable: Process + Serialize + DeserializeOwned {
     /// byte. The name must never change, and no two types of a node may share it.
     const KIND: &'static str;
 
-    /// The version of the state. Raise it whenever the encoding changes, which any change to the
-    /// fields does, and [`migrate`](Durable::migrate) from the versions before.
+    /// The version of the state. Raise it for a change of the type that reading by names does not cover, and
+    /// [`migrate`](Durable::migrate) from the versions before.
+    ///
+    /// Without a new version, fields may change their order, come with `#[serde(default)]` or as an `Option`, leave,
+    /// have a new name beside `#[serde(alias = "…")]` for the old one, or get another type of numbers. A state that
+    /// does not fit is [refused](StateError::Changed). A new version is for fields of another type or meaning, and
+    /// for programs that must not be replaced by an older one.
     const VERSION: u16 = 1;
 
     /// Everything that the entities of this kind share and do not store: clients, clocks, addresses of other
@@ -93,54 +102,68 @@ pub trait Durable: Process + Serialize + DeserializeOwned {
 #[derive(Debug)]
 pub struct OldState<'s> {
     kind: &'static str,
-    version: u16,
+    stored: &'s Shaped,
     encoded: &'s [u8],
 }
 
 impl OldState<'_> {
     /// Returns the version of the stored state, which is always below [`Durable::VERSION`].
     pub fn version(&self) -> u16 {
-        self.version
+        self.stored.version()
     }
 
-    /// Decodes the state as the type that this version had.
+    /// Decodes the state as the type that this version had, or as another one that its fields fit by their names. A
+    /// tuple takes the fields in their order.
     ///
     /// # Errors
     ///
-    /// [`StateError::Undecodable`] if the bytes are not of that type.
+    /// [`StateError::Changed`] if the state does not fit the type.
     pub fn decode<T: DeserializeOwned>(&self) -> Result<T, StateError> {
-        decode_whole(self.encoded).map_err(|reason| StateError::Undecodable {
-            kind: self.kind,
-            found: self.version,
-            reason,
-        })
+        let shape = self.stored.shape();
+        let decoded = shape.read(self.encoded).or_else(|reason| {
+            // Parts of which little is known are read only as what they were.
+            let is_same = Shape::of::<T>().is_ok_and(|own| own.agrees(shape));
+            if is_same { decode_whole(self.encoded) } else { Err(reason) }
+        });
+        let (kind, found) = (self.kind, self.version());
+        decoded.map_err(|reason| StateError::Changed { kind, found, reason })
     }
 
     /// Returns the error for a version from which there is no migration.
     pub fn not_migrated(&self) -> StateError {
-        StateError::NotMigrated { kind: self.kind, found: self.version }
+        StateError::NotMigrated { kind: self.kind, found: self.version() }
     }
 }
 
-/// Encodes the record of a state into `record`, which is empty: the version, then the state.
-pub(crate) fn encode_state<P: Durable>(state: &P, record: &mut Vec<u8>) -> Result<(), String> {
-    record.extend_from_slice(&P::VERSION.to_le_bytes());
-    postcard::to_io(state, record).map(drop).map_err(|error| error.to_string())
+/// Encodes a value, a state or that of a cell, behind the number of its shape.
+pub(crate) fn encode_into<T: Serialize + ?Sized>(
+    value: &T,
+    shaped: &Shaped,
+    record: &mut Vec<u8>,
+) -> Result<(), String> {
+    record.extend_from_slice(shaped.prefix());
+    postcard::to_io(value, record).map(drop).map_err(|error| error.to_string())
 }
 
-/// Decodes the state in a record, with a migration if it is older.
-pub(crate) fn decode_state<P: Durable>(record: &[u8]) -> Result<P, StateError> {
-    let Some((version, encoded)) = record.split_first_chunk() else {
-        return Err(StateError::undecodable::<P>(0, "it has no version"));
-    };
-    let version = u16::from_le_bytes(*version);
-    if version > P::VERSION {
-        return Err(StateError::Newer { kind: P::KIND, found: version, known: P::VERSION });
+/// Decodes the state in a record, with a migration if it is of an older version. `kind` has the shapes.
+pub(crate) fn decode_state<P: Durable>(kind: &Numbered, record: &[u8]) -> Result<P, StateError> {
+    let undecodable =
+        |found, reason: String| StateError::Undecodable { kind: P::KIND, found, reason };
+    let own = kind.shape_of::<P>(P::VERSION);
+    let own = own.map_err(|reason| undecodable(P::VERSION, reason.into()))?;
+    let (stored, encoded) = own.split(kind, record).map_err(|reason| undecodable(0, reason))?;
+    let found = stored.version();
+    match found.cmp(&P::VERSION) {
+        Ordering::Greater => Err(StateError::Newer { kind: P::KIND, found, known: P::VERSION }),
+        Ordering::Less => P::migrate(OldState { kind: P::KIND, stored: &stored, encoded }),
+        Ordering::Equal if own.agrees(&stored) => {
+            decode_whole(encoded).map_err(|reason| undecodable(found, reason))
+        }
+        Ordering::Equal => {
+            let changed = |reason| StateError::Changed { kind: P::KIND, found, reason };
+            stored.shape().read(encoded).map_err(changed)
+        }
     }
-    if version < P::VERSION {
-        return P::migrate(OldState { kind: P::KIND, version, encoded });
-    }
-    decode_whole(encoded).map_err(|reason| StateError::undecodable::<P>(version, reason))
 }
 
 /// Decodes a value that takes up all the bytes; leftovers mean that it was of another type.
@@ -154,7 +177,10 @@ pub(crate) fn decode_whole<T: DeserializeOwned>(encoded: &[u8]) -> Result<T, Str
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::catalogue::Catalogue;
 
     macro_rules! version {
         ($name:ident, $version:literal, $field:ty, $migrate:expr) => {
@@ -183,32 +209,41 @@ mod tests {
         _ => Err(old.not_migrated()),
     });
 
-    fn encode<P: Durable>(state: &P) -> Vec<u8> {
+    /// Returns the record of a state, as a program writes it that has the same catalogue.
+    fn encode<P: Durable>(kind: &Numbered, state: &P) -> Vec<u8> {
         let mut record = Vec::new();
-        encode_state(state, &mut record).unwrap();
+        encode_into(state, kind.shape_of::<P>(P::VERSION).unwrap(), &mut record).unwrap();
         record
     }
 
+    fn kind() -> Arc<Numbered> {
+        Catalogue::default().kind("thing").unwrap()
+    }
+
     #[test]
-    fn a_state_comes_back() {
-        let record = encode(&Second("hello".into()));
-        assert_eq!(decode_state::<Second>(&record), Ok(Second("hello".into())));
+    fn a_state_comes_back_at_the_cost_of_a_byte() {
+        let kind = kind();
+        let record = encode(&kind, &Second("hello".into()));
+        assert_eq!(record, b"\x01\x05hello");
+        assert_eq!(decode_state::<Second>(&kind, &record), Ok(Second("hello".into())));
     }
 
     #[test]
     fn an_older_state_is_migrated_or_refused() {
-        let first = encode(&First(1234));
-        assert_eq!(decode_state::<Second>(&first), Ok(Second("1234".into())));
-        let second = encode(&Second("1234".into()));
-        assert_eq!(decode_state::<Third>(&second), Ok(Third(4)));
+        let kind = kind();
+        let first = encode(&kind, &First(1234));
+        assert_eq!(decode_state::<Second>(&kind, &first), Ok(Second("1234".into())));
+        let second = encode(&kind, &Second("1234".into()));
+        assert_eq!(decode_state::<Third>(&kind, &second), Ok(Third(4)));
         let refusal = StateError::NotMigrated { kind: "thing", found: 1 };
-        assert_eq!(decode_state::<Third>(&first), Err(refusal));
+        assert_eq!(decode_state::<Third>(&kind, &first), Err(refusal));
     }
 
     #[test]
     fn a_newer_state_is_refused_with_both_versions() {
-        let third = encode(&Third(1));
-        let refusal = decode_state::<First>(&third).unwrap_err();
+        let kind = kind();
+        let third = encode(&kind, &Third(1));
+        let refusal = decode_state::<First>(&kind, &third).unwrap_err();
         assert_eq!(refusal, StateError::Newer { kind: "thing", found: 3, known: 1 });
         assert_eq!(
             refusal.to_string(),
@@ -217,11 +252,12 @@ mod tests {
     }
 
     #[test]
-    fn damage_and_foreign_types_are_refused() {
-        let mut record = encode(&First(1));
+    fn damage_and_unknown_shapes_are_refused() {
+        let kind = kind();
+        let mut record = encode(&kind, &First(1));
         record.push(0);
-        for record in [&record[..], &record[..2], &record[..1], &[]] {
-            let refusal = decode_state::<First>(record);
+        for record in [&record[..], &record[..1], &[], &[7, 1]] {
+            let refusal = decode_state::<First>(&kind, record);
             assert!(matches!(refusal, Err(StateError::Undecodable { .. })), "{refusal:?}");
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng::{CallError, Panic};
 use throng_store::{CommitFailure, ReadError, SubmitError};
 
-use crate::{CELL_KEY_BYTES_MAX, Durable, MAP_NAME_BYTES_MAX};
+use crate::{CELL_KEY_BYTES_MAX, MAP_NAME_BYTES_MAX};
 
 /// Error of a call to an entity.
 #[derive(Debug, thiserror::Error)]
@@ -22,7 +22,7 @@ pub enum EntityError {
     /// The store could not be read. The message was not handled; trying again may work.
     #[error("the entity could not be loaded: {0}")]
     Load(#[from] ReadError),
-    /// The kind needs [dependencies](Durable::Deps), and the node has none for it:
+    /// The kind needs [dependencies](crate::Durable::Deps), and the node has none for it:
     /// [register](crate::Node::register) it first. The message was not handled.
     #[error("the kind {kind} is not registered with its dependencies")]
     NotRegistered {
@@ -146,8 +146,22 @@ pub enum StateError {
         /// The version found.
         found: u16,
     },
-    /// The bytes are not a state of that version. The usual cause is a change of the type without a
-    /// new version.
+    /// The state has other fields than its type, which does not read them by their names: mend the type, or raise
+    /// its version and write a migration.
+    #[error(
+        "the stored {kind} of state version {found} has other fields than the type: {reason}; give a new \
+         field `#[serde(default)]` and a renamed one `#[serde(alias = \"…\")]`, or raise `version` and convert \
+         the state by `migrate`"
+    )]
+    Changed {
+        /// The entity's kind.
+        kind: &'static str,
+        /// The version found.
+        found: u16,
+        /// Reason why the state does not fit, with the name of the field.
+        reason: String,
+    },
+    /// The bytes are not a state of that version.
     #[error("the stored {kind} of state version {found} cannot be decoded: {reason}")]
     Undecodable {
         /// The entity's kind.
@@ -157,12 +171,6 @@ pub enum StateError {
         /// Error text of the decoder.
         reason: String,
     },
-}
-
-impl StateError {
-    pub(crate) fn undecodable<P: Durable>(found: u16, reason: impl ToString) -> StateError {
-        StateError::Undecodable { kind: P::KIND, found, reason: reason.to_string() }
-    }
 }
 
 /// Error of a commit.
@@ -219,7 +227,8 @@ pub enum CellError {
     /// The key or the value cannot be encoded.
     #[error("a cell cannot be encoded: {0}")]
     Encode(String),
-    /// The bytes are not a key or a value of the requested types.
+    /// The bytes are not a key or a value of the requested types. A value that was stored by another type has
+    /// fields that the requested one does not read by their names.
     #[error("a cell is not of the requested type: {0}")]
     Decode(String),
     /// The store could not be read.

@@ -6,27 +6,35 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Durable;
-use crate::durable::{decode_state, decode_whole, encode_state};
+use crate::catalogue::Catalogue;
+use crate::durable::decode_whole;
 
-/// Decodes the record of a state, of this version or of an earlier one. A decoded state is encoded and decoded
-/// again.
+/// Decodes a state, in the order of its parts and by their names. A decoded state is encoded and decoded again.
 ///
 /// # Panics
-/// If decoding panics, or the state changes on the way.
-pub fn state<P: Durable + Debug>(record: &[u8]) {
-    let Ok(state) = decode_state::<P>(record) else { return };
-    let mut encoded = Vec::new();
-    encode_state(&state, &mut encoded).unwrap_or_else(|error| panic!("not encoded: {error}"));
-    let again = decode_state::<P>(&encoded).unwrap_or_else(|error| panic!("not decoded: {error}"));
-    assert_eq!(format!("{state:?}"), format!("{again:?}"), "the state has changed");
+/// If decoding panics, the two ways differ, or the state changes on the way.
+pub fn state<P: Durable + Debug>(encoded: &[u8]) {
+    value::<P>(encoded);
 }
 
-/// Decodes the value of a cell. A decoded value is encoded and decoded again.
+/// Does the same with the value of a cell.
 ///
 /// # Panics
-/// If decoding panics, or the value changes on the way.
-pub fn cell<V: Serialize + DeserializeOwned + Debug>(encoded: &[u8]) {
+/// As [`state`].
+pub fn cell<V: Serialize + DeserializeOwned + Debug + 'static>(encoded: &[u8]) {
+    value::<V>(encoded);
+}
+
+fn value<V: Serialize + DeserializeOwned + Debug + 'static>(encoded: &[u8]) {
+    thread_local! {
+        static CATALOGUE: Catalogue = Catalogue::default();
+    }
+    let Some(kind) = CATALOGUE.with(|catalogue| catalogue.kind("fuzzed")) else { return };
+    let shaped = kind.shape_of::<V>(0).unwrap_or_else(|reason| panic!("not stored: {reason}"));
+    let by_name = shaped.shape().read::<V>(encoded);
     let Ok(value) = decode_whole::<V>(encoded) else { return };
+    let by_name = by_name.unwrap_or_else(|error| panic!("not decoded by name: {error}"));
+    assert_eq!(format!("{value:?}"), format!("{by_name:?}"), "the two ways differ");
     let encoded =
         postcard::to_stdvec(&value).unwrap_or_else(|error| panic!("not encoded: {error}"));
     let again = decode_whole::<V>(&encoded).unwrap_or_else(|error| panic!("not decoded: {error}"));

@@ -5,16 +5,20 @@
 //! | `L`                                          | version of this layout (`u16`)             |
 //! | `K` kind                                     | number of the kind (`u16`)                 |
 //! | `K` kind `0x00` map                          | number of a map of the kind's cells (`u16`) |
+//! | `D` kind number                              | version (`u16`), then a shape of the kind's states |
+//! | `D` kind `0x00` map number                   | 0 (`u16`), then a shape of the map's values |
 //! | `N` *kind*                                   | number of stored entities of it (`i64`)    |
 //! | `P` *kind* key                               | nothing: the entity is pinned              |
-//! | `S` *kind* key                               | version (`u16`), then state                |
-//! | `C` *kind* `n` key *map* cell key            | the cell's value                           |
+//! | `S` *kind* key                               | number of its shape, then state            |
+//! | `C` *kind* `n` key *map* cell key            | number of its shape, then the cell's value |
 //! | anything else that begins with `A` or more   | free, for later tables                     |
 //!
 //! *kind* and *map* are the numbers of the two names, two bytes each, big endian; `n` is the length of the
 //! key, a byte. Numbers in values are little endian. So the states of a kind are in the order of their
 //! keys, with nothing between them, and the cells of an entity are adjacent, by maps and in the order of
-//! their own keys. States and cell values are encoded with postcard.
+//! their own keys. States and cell values are encoded with postcard, as are shapes and, before a state or a
+//! cell value, the number of its shape: a byte, up to 127. In the key of a shape the number has two bytes, big
+//! endian.
 //!
 //! The longest cell key has to fit the store: 1 + 2 + 1 + 255 + 2 bytes leave 250 for its own part.
 
@@ -35,13 +39,16 @@ pub const MAP_NAME_BYTES_MAX: usize = 64;
 pub const CELL_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - (1 + 2 + 1 + ENTITY_KEY_BYTES_MAX + 2);
 
 /// Version of the layout.
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 
 /// Key of the version.
 pub(crate) const LAYOUT: &[u8] = b"L";
 
 /// Common prefix of the records of the catalogue.
 pub(crate) const CATALOGUE: &[u8] = b"K";
+
+/// Common prefix of the records of shapes.
+pub(crate) const SHAPES: &[u8] = b"D";
 
 /// First byte of the keys that the layout uses or leaves free.
 pub(crate) const FIRST: u8 = b'A';

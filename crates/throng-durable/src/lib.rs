@@ -91,7 +91,8 @@
 //!   stream, a receive timeout, a link, a monitor, a name or a group may still wake it, the activation stays and
 //!   counts like that of a stored entity. Every activation takes a process of the runtime: at the
 //!   runtime's limit of processes, seldom used entities are passivated to make room.
-//! - A stored state that is newer than the program, or damaged, is refused, never misread.
+//! - A stored state that is newer than the program, damaged, or of a type with other fields that it does
+//!   not fit, is refused, never misread.
 //!
 //! Messages that a handler sends leave at once, before its commit and also before the commits of
 //! earlier turns, and are not recalled if the turn is discarded. The same holds for its I/O. Only
@@ -113,7 +114,6 @@ mod activation;
 mod catalogue;
 mod cells;
 mod context;
-mod convert;
 mod directory;
 mod durable;
 mod entity;
@@ -133,6 +133,7 @@ mod monitor;
 mod name;
 mod node;
 mod records;
+mod shape;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod stored;

@@ -23,7 +23,7 @@ use crate::layout::KIND_BYTES_MAX;
 use crate::loader::Loader;
 use crate::name::Name;
 use crate::stored::{self, Stored};
-use crate::{Durable, Entity, EntityError, Records, convert, sweeper};
+use crate::{Durable, Entity, EntityError, Records, sweeper};
 
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
@@ -228,6 +228,9 @@ pub struct NodeStat {
     /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
     /// is not on disk.
     pub stored: BTreeMap<String, u64>,
+    /// The part of `stored` whose kinds this program has not used since the node was started. The entities
+    /// of a kind that was renamed stay under its earlier name, and are listed here.
+    pub unclaimed: BTreeMap<String, u64>,
     /// Statistics of the store: its `entries` are the records of all states, cells and counts.
     pub store: Stat,
 }
@@ -257,6 +260,11 @@ impl NodeStat {
             "throng_entities_stored",
             "Entities on disk.",
             self.stored.values().sum::<u64>(),
+        );
+        text.gauge(
+            "throng_entities_unclaimed",
+            "Entities on disk of kinds that the program has not used since the start.",
+            self.unclaimed.values().sum::<u64>(),
         );
         text.counter(
             "throng_entities_activated_total",
@@ -385,12 +393,11 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`OpenError`], such as `InUse` if another node has the directory, or `Format` if a newer version of this
-    /// crate has written it. A store of an older version is converted, which takes some seconds for each million
-    /// records.
+    /// [`OpenError`], such as `InUse` if another node has the directory, or `Format` if a version of this crate
+    /// with another layout has written it.
     pub fn start(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
-        let (catalogue, keeper) = convert::open(&store, &self.path)?;
+        let (catalogue, keeper) = Catalogue::open(&store, &self.path)?;
         let inner = Arc::new(Inner {
             gate: OutputGate::start(store.outcomes(), runtime),
             loader: Loader::new(runtime.tokio().clone()),
@@ -489,8 +496,8 @@ impl Node {
     ///
     /// If another type of this node has the same [`KIND`](Durable::KIND).
     pub fn stored<P: Durable>(&self) -> Result<Stored<P>, ReadError> {
-        let number = self.inner().directory::<P>().kind().number();
-        Ok(Stored::new(self.inner().store.snapshot()?, number))
+        let kind = self.inner().directory::<P>().kind().clone();
+        Ok(Stored::new(self.inner().store.snapshot()?, kind))
     }
 
     /// Removes everything that is stored of an entity, like [`Entity::forget`], also if the entity cannot be loaded:
@@ -525,11 +532,7 @@ impl Node {
     ///
     /// [`ReadError`] if the store cannot be read.
     pub fn stat(&self) -> Result<NodeStat, ReadError> {
-        let snapshot = self.inner().store.snapshot()?;
-        let counts = self.inner().catalogue.kinds().into_iter().filter_map(|(kind, number)| {
-            let count = stored::count(&snapshot, number);
-            count.map(|count| count.map(|count| (kind, count))).transpose()
-        });
+        let stored = self.inner().stored()?;
         Ok(NodeStat {
             live: self.live(),
             live_max: self.inner().live_max,
@@ -539,7 +542,8 @@ impl Node {
             evicted_with_ties: self.inner().counts.evicted_with_ties.load(Ordering::Relaxed),
             pinned: self.inner().keeper.pinned.load(Ordering::Relaxed),
             pinned_failures: self.inner().keeper.failures.load(Ordering::Relaxed),
-            stored: counts.collect::<Result<_, ReadError>>()?,
+            unclaimed: self.inner().unclaimed(&stored),
+            stored,
             store: self.inner().store.stat()?,
         })
     }
@@ -690,6 +694,38 @@ impl Inner {
                 kind = kind.unwrap_or("?"),
                 pinned,
                 "pinned entities are not in memory: the program has not registered their kind"
+            );
+        }
+    }
+
+    /// Number of entities on disk for each kind.
+    fn stored(&self) -> Result<BTreeMap<String, u64>, ReadError> {
+        let snapshot = self.store.snapshot()?;
+        let counts = self.catalogue.kinds().into_iter().filter_map(|(kind, number)| {
+            let count = stored::count(&snapshot, number);
+            count.map(|count| count.map(|count| (kind, count))).transpose()
+        });
+        counts.collect()
+    }
+
+    /// Selects the entities whose kinds nothing has asked for.
+    fn unclaimed(&self, stored: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+        let is_claimed = |kind: &str| self.directories.iter().any(|(_, used)| used.kind == kind);
+        let unclaimed = stored.iter().filter(|(kind, count)| **count > 0 && !is_claimed(kind));
+        unclaimed.map(|(kind, count)| (kind.clone(), *count)).collect()
+    }
+
+    /// Reports kinds with entities that nothing has asked for.
+    pub(crate) fn report_unclaimed(&self) {
+        // If the store cannot be read, its own errors tell.
+        for (kind, entities) in
+            self.stored().map(|stored| self.unclaimed(&stored)).unwrap_or_default()
+        {
+            tracing::warn!(
+                kind,
+                entities,
+                "the program has not used this kind since the start; if the kind was renamed, its entities \
+                 are left behind under the earlier name"
             );
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use throng_store::{Batch, ReadError, Snapshot, Store, WriteError};
 
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, Numbered};
 use crate::cells::{Changes, stored_keys};
 use crate::layout::{self, STATE_KEY_BYTES_MAX};
 use crate::stored::is_stored;
@@ -49,7 +49,7 @@ pub struct Record {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Export {
-    /// The state: its version in two bytes, little endian, then the encoded state. An error if the record is damaged;
+    /// The state: the number of its shape, then the encoded state. An error if the record is damaged;
     /// a store that is opened without [`verify_reads`](throng_store::Options::verify_reads) has the bytes all the same.
     pub state: Result<Vec<u8>, ReadError>,
     /// The cells, by their maps and in the order of their keys.
@@ -80,10 +80,10 @@ pub enum RecordsError {
     /// The key is not valid.
     #[error("the entity's key {0}")]
     Key(#[from] KeyError),
-    /// The records have another layout: have a node of the right version open the store, which converts older ones.
+    /// The records have another layout, of another version of this crate.
     #[error(
-        "the entities have layout {found}, this program knows layout {known}; a node of the right \
-         version opens the store, and converts an earlier layout"
+        "the entities have layout {found}, this program knows layout {known}; a program of the right \
+         version opens the store"
     )]
     Layout {
         /// The layout found.
@@ -143,6 +143,7 @@ impl Records {
     ) -> Result<Vec<Record>, RecordsError> {
         let (snapshot, catalogue) = self.open()?;
         let number = number(&catalogue, kind)?;
+        let numbered = catalogue.kind(kind).ok_or_else(|| RecordsError::NoKind(kind.into()))?;
         let states = layout::states(number);
         let prefix = [&states, prefix.as_bytes()].concat();
         let after = after.map(|after| [&states, after.as_bytes()].concat());
@@ -161,10 +162,7 @@ impl Records {
         {
             let state_key = state_key?;
             let state = match snapshot.get(state_key) {
-                Ok(Some(record)) => match record.split_first_chunk() {
-                    Some((version, state)) => Ok((u16::from_le_bytes(*version), state.len())),
-                    None => Err("the record is too short for the version of a state".to_owned()),
-                },
+                Ok(Some(record)) => version(&numbered, record),
                 Ok(None) => continue,
                 Err(ReadError::Corrupt(damage)) => Err(damage),
                 Err(error) => return Err(error.into()),
@@ -256,6 +254,16 @@ fn number(catalogue: &Catalogue, kind: &str) -> Result<u16, RecordsError> {
     let kinds = catalogue.kinds();
     let known = kinds.iter().find(|(known, _)| known == kind);
     known.map(|(_, number)| *number).ok_or_else(|| RecordsError::NoKind(kind.to_owned()))
+}
+
+/// Returns the version and the length of an encoded state.
+fn version(kind: &Numbered, record: &[u8]) -> Result<(u16, usize), String> {
+    let (number, state) = postcard::take_from_bytes::<u16>(record)
+        .map_err(|error| format!("the record has no number of a shape: {error}"))?;
+    match kind.shape(number) {
+        Some(shaped) => Ok((shaped.version(), state.len())),
+        None => Err(format!("the record is of a shape {number}, which the store does not have")),
+    }
 }
 
 fn value(snapshot: &Snapshot, key: &[u8]) -> Result<Vec<u8>, ReadError> {

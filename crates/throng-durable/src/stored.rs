@@ -3,10 +3,12 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use throng_store::{Range, ReadError, Snapshot};
 
 use crate::activation::read;
+use crate::catalogue::Numbered;
 use crate::layout::{self, STATE_KEY_BYTES_MAX};
 use crate::users::drop_user_value;
 use crate::{Durable, EntityError};
@@ -39,6 +41,7 @@ pub struct Stored<P> {
     snapshot: Snapshot,
     /// Number of the kind.
     kind: u16,
+    numbered: Arc<Numbered>,
     process: PhantomData<fn() -> P>,
 }
 
@@ -86,7 +89,7 @@ impl<P: Durable> Stored<P> {
             let mut buffer = [0; STATE_KEY_BYTES_MAX];
             // Every stored key is valid.
             let state_key = layout::state_key(self.kind, key, &mut buffer).ok()?;
-            match read::<P>(&self.snapshot, state_key) {
+            match read::<P>(&self.snapshot, &self.numbered, state_key) {
                 Ok(state) => {
                     drop_user_value(state);
                     None
@@ -104,8 +107,8 @@ impl<P: Durable> Stored<P> {
 }
 
 impl<P> Stored<P> {
-    pub(crate) fn new(snapshot: Snapshot, kind: u16) -> Stored<P> {
-        Stored { snapshot, kind, process: PhantomData }
+    pub(crate) fn new(snapshot: Snapshot, numbered: Arc<Numbered>) -> Stored<P> {
+        Stored { snapshot, kind: numbered.number(), numbered, process: PhantomData }
     }
 
     /// Number of the entities. Cost: one read, because the number is stored.

@@ -1,7 +1,8 @@
 //! The sweeper: passivates entities that are idle for too long, and has pinned ones woken.
 //!
 //! Each node has a single sweeper task. It goes round the shards of all directories, once in a quarter of the
-//! idle time, in small steps. So an entity may stay by that much longer.
+//! idle time, in small steps. So an entity may stay by that much longer. After the idle time the task also
+//! reports kinds whose entities nothing has asked for.
 
 use std::sync::Weak;
 use std::time::Duration;
@@ -38,6 +39,10 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
         if !is_reported && begun.elapsed() >= CLAIMED_AFTER {
             is_reported = true;
             node.warn_of_unclaimed_pins();
+        }
+        // By this time a program has used the kinds that it has.
+        if tick == ticks.max(1) {
+            node.report_unclaimed();
         }
         // Entities that were too busy to leave when asked may be idle by this time.
         node.evict_if_crowded();

@@ -203,12 +203,11 @@ impl<P: Durable> Turn<P> for Load {
             // Its callers learn of a loss; the load shows the state that is left.
             let _ = node.gate.settled(self.after).await;
         }
-        let Some(name) = Activation::of(cx).map(|activation| activation.name().clone()) else {
-            return;
-        };
+        let Some(activation) = Activation::of(cx) else { return };
+        let (name, directory) = (activation.name().clone(), activation.home().directory.clone());
         let loaded = node.loader.run({
             let node = node.clone();
-            move || load::<P>(&node, &name)
+            move || load::<P>(&node, &directory, &name)
         });
         let loaded = loaded.await.unwrap_or(Err(Failure::ShutDown));
         let Some(activation) = Activation::of(cx) else { return };

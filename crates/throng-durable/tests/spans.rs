@@ -1,11 +1,12 @@
-//! Messages to durable entities that carry a `tracing` span. This test is a program of its own, because the subscriber
-//! is global.
+//! Messages to durable entities that carry a `tracing` span, and events of the node. These tests are a program of their
+//! own, because the subscriber is global.
 
 // Helpers of tests may unwrap like tests.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Debug;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, Once, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
@@ -37,6 +38,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> tracing_subscriber::Layer<S> for Re
         let span = of.event_span(event).map(|span| span.name());
         EVENTS.lock().unwrap_or_else(PoisonError::into_inner).push((text.0, span));
     }
+}
+
+fn record() {
+    static RECORDING: Once = Once::new();
+    RECORDING.call_once(|| {
+        let recorder = tracing_subscriber::registry().with(Recorder);
+        tracing::subscriber::set_global_default(recorder).unwrap();
+    });
 }
 
 /// Returns the names of the spans of an event, once for each time that it came.
@@ -76,8 +85,7 @@ impl Account {
 
 #[test]
 fn a_handler_of_an_entity_runs_in_the_span_of_its_message() {
-    let recorder = tracing_subscriber::registry().with(Recorder);
-    tracing::subscriber::set_global_default(recorder).unwrap();
+    record();
     let place = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(2).start().unwrap();
     let node = Node::open(place.path()).start(&runtime).unwrap();
@@ -113,4 +121,38 @@ fn a_handler_of_an_entity_runs_in_the_span_of_its_message() {
     assert_eq!(spans_of("deposit of 4"), [Some("client")]);
     assert_eq!(spans_of("deposit of 9"), [Some("behind")]);
     assert_eq!(spans_of("balance of 12"), [Some("client"), None]);
+}
+
+#[test]
+fn entities_of_a_renamed_kind_are_listed_and_reported() {
+    #[derive(Durable, Default, Serialize, Deserialize)]
+    #[durable(kind = "ledger")]
+    struct Renamed(u64);
+    impl Process for Renamed {}
+
+    record();
+    let place = tempfile::tempdir().unwrap();
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    for is_renamed in [false, true] {
+        let node = Node::open(place.path()).idle_after(Duration::from_millis(4));
+        let node = node.start(&runtime).unwrap();
+        runtime.block_on(async |_| {
+            match is_renamed {
+                false => drop(node.entity::<Account>("ann").deposit(77).await.unwrap()),
+                true => drop(node.entity::<Renamed>("ann")),
+            }
+            let unclaimed = node.stat().unwrap().unclaimed;
+            let expected: &[(String, u64)] = &[("account".to_owned(), 1)];
+            assert_eq!(unclaimed.into_iter().collect::<Vec<_>>(), expected[..is_renamed.into()]);
+            assert_eq!(node.stat().unwrap().stored["account"], 1);
+            let reports = || {
+                let events = EVENTS.lock().unwrap_or_else(PoisonError::into_inner);
+                events.iter().filter(|(event, _)| event.contains("if the kind was renamed")).count()
+            };
+            while is_renamed && reports() == 0 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            node.shutdown().await;
+        });
+    }
 }

@@ -37,8 +37,10 @@ pub(super) fn migrate(old: OldState<'_>) -> Result<User, StateError> {
             ((account, following, posts, keys, Some(recent)), Default::default())
         }
         3 => (old.decode()?, Default::default()),
-        // Nested tuples are stored as the flat one.
-        4 => old.decode()?,
+        4 => {
+            let (account, following, posts, keys, unmoved, revoked, blocks) = old.decode()?;
+            ((account, following, posts, keys, unmoved), (revoked, blocks))
+        }
         _ => return Err(old.not_migrated()),
     };
     let outbox = Outbox::unannounced();
@@ -78,7 +80,7 @@ pub(super) fn move_cells(user: &mut User, cx: &mut Context<User>) -> Result<(), 
 }
 
 /// Moves cells whose keys begin with `kind` into another map, as many as there is room for.
-fn move_map<V: Serialize + DeserializeOwned>(
+fn move_map<V: Serialize + DeserializeOwned + 'static>(
     cx: &mut Context<User>,
     kind: u8,
     map: &str,
@@ -150,15 +152,14 @@ mod tests {
     /// User as version 4 stored it: as version 3, then the revoked tokens and the number of blocks.
     #[derive(Durable, Default, Serialize, Deserialize)]
     #[durable(kind = "user", version = 4)]
-    struct User4(User3, (u64, Vec<(u64, u64)>), u32);
+    struct User4(Option<Account>, u32, u64, u32, Option<RecentKeys>, (u64, Vec<(u64, u64)>), u32);
 
     #[process(client = Client4)]
     impl User4 {
         /// Follows bob and as many others, and blocks somebody.
         #[message(name = Fill4)]
         fn fill(&mut self, cx: &mut Context<Self>, others: u32) {
-            let user = User3(account(), others + 1, 0, 0, None);
-            *self = User4(user, (5, Vec::new()), 1);
+            *self = User4(account(), others + 1, 0, 0, None, (5, Vec::new()), 1);
             cx.cells::<Bytes, ()>(FOLLOWING).put(b"bob", &());
             for number in 0..others {
                 cx.cells::<Bytes, ()>(FOLLOWING).put(format!("user_{number}").as_bytes(), &());

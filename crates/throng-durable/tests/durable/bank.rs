@@ -434,10 +434,10 @@ impl Books {
     }
 }
 
-/// Decodes the record of a state: its version, then its fields.
+/// Decodes the record of a state: the number of its shape, then its fields.
 fn state_of<T: DeserializeOwned>(record: &[u8]) -> T {
-    let (version, state) = record.split_at(2);
-    assert_eq!(version, [1, 0]);
+    let (shape, state) = record.split_at(1);
+    assert_eq!(shape, [1]);
     postcard::from_bytes(state).unwrap()
 }
 

@@ -97,8 +97,8 @@ fn cells_are_kept_and_read_both_ways() {
         assert_eq!(between, ["page 5", "page 6", "page 8"]);
         node.shutdown().await;
     });
-    // 29 and 30 pages, the two states, their count, and the names of the layout, the kind and the map.
-    assert_eq!(node.stat().unwrap().store.entries, 65);
+    // 29 and 30 pages, the two states, their count, the names of the layout, the kind and the map, and two shapes.
+    assert_eq!(node.stat().unwrap().store.entries, 67);
 }
 
 /// Writes cells, then panics.
@@ -146,8 +146,8 @@ fn cells_are_committed_with_the_turn_or_not_at_all() {
             assert!(matches!(panicked, Err(EntityError::Panicked(_))));
             let pages = diary.call(Between(0, 9)).await.unwrap().unwrap();
             assert_eq!(pages, ["0", "one", "2"]);
-            // Three pages, the state, the count, and three names.
-            assert_eq!(node.stat().unwrap().store.entries, 8);
+            // Three pages, the state, the count, three names, and two shapes.
+            assert_eq!(node.stat().unwrap().store.entries, 10);
         },
     );
 }

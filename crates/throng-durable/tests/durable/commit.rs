@@ -26,8 +26,8 @@ fn the_reply_comes_after_the_commit() {
             let counter = node.entity::<Counter>("it");
             for count in 1..=100u8 {
                 counter.call(Add(1)).await.unwrap();
-                // Version 1, then the count as a varint: one byte up to 127.
-                assert_eq!(state_record(node, "counter", "it").unwrap(), [1, 0, count]);
+                // The number of the shape, then the count as a varint: one byte up to 127.
+                assert_eq!(state_record(node, "counter", "it").unwrap(), [1, count]);
             }
         },
     );
@@ -93,8 +93,8 @@ fn a_panic_discards_what_was_not_committed() {
                 assert_eq!(counter.call(Turns).await.unwrap(), 1);
                 assert_eq!(counter.call(Get).await.unwrap(), round);
             }
-            // Its state, its kind's count, and the records of the layout and the kind, but not the cell.
-            assert_eq!(node.stat().unwrap().store.entries, 4);
+            // Its state, its kind's count, and the records of the layout, the kind and its shape, but not the cell.
+            assert_eq!(node.stat().unwrap().store.entries, 5);
         },
     );
 }
@@ -268,7 +268,7 @@ fn a_node_without_room_for_its_gate_sends_replies_after_the_commit_as_well() {
         let counter = node.entity::<Counter>("it");
         for count in 1..=100u8 {
             assert_eq!(counter.call(Add(1)).await.unwrap(), u64::from(count));
-            assert_eq!(state_record(&node, "counter", "it").unwrap(), [1, 0, count]);
+            assert_eq!(state_record(&node, "counter", "it").unwrap(), [1, count]);
         }
         assert_eq!(runtime.process_count(), 1);
         node.shutdown().await;
@@ -364,7 +364,7 @@ fn messages_of_an_entity_to_itself_are_committed() {
             while counter.call(Get).await.unwrap() < 10 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!(state_record(node, "counter", "it").unwrap(), [1, 0, 10]);
+            assert_eq!(state_record(node, "counter", "it").unwrap(), [1, 10]);
             assert_eq!(node.stat().unwrap().store.batches, 10);
         },
     );

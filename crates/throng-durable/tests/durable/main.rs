@@ -18,6 +18,7 @@ mod passivation;
 mod persistence;
 mod pins;
 mod reads;
+mod shapes;
 mod sim;
 mod stored;
 mod ties;

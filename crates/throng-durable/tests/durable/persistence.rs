@@ -219,7 +219,7 @@ fn versions_are_migrated_or_refused_never_misread() {
 
         let careless = node();
         let refused = careless.entity::<changed::Thing>("it").call(changed::Set((0, 0, 0))).await;
-        assert!(matches!(refused, Err(EntityError::State(StateError::Undecodable { .. }))));
+        assert!(matches!(refused, Err(EntityError::State(StateError::Changed { .. }))));
         careless.shutdown().await;
         drop(careless);
 

@@ -87,13 +87,6 @@ impl<P: Process> OwnContext<P> {
         }
     }
 
-    /// Whether the turn asks for nothing but the next message. Such a context needs no
-    /// [`into_after`](Self::into_after): it holds nothing that must be dropped.
-    #[inline(always)]
-    pub(crate) fn is_plain(&self) -> bool {
-        self.step == Step::Next && self.timeout.is_none()
-    }
-
     /// Ends the turn: sets the receive timeout, if there is one, and returns the next step.
     pub(crate) fn into_after(self) -> After {
         if self.step == Step::Wait {
@@ -115,6 +108,13 @@ impl<P: Process> OwnContext<P> {
 }
 
 impl<P: Process, Tail: ?Sized> Context<P, Tail> {
+    /// Whether the turn asks for nothing but the next message. Such a context needs no
+    /// [`into_after`](Self::into_after): it holds nothing that must be dropped.
+    #[inline(always)]
+    pub(crate) fn is_plain(&self) -> bool {
+        self.step == Step::Next && self.timeout.is_none()
+    }
+
     /// Sets the step that follows this turn.
     pub(crate) fn end(&mut self, after: After) {
         if self.step == Step::Wait {
