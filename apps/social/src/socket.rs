@@ -172,6 +172,7 @@ impl Connection {
                     self.say(cx, &room, text, key.as_deref()).await;
                 }
             }
+            FromClient::Ping {} => self.answer(cx, ToClient::Pong {}.frame()),
             FromClient::Typing { room } => drop(room.parse().map(|room| self.typing(cx, &room))),
         }
     }

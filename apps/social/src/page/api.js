@@ -47,22 +47,30 @@ export class ApiError extends Error {
   }
 }
 
+/** Time, in milliseconds, in which an answer must arrive whole: over a line that is dead, none ever does. */
+const ANSWER_MAX = 20_000;
+
 /** Calls the API. Returns null for an answer without a body. */
 export async function api(method, path, body, headers = {}) {
   const asked = session;
   const sent = { ...headers };
   if (asked) sent.authorization = `Bearer ${asked.token}`;
   if (body !== undefined) sent["content-type"] = "application/json";
-  const response = await fetch(`/api/v1${path}`, { method, headers: sent, body: body && JSON.stringify(body) })
-    .catch(() => { throw new ApiError("The server cannot be reached. Check the connection, then try again.", 0, ""); });
+  const signal = AbortSignal.timeout(ANSWER_MAX);
+  const response = await fetch(`/api/v1${path}`, { method, headers: sent, body: body && JSON.stringify(body), signal })
+    .catch(unreachable);
   if (response.status === 204) return null;
-  const answer = await response.json().catch(() => ({}));
+  const answer = await response.json().catch(() => response.ok ? unreachable() : {});
   if (response.ok) return answer;
   const slug = String(answer.type ?? "").split(":").at(-1);
   // A wrong current password is no end of the session.
   if (response.status === 401 && slug !== "wrong-credentials" && asked && asked === session) end("Your session has ended. Log in again.");
   const said = sentence(answer.detail ?? `The server answered with status ${response.status}.`);
   throw new ApiError(said + later(response), response.status, slug);
+}
+
+function unreachable() {
+  throw new ApiError("The server cannot be reached. Check the connection, then try again.", 0, "");
 }
 
 /** Says when to try again, if the server does. */

@@ -2,12 +2,25 @@
 //
 //   open ──hello──► welcome ──► (missed changes) ──► changes, news of rooms
 //
+// A line can die without a word, and then only silence tells. So each message that the server answers has a deadline,
+// and after a silence the page asks for a sign of life:
+//
+//   heard ──silence──► ping ──deadline──► lost
+//     ▲                 └─ any message ─┐
+//     └─────────────────────────────────┘
+//
 // Listeners get the server's messages by type, and `up` and `down` when the connection comes and goes.
 
 import { current, end } from "./api.js";
 
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 30_000;
+/** Silence, in milliseconds, after which the page asks for a sign of life. */
+const SILENCE = 10_000;
+/** Time, in milliseconds, in which the server must send something after a message that it answers. */
+const ANSWER_MAX = 8_000;
+/** Messages that have no answer. */
+const UNANSWERED = new Set(["typing", "exit"]);
 
 const listeners = new Map();
 let socket = null;
@@ -15,6 +28,8 @@ let isUp = false;
 let position = null; // in the changes of the timeline, for the next socket
 let pause = FIRST_PAUSE;
 let timer = 0;
+let watch = 0; // timer of the deadline or, while nothing is awaited, of the silence
+let isAwaited = false;
 
 /** Calls `listener` with each message of a type. Returns a function that ends this. */
 export function on(type, listener) {
@@ -31,7 +46,26 @@ function emit(type, message) {
 export function tell(message) {
   if (!isUp || socket?.readyState !== WebSocket.OPEN) return false;
   socket.send(JSON.stringify(message));
+  if (!UNANSWERED.has(message.type)) awaitAnswer();
   return true;
+}
+
+/** Takes the connection for lost unless a message comes in time. A deadline that runs already is not extended. */
+function awaitAnswer() {
+  if (isAwaited) return;
+  isAwaited = true;
+  clearTimeout(watch);
+  watch = setTimeout(lose, ANSWER_MAX);
+}
+
+function heard() {
+  isAwaited = false;
+  clearTimeout(watch);
+  watch = setTimeout(ask, SILENCE);
+}
+
+function ask() {
+  tell({ type: "ping" });
 }
 
 export const connected = () => isUp;
@@ -42,24 +76,33 @@ export function connect() {
   const scheme = location.protocol === "https:" ? "wss" : "ws";
   const own = socket = new WebSocket(`${scheme}://${location.host}/api/v1/socket`);
   own.addEventListener("open", () => own.send(JSON.stringify({ type: "hello", token: current().token, last: position })));
-  own.addEventListener("message", (event) => { if (own === socket) take(JSON.parse(event.data)); });
+  own.addEventListener("message", (event) => {
+    if (own !== socket) return;
+    heard();
+    take(JSON.parse(event.data));
+  });
   own.addEventListener("close", (event) => { if (own === socket) lose(event.code); });
+  awaitAnswer();
 }
 
 /** Closes the socket for good. */
 export function disconnect() {
-  const closed = socket;
-  socket = null; // first, so that its end opens no other
+  drop();
   clearTimeout(timer);
   position = null;
-  isUp = false;
   pause = FIRST_PAUSE;
-  closed?.close();
+}
+
+function drop() {
+  const dropped = socket;
+  socket = null; // first, so that its end opens no other
+  isUp = isAwaited = false;
+  clearTimeout(watch);
+  dropped?.close();
 }
 
 function lose(code) {
-  socket = null;
-  isUp = false;
+  drop();
   if (code === 4401) return end("Your session has ended. Log in again.");
   emit("down", {});
   // The factor spreads the clients of a node that restarts, which all lose their sockets at once.
@@ -68,10 +111,12 @@ function lose(code) {
 }
 
 function retry() {
-  if (current() && socket === null) connect();
+  if (!current()) return;
+  if (socket === null) connect();
+  else ask();
 }
 
-// A laptop that wakes up, or a network that is back, need not wait for the pause to end.
+// A laptop that wakes up, or a network that is back, need not wait for the pause or the silence to end.
 addEventListener("online", retry);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) retry(); });
 

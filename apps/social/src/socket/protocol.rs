@@ -18,6 +18,8 @@
 //! | client | `typing` | `room` |
 //! | server | `typing` | `room`, `name` |
 //! | server | `presence` | `room`, `present`, `entered`, `exited`: names, while at most 100 users are present |
+//! | client | `ping` | |
+//! | server | `pong` | |
 //! | server | `room_reset` | `room`, `sequence`, `present`: the client must read the room's history over HTTP |
 //!
 //! **Timeline.** A client that connects again sends its position as `last`, and gets the changes that it has missed,
@@ -36,6 +38,10 @@
 //!
 //! **Rates.** `say` and typing that is passed on count as writes of the user, and `enter` as a read, together with the
 //! user's requests over HTTP. A message beyond the rate is `refused` as `rate-limited`, and the socket stays open.
+//!
+//! **Silence.** A connection can be lost without a close. A client that gets no message for a while sends a `ping`, and
+//! connects again if no message follows in time. A `ping` costs no token. (JavaScript cannot send or see the pings of
+//! WebSockets.)
 //!
 //! **Close codes.** 4401: the token is invalid, has expired or was revoked; log in again. 4429: the token is invalid, and
 //! the client's network has sent too many of them. 1013: the user has the maximum number of sockets, the client reads too
@@ -63,12 +69,14 @@ pub(super) enum FromClient {
     Exit { room: String },
     Say { room: String, text: String, key: Option<String> },
     Typing { room: String },
+    Ping {},
 }
 
 /// Message to a client.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ToClient<'a> {
+    Pong {},
     Welcome {
         name: &'a Name,
         position: Position,

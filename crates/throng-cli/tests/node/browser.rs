@@ -64,7 +64,12 @@ const HARM: &str = "<img src=x onerror=\"document.title='harmed'\"> & <b>bold</b
 
 /// Opens the page of a node, and signs up.
 async fn sign_up(browser: &Browser, node: &Node, name: &str) {
-    browser.command("/url", json!({ "url": node.url() })).await;
+    sign_up_at(browser, node.url(), name).await;
+}
+
+/// Opens the page at `url`, and signs up.
+async fn sign_up_at(browser: &Browser, url: &str, name: &str) {
+    browser.command("/url", json!({ "url": url })).await;
     enter(browser, "register", name, PASSWORD).await;
     browser.wait_until("return document.querySelector('#posts') !== null").await;
     browser.wait_for_text("#connection", "Live").await;

@@ -10,6 +10,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::harness::Node;
+use crate::line::Line;
 use crate::looks::{PHONE, axe, expect_accessible, save_picture, set_size, set_theme};
 use crate::webdriver::{Browser, Driver};
 
@@ -112,9 +113,28 @@ async fn an_operator_sees_what_the_node_does() {
     let address = node.dashboard().split('/').nth(2).unwrap().to_owned();
     node.signal("INT").await;
     node.wait();
-    browser.wait_for_text("#state", "retrying").await;
+    browser.wait_for_text("#state", "reconnecting").await;
     let _node = Node::start(data.path(), &["--admin-listen", &address]);
     browser.wait_for_text("#state", "Live").await;
+    browser.close().await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver"]
+async fn an_operator_is_told_of_a_line_that_dies_in_silence() {
+    let data = tempfile::tempdir().unwrap();
+    let profile = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &["--admin-listen", "127.0.0.1:0"]);
+    let url = node.dashboard();
+    let address = url.split('/').nth(2).unwrap();
+    let line = Line::to(address).await;
+    let driver = Driver::start();
+    let browser = driver.open(profile.path().to_str().unwrap()).await;
+    browser.command("/url", json!({ "url": url.replace(address, &line.address) })).await;
+    browser.wait_for_text("#state", "Live").await;
+    browser.hurry_and_record(2, "#state-text").await;
+    line.die();
+    browser.wait_for_record("No news from the node · reconnecting", "Live").await;
     browser.close().await;
 }
 

@@ -17,6 +17,7 @@ mod for_you;
 mod harness;
 mod lifecycle;
 mod limits;
+mod line;
 mod load;
 mod log;
 mod looks;

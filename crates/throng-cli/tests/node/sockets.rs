@@ -99,6 +99,8 @@ async fn a_client_gets_each_change_once_across_lost_connections_and_a_kill() {
     let before = post(&client, &alice, "before").await;
     let (mut socket, position) = Socket::open(&node.address, &bob, &Value::Null);
     assert_eq!(socket.next().unwrap(), json!({ "type": "reset", "position": position }));
+    socket.say(r#"{"type":"ping"}"#);
+    assert_eq!(socket.next().unwrap(), json!({ "type": "pong" }));
 
     // A follow brings posts that no change has shown.
     assert_eq!(client.put("/api/v1/following/alice", &bob).await.status, 204);

@@ -138,6 +138,30 @@ impl Browser {
         panic!("{script} was never true");
     }
 
+    /// Makes timers that are set from here on run `factor` times as fast, and records the texts of an element.
+    pub(crate) async fn hurry_and_record(&self, factor: u32, selector: &str) {
+        let script = format!(
+            "const set = setTimeout;\
+             window.setTimeout = (run, time) => set(run, time / {factor});\
+             window.recorded = [];\
+             const element = document.querySelector('{selector}');\
+             new MutationObserver(() => recorded.push(element.textContent))\
+               .observe(element, {{ childList: true, characterData: true, subtree: true }});"
+        );
+        self.run(&script).await;
+    }
+
+    /// Waits until the recorded texts have one that contains `text`, followed by `next`, and forgets them.
+    pub(crate) async fn wait_for_record(&self, text: &str, next: &str) {
+        let script = format!(
+            "const at = recorded.findIndex((each) => each.includes('{text}'));\
+             const is = at >= 0 && recorded.slice(at).includes('{next}');\
+             if (is) recorded.length = 0;\
+             return is"
+        );
+        self.wait_until(&script).await;
+    }
+
     /// Runs a command of Chromium's own protocol.
     pub(crate) async fn chromium(&self, command: &str, parameters: Value) -> Value {
         self.command("/goog/cdp/execute", json!({ "cmd": command, "params": parameters })).await

@@ -1,9 +1,11 @@
 // The socket to the node: samples come by themselves, questions are answered by their number, and a lost
-// connection is made again, later each time.
+// connection is made again, later each time. A connection without samples is taken for lost, because a line can die
+// without a word.
 
 const PAUSE_MIN = 500;
 const PAUSE_MAX = 15_000;
 const SILENCE_MAX = 5_000;
+const OPENING_MAX = 10_000;
 const ANSWER_MAX = 15_000;
 
 /** Events: `state` ({ state, detail }), `welcome`, `sample`, `denied` (a reason). */
@@ -38,9 +40,7 @@ export class Connection extends EventTarget {
   close() {
     clearTimeout(this.#timer);
     this.#timer = null;
-    const socket = this.#socket;
     this.#end();
-    socket?.close(1000);
   }
 
   #open() {
@@ -50,12 +50,20 @@ export class Connection extends EventTarget {
     const socket = this.#socket = new WebSocket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/api/socket`);
     socket.addEventListener("open", () => socket.send(JSON.stringify({ type: "hello", token: this.#token })));
     socket.addEventListener("message", (event) => { if (socket === this.#socket) this.#take(JSON.parse(event.data)); });
-    socket.addEventListener("close", (event) => {
-      if (socket !== this.#socket) return;
-      this.#end();
-      if (event.code === 4401) return this.dispatchEvent(new CustomEvent("denied", { detail: event.reason }));
-      this.#again(event);
-    });
+    socket.addEventListener("close", (event) => { if (socket === this.#socket) this.#lose(event); });
+    this.#expectSample(OPENING_MAX);
+  }
+
+  /** Takes the connection for lost unless a sample comes in `time` milliseconds. */
+  #expectSample(time) {
+    clearTimeout(this.#silence);
+    this.#silence = setTimeout(() => this.#lose({ reason: "No news from the node" }), time);
+  }
+
+  #lose(event) {
+    this.#end();
+    if (event.code === 4401) return this.dispatchEvent(new CustomEvent("denied", { detail: event.reason }));
+    this.#again(event);
   }
 
   #again({ code, reason }) {
@@ -63,7 +71,7 @@ export class Connection extends EventTarget {
     // Dashboards that lost the same node do not all come back in the same instant.
     const pause = Math.round((code === 4429 ? 5_000 : this.#pause) * (0.75 + Math.random() / 2));
     this.#pause = Math.min(this.#pause * 2, PAUSE_MAX);
-    this.#tell("lost", `${said ?? (reason || "Connection lost")} · retrying`);
+    this.#tell("lost", `${said ?? (reason || "Connection lost")} · reconnecting`);
     this.#timer = setTimeout(() => this.#open(), pause);
   }
 
@@ -77,14 +85,15 @@ export class Connection extends EventTarget {
     if (message.type === "welcome") this.#pause = PAUSE_MIN;
     if (message.type === "sample") {
       this.#tell("live", "Live");
-      clearTimeout(this.#silence);
-      this.#silence = setTimeout(() => this.#tell("wait", "No news from the node"), SILENCE_MAX);
+      this.#expectSample(SILENCE_MAX);
     }
     this.dispatchEvent(new CustomEvent(message.type, { detail: message }));
   }
 
   #end() {
-    this.#socket = null;
+    const socket = this.#socket;
+    this.#socket = null; // first, so that its end is no other loss
+    socket?.close(1000);
     clearTimeout(this.#silence);
     for (const { reject, timer } of this.#asked.values()) {
       clearTimeout(timer);

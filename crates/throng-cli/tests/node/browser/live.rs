@@ -5,8 +5,9 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{HARM, assert_unharmed, click_now, go, sign_up, texts};
+use super::{HARM, assert_unharmed, click_now, go, sign_up, sign_up_at, texts};
 use crate::harness::{Node, PASSWORD, send, serve};
+use crate::line::Line;
 use crate::webdriver::{Browser, Driver};
 
 #[tokio::test]
@@ -277,6 +278,41 @@ async fn refusals_are_sentences(browser: &Browser) {
     browser.wait_for_text("#feed", "Begin again").await;
     browser.run("window.fetch = window.asked").await;
     assert_unharmed(browser).await;
+}
+
+#[tokio::test]
+#[ignore = "needs chromium and chromedriver"]
+async fn a_line_that_dies_in_silence_is_noticed_and_a_message_arrives_once() {
+    let data = tempfile::tempdir().unwrap();
+    let profile = tempfile::tempdir().unwrap();
+    let node = Node::start(data.path(), &[]);
+    let line = Line::to(&node.address).await;
+    let driver = Driver::start();
+    let alice = driver.open(profile.path().to_str().unwrap()).await;
+    sign_up_at(&alice, &format!("http://{}/", line.address), "alice").await;
+    go(&alice, "#/rooms").await;
+    alice.fill("#room-name", "lounge").await;
+    alice.click("#create-room .primary").await;
+    alice.wait_for_text("#room-facts", "1 here now").await;
+    say(&alice, "before").await;
+    alice.wait_for_text("#messages", "before").await;
+    alice.hurry_and_record(8, "#connection-text").await;
+
+    line.die();
+    say(&alice, "is anybody there?").await;
+    alice.wait_for_record("Reconnecting", "Live").await;
+    alice.wait_for_text("#messages", "is anybody there?").await;
+    alice.wait_until("return document.querySelectorAll('#waiting li').length === 0").await;
+    // Without anything to send, the page notices the silence.
+    line.die();
+    alice.wait_for_record("Reconnecting", "Live").await;
+    say(&alice, "after").await;
+    alice.wait_for_text("#messages", "after").await;
+    let expected = ["before", "is anybody there?", "after"];
+    assert_eq!(texts(&alice, "#messages .text").await, expected);
+    let room = node.client().get("/api/v1/rooms/lounge", "").await;
+    assert_eq!(room.body["messages"], 3, "{room:?}");
+    alice.close().await;
 }
 
 #[tokio::test]
