@@ -26,6 +26,24 @@ pub(crate) fn parse(text: &str) -> Result<Duration, DurationError> {
     number.checked_mul(unit_ms).map(Duration::from_millis).ok_or(DurationError)
 }
 
+/// The text is not a duration above zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PositiveError {
+    #[error(transparent)]
+    Malformed(#[from] DurationError),
+    #[error("this duration must be above zero, because nothing would be possible within it")]
+    Zero,
+}
+
+/// Parses a duration above zero.
+///
+/// # Errors
+/// The text is not a number with a unit, or the number is zero or too large.
+pub(crate) fn parse_positive(text: &str) -> Result<Duration, PositiveError> {
+    let duration = parse(text)?;
+    if duration.is_zero() { Err(PositiveError::Zero) } else { Ok(duration) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

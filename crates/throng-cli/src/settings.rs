@@ -100,7 +100,7 @@ pub(crate) struct Storage {
 pub(crate) struct Logins {
     /// Time for which a login is valid
     #[arg(long, value_name = "DURATION", env = "THRONG_TOKEN_TTL", default_value = "30d")]
-    #[arg(value_parser = duration::parse)]
+    #[arg(value_parser = duration::parse_positive)]
     pub(crate) token_ttl: Duration,
 }
 
@@ -110,16 +110,17 @@ pub(crate) struct Logins {
 pub(crate) struct Bounds {
     /// Maximum number of connections served at once; fewer if the limit of open files has no room for so many
     #[arg(long, value_name = "NUMBER", env = "THRONG_CONNECTIONS_MAX", default_value_t = 10_000)]
+    #[arg(value_parser = parse_maximum)]
     pub(crate) connections_max: usize,
 
     /// Maximum time for the head of a request to arrive
     #[arg(long, value_name = "DURATION", env = "THRONG_HEADER_TIMEOUT", default_value = "10s")]
-    #[arg(value_parser = duration::parse)]
+    #[arg(value_parser = duration::parse_positive)]
     pub(crate) header_timeout: Duration,
 
     /// Maximum time from the head of a request to its answer
     #[arg(long, value_name = "DURATION", env = "THRONG_REQUEST_TIMEOUT", default_value = "30s")]
-    #[arg(value_parser = duration::parse)]
+    #[arg(value_parser = duration::parse_positive)]
     pub(crate) request_timeout: Duration,
 
     /// Maximum number of sockets at once; by default nine tenths of --connections-max, so that sockets leave room for
@@ -150,6 +151,16 @@ pub(crate) struct Stopping {
     #[arg(long, value_name = "DURATION", env = "THRONG_DRAIN_DELAY", default_value = "0s")]
     #[arg(value_parser = duration::parse)]
     pub(crate) drain_delay: Duration,
+}
+
+/// The text is not a maximum.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("a maximum is a whole number of at least 1")]
+struct MaximumError;
+
+/// Parses the maximum of something that a node cannot do without.
+fn parse_maximum(text: &str) -> Result<usize, MaximumError> {
+    text.parse().ok().filter(|maximum| *maximum > 0).ok_or(MaximumError)
 }
 
 /// Text that browsers never send as an origin.

@@ -66,7 +66,8 @@ pub(crate) struct TopArgs {
     limit: usize,
 
     /// Time between two updates
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration::parse)]
+    #[arg(long, value_name = "DURATION", default_value = "1s")]
+    #[arg(value_parser = duration::parse_positive)]
     interval: Duration,
 
     /// Print the current state once as plain text and exit

@@ -5,6 +5,7 @@ use social::Rates;
 use std::time::Duration;
 use throng_server::{ForwardedHeader, Network, Rate, TrustedProxies};
 
+use super::parse_maximum;
 use crate::duration;
 
 /// Limits of accounts and client networks. A network is an IPv4 address, or the 64 bits of an IPv6 network.
@@ -39,7 +40,7 @@ pub(crate) struct ClientLimits {
 
     /// Maximum number of connections of a client network; connections of trusted proxies do not count
     #[arg(long, value_name = "NUMBER", env = "THRONG_CONNECTIONS_PER_NETWORK_MAX")]
-    #[arg(default_value_t = 1_000)]
+    #[arg(default_value_t = 1_000, value_parser = parse_maximum)]
     connections_per_network_max: usize,
 
     /// Maximum number of sockets of an account

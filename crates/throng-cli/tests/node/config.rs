@@ -88,6 +88,25 @@ fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
 }
 
 #[test]
+fn a_bound_of_zero_that_would_stop_the_service_is_refused() {
+    const NUMBERS: [&str; 2] = ["--connections-max", "--connections-per-network-max"];
+    const TIMES: [&str; 3] = ["--token-ttl", "--header-timeout", "--request-timeout"];
+    let numbers = NUMBERS.map(|flag| (flag, "0", "a maximum is a whole number of at least 1"));
+    let times = TIMES.map(|flag| (flag, "0s", "this duration must be above zero"));
+    for (flag, value, sentence) in numbers.into_iter().chain(times) {
+        let output = with(None).args([flag, value, "--print-config"]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flag}: {said}");
+        assert!(said.contains(flag) && said.contains(sentence), "{said}");
+    }
+    // A node may stop at once, and do without sockets.
+    let text = printed(with(None).args(["--drain-timeout", "0s", "--sockets-max", "0"]));
+    for line in ["drain-timeout = \"0s\" # flag", "sockets-max = 0 # flag"] {
+        assert!(text.contains(line), "{text}");
+    }
+}
+
+#[test]
 fn a_switch_can_be_set_and_unset_by_the_environment() {
     let text = printed(with(None).env("THRONG_KEEP_LOG", "true"));
     assert!(text.contains("keep-log = true # environment"), "{text}");
