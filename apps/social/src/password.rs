@@ -19,12 +19,17 @@ use std::thread::available_parallelism;
 
 use argon2::password_hash::phc::{Output, ParamsString, PasswordHash, Salt};
 use argon2::{Algorithm, Argon2, Block, Params, Version};
+use unicode_normalization::UnicodeNormalization;
 
 use crate::fair_queue::{FairQueue, QueueFull};
 use crate::name::Name;
 use crate::visible;
 
 /// Password as typed by a person: 8 to 128 characters, at least one of them visible.
+///
+/// The same password may reach the service in several encodings: keyboards and systems differ in how they compose
+/// `ä`, and in which space they send. So passwords are compared as the profile *OpaqueString* of RFC 8265 prepares
+/// them: every space is U+0020, and the text has normal form C.
 #[derive(Clone)]
 pub struct Password(String);
 
@@ -49,16 +54,23 @@ impl Password {
     /// # Errors
     /// The text is too short or too long, or has no visible character.
     pub fn new(text: impl Into<String>) -> Result<Password, PasswordError> {
-        let text = text.into();
+        let text = prepared(&text.into());
         let fits =
             (Password::CHARACTERS_MIN..=Password::CHARACTERS_MAX).contains(&text.chars().count());
         if fits && visible::is_visible(&text) { Ok(Password(text)) } else { Err(PasswordError) }
     }
 
-    /// Returns the password as typed.
+    /// Returns the password, prepared for the comparison.
     pub(crate) fn into_text(self) -> String {
         self.0
     }
+}
+
+/// Returns the text of a password in the form in which passwords are hashed.
+fn prepared(text: &str) -> String {
+    // All white space beyond ASCII, without the controls that are white space by an older rule.
+    let is_space = |c: char| c.is_whitespace() && !c.is_ascii() && !c.is_control();
+    text.chars().map(|c| if is_space(c) { ' ' } else { c }).nfc().collect()
 }
 
 impl fmt::Debug for Password {
@@ -156,7 +168,7 @@ impl Passwords {
         password: String,
         stored: Option<String>,
     ) -> Result<bool, HashError> {
-        let stored = self.stored_or_dummy(stored);
+        let (stored, password) = (self.stored_or_dummy(stored), prepared(&password));
         self.blocking(client, move |memory| memory.fits(password.as_bytes(), &stored)).await?
     }
 
@@ -365,6 +377,24 @@ mod tests {
             assert!(!verify("", Some(&stored)).await.unwrap());
             assert!(!verify("correct horse", None).await.unwrap());
             assert!(!verify("correct horse", Some(&"damaged".to_owned())).await.unwrap());
+        });
+    }
+
+    #[test]
+    fn a_password_fits_however_a_keyboard_composes_it() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let passwords = Passwords::new().unwrap();
+            let hash = |text: &str| passwords.hash(CLIENT, Password::new(text).unwrap());
+            let (composed, apart) = ("Käse und Wein", "Ka\u{308}se\u{a0}und\u{3000}Wein");
+            for (registered, typed) in [(composed, apart), (apart, composed)] {
+                let stored = hash(registered).await.unwrap();
+                assert!(passwords.verify(CLIENT, typed.to_owned(), Some(stored)).await.unwrap());
+            }
+            // Letters that only look alike stay different.
+            let stored = hash("\u{fb01}sh and chips").await.unwrap();
+            let typed = "fish and chips".to_owned();
+            assert!(!passwords.verify(CLIENT, typed, Some(stored)).await.unwrap());
         });
     }
 

@@ -28,7 +28,7 @@ export function field(id, label, hint, attributes) {
 }
 
 /** Whether a new password has too few characters, as the server counts them. */
-export const isShort = (password) => [...password].length < 8;
+export const isShort = (password) => [...password.normalize("NFC")].length < 8;
 
 /** Makes a link to a user. */
 export const userLink = (name) => make("a", { class: "name", href: `#/u/${name}` }, name);
