@@ -61,13 +61,13 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{FromRef, Path, State};
+use axum::extract::{FromRef, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
-use throng_server::{ClientAddress, Cursor, Json, Problem, Query, Signer, Sockets, Token};
+use throng_server::{ClientAddress, Cursor, Json, Path, Problem, Query, Signer, Sockets, Token};
 
 use crate::error::SocialError;
 use crate::ids::PostId;

@@ -130,11 +130,11 @@ impl Operation {
     fn parameter(mut self, name: &'static str) -> Operation {
         self.parameters.push(name);
         self.problems(match name {
-            "User" => &["rejected", "no-such-user"],
-            "Room" => &["rejected", "no-such-room"],
-            "Post" => &["rejected", "no-such-post"],
-            "AnyPost" => &["rejected"],
-            "Tag" => &["rejected", "tag-invalid"],
+            "User" => &["malformed-path", "no-such-user"],
+            "Room" => &["malformed-path", "no-such-room"],
+            "Post" => &["malformed-path", "no-such-post"],
+            "AnyPost" => &["malformed-path"],
+            "Tag" => &["malformed-path", "tag-invalid"],
             "Limit" => &["malformed-query", "limit-invalid"],
             "Cursor" => &["malformed-query", "cursor-invalid"],
             "After" => &["malformed-query", "after-invalid"],
@@ -226,7 +226,10 @@ fn by_status(names: &BTreeSet<&'static str>) -> BTreeMap<u16, Vec<&'static str>>
 
 /// Returns the headers of every answer.
 fn every_answer() -> Value {
-    json!({ "X-Request-Id": reference("headers", "X-Request-Id") })
+    json!({
+        "X-Content-Type-Options": reference("headers", "X-Content-Type-Options"),
+        "X-Request-Id": reference("headers", "X-Request-Id"),
+    })
 }
 
 fn reference(section: &str, name: &str) -> Value {

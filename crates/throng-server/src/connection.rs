@@ -43,7 +43,7 @@ use crate::answers::RouteNote;
 use crate::exchange::{BodyProgress, Exchange, ExchangeGuard, ExchangePhase};
 use crate::extract::body_too_large;
 use crate::head::head_too_large;
-use crate::problem::ensure_problem;
+use crate::problem::{NO_SNIFF, ensure_problem};
 use crate::socket::{self, Endpoint, SocketEnd, take_endpoint};
 use crate::tls::{Arrival, Secure, Stream, strict_transport};
 use crate::{Answers, ClientAddress, Limits, Problem, request_id};
@@ -230,6 +230,7 @@ impl Answerer {
         let mut response = self.hand_over(response);
         self.answers.count(self.route.take().as_ref(), response.status());
         response.headers_mut().insert(request_id::HEADER, id);
+        response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFF);
         if let Some(strict) = strict {
             response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, strict);
         }

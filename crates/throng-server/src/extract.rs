@@ -23,6 +23,10 @@ use crate::Problem;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Json<T>(pub T);
 
+/// Parts of the path, decoded into texts; 400 if one is not UTF-8.
+#[derive(Clone, Debug, Default)]
+pub struct Path<T>(pub T);
+
 /// Query string, decoded into a struct; 400 if it does not fit.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Query<T>(pub T);
@@ -72,6 +76,22 @@ impl<T: Serialize> IntoResponse for Json<T> {
                 tracing::error!(%error, "cannot serialise a response as JSON");
                 let detail = "the response could not be serialised as JSON";
                 Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
+            }
+        }
+    }
+}
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for Path<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match axum::extract::Path::<T>::from_request_parts(parts, state).await {
+            Ok(axum::extract::Path(path)) => Ok(Path(path)),
+            Err(rejection) => {
+                let detail =
+                    "a part of the path is not UTF-8; encode it as UTF-8 before its %-escapes";
+                tracing::debug!(%rejection, "a path does not fit");
+                Err(Problem::new(rejection.status(), "malformed-path", detail))
             }
         }
     }

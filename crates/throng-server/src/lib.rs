@@ -21,6 +21,7 @@
 //!   socket and the queues of both directions, and the time of each.
 //! * The address of a client is that of its connection, or the address that a trusted proxy names.
 //! * A browser's page opens a socket only if its origin is the server's own or listed.
+//! * Every answer has `X-Content-Type-Options: nosniff`.
 //! * Every answer to a request with a whole head has an `X-Request-Id`, and the handler runs in a `tracing` span with
 //!   the same id: the client's, or a drawn one. Logs have no query strings, headers or bodies.
 //! * A server with a certificate ([`Tls`]) serves nothing without TLS.
@@ -51,7 +52,7 @@ pub use admission::Connections;
 pub use answers::Answers;
 pub use bearer::{Bearer, bearer_text, unauthorized};
 pub use client::ClientAddress;
-pub use extract::{Json, Query};
+pub use extract::{Json, Path, Query};
 pub use forwarded::{ForwardedHeader, Network, NetworkError, TrustedProxies};
 pub use page::page_routes;
 pub use problem::Problem;

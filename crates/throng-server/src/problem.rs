@@ -77,7 +77,8 @@ impl Problem {
         let body = self.body();
         let status = self.0.status;
         let mut wire = format!(
-            "HTTP/1.1 {} {}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {}\r\nconnection: close\r\n",
+            "HTTP/1.1 {} {}\r\ncontent-type: {MEDIA_TYPE}\r\ncontent-length: {}\r\n\
+             x-content-type-options: nosniff\r\nconnection: close\r\n",
             status.as_u16(),
             status.canonical_reason().unwrap_or_default(),
             body.len(),
@@ -161,7 +162,7 @@ pub(crate) fn ensure_problem(response: Response) -> Response {
         _ => Problem::new(
             status,
             "rejected",
-            status.canonical_reason().unwrap_or("the request was rejected"),
+            format!("the server does not accept this request ({status}); change it and try again"),
         ),
     };
     let (Parts { mut headers, .. }, _) = response.into_parts();
@@ -181,5 +182,8 @@ pub(crate) fn ensure_problem(response: Response) -> Response {
     response.headers_mut().extend(headers);
     response
 }
+
+/// Header of every answer: a browser takes the content for what its type says.
+pub(crate) const NO_SNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 
 const MEDIA_TYPE: &str = "application/problem+json";

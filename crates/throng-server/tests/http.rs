@@ -173,6 +173,18 @@ fn every_bad_request_gets_its_problem() {
 }
 
 #[test]
+fn a_browser_never_guesses_the_type_of_an_answer() {
+    let running = Running::start(Limits::default());
+    let malformed = running.exchange("GET\r\n\r\n");
+    malformed.is_problem(400, "malformed-request");
+    for answer in
+        [running.get("/sum?a=2&b=3"), running.get("/nowhere"), running.get("/panic"), malformed]
+    {
+        assert!(answer.head.contains("\r\nx-content-type-options: nosniff"), "{answer:?}");
+    }
+}
+
+#[test]
 fn a_request_that_two_programs_may_read_differently_is_refused() {
     let running = Running::start(Limits::default());
     let get = "GET /sum?a=2&b=3 HTTP/1.1\r\n";

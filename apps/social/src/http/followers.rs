@@ -8,10 +8,10 @@
 //! when the target's process has handled it, usually within milliseconds.
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::routing::get;
 use serde::Deserialize;
-use throng_server::{Json, Problem, Query};
+use throng_server::{Json, Path, Problem, Query};
 
 use super::{App, FoundView, check_limit, parse_after, parse_name};
 

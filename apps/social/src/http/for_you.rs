@@ -18,12 +18,12 @@
 //! A page may be empty although another follows.
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use serde::Serialize;
-use throng_server::{Cursor, Json, Problem, Query};
+use throng_server::{Cursor, Json, Path, Problem, Query};
 
 use super::likes::LikedPostView;
 use super::{App, Caller, PageQuery};

@@ -10,12 +10,12 @@
 //! too.
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use serde::Serialize;
-use throng_server::{Json, Problem};
+use throng_server::{Json, Path, Problem};
 
 use super::{App, Caller, PostView, parse_id, parse_name};
 use crate::ids::PostId;

@@ -17,12 +17,12 @@
 //! listed for every user with a token. The news of a room come by the socket; see `socket/protocol.rs`.
 
 use axum::Router;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use serde::{Deserialize, Serialize};
-use throng_server::{Cursor, Json, Problem, Query};
+use throng_server::{Cursor, Json, Path, Problem, Query};
 
 use super::{
     App, Caller, PageQuery, SearchQuery, after_invalid, check_limit, idempotency_key, invalid,

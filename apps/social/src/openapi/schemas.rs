@@ -167,6 +167,11 @@ pub(super) fn parameters() -> Value {
 pub(super) fn headers() -> Value {
     let seconds = json!({ "type": "string", "pattern": "^[0-9]{1,20}$" });
     json!({
+        "X-Content-Type-Options": {
+            "required": true,
+            "description": "A browser takes the content for what its type says.",
+            "schema": { "const": "nosniff" },
+        },
         "X-Request-Id": {
             "description": "Id of the request in the node's log: the client's `X-Request-Id`, if it has 1 to 64 \
                 letters, digits, `-`, `_` and `.`, or a drawn one.",

@@ -87,7 +87,7 @@ async fn every_bad_request_gets_its_problem() {
         ("unfollowing nobody", request(Method::DELETE, "/following/nobody").bearer_auth(&alice), 404, "no-such-user"),
         ("the profile of nobody", get("/users/nobody"), 404, "no-such-user"),
         ("the posts of nobody", get("/users/nobody/posts"), 404, "no-such-user"),
-        ("a name that is not UTF-8", get("/users/%ff"), 400, "rejected"),
+        ("a name that is not UTF-8", get("/users/%ff"), 400, "malformed-path"),
 
         ("a cursor that is none", get("/users/alice/posts?cursor=7"), 400, "cursor-invalid"),
         ("a changed cursor", get(&format!("/users/alice/posts?cursor=B{}", &cursor[1..])), 400, "cursor-invalid"),

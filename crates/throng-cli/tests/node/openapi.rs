@@ -314,7 +314,7 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (get("/users?limit=all"), "400 malformed-query"),
         (get("/users/alice"), "200"),
         (get("/users/nobody"), "404 no-such-user"),
-        (get("/users/%ff"), "400 rejected"),
+        (get("/users/%ff"), "400 malformed-path"),
         (put("/following/alice", bob), "204"),
         (put("/following/bob", bob), "422 follows-oneself"),
         (put("/following/nobody", bob), "404 no-such-user"),
