@@ -21,7 +21,9 @@
 //! a post may be shown only to the author's followers, or be ranked by an earlier number of likes until its next like.
 //! A post whose deletion is lost is left out when its author is asked for the text, and sinks in the ranking with time.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher, RandomState};
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -32,7 +34,7 @@ use throng::{Pool, Restart, SupervisorSpec, Timeout};
 use throng_durable::{Node, WeakNode};
 
 use super::group::{Group, GroupClient, GroupKey, Updates};
-use super::ranking::{POSTS_MAX, Ranked};
+use super::ranking::{HALF_LIFE_MS, POSTS_MAX, Ranked};
 use super::trends::{TRENDS, Trends, TrendsClient};
 use crate::error::{SocialError, unavailable};
 use crate::ids::PostId;
@@ -128,11 +130,36 @@ impl Collectors {
     }
 }
 
+/// Authors who have counted for a tag lately. All changes of an author come to the same collector, so an author counts
+/// once for a tag in six to twelve hours, however many posts have it. The program forgets it at its end.
+#[derive(Default)]
+struct Counted {
+    hasher: RandomState,
+    /// Hashes of authors with tags, since a time in milliseconds since 1970.
+    current: HashSet<u64>,
+    since_ms: u64,
+    /// Hashes from the time before.
+    previous: HashSet<u64>,
+}
+
+impl Counted {
+    /// Returns whether an author counts for a tag, and notes that this has happened.
+    fn note(&mut self, author: &Name, tag: &Tag, now: Now) -> bool {
+        let is_old = now.ms().abs_diff(self.since_ms) as f64 >= HALF_LIFE_MS;
+        if is_old || self.current.len() >= COUNTED_MAX {
+            (self.previous, self.since_ms) = (mem::take(&mut self.current), now.ms());
+        }
+        let pair = self.hasher.hash_one((author, tag));
+        !self.previous.contains(&pair) && self.current.insert(pair)
+    }
+}
+
 /// Process that keeps changes of groups until the next flush.
 struct Collector {
     groups: HashMap<GroupKey, Updates>,
-    /// Numbers of posts of each tag.
+    /// Numbers of authors of each tag.
     counts: HashMap<Tag, u64>,
+    counted: Counted,
     node: WeakNode,
     /// Process of the flush that is under way.
     flush: Option<Pid>,
@@ -142,8 +169,8 @@ struct Collector {
 
 impl Collector {
     fn new(node: WeakNode, dropped: Arc<AtomicU64>) -> Collector {
-        let (groups, counts) = (HashMap::new(), HashMap::new());
-        Collector { groups, counts, node, flush: None, next: Timeout::default(), dropped }
+        let (groups, counts, counted) = Default::default();
+        Collector { groups, counts, counted, node, flush: None, next: Timeout::default(), dropped }
     }
 
     /// Notes the change of a post for a group; returns `false` if there is no room.
@@ -195,7 +222,8 @@ impl Collector {
         let mut is_complete = self.note(GroupKey::Popular, &change);
         for tag in &change.tags {
             let fits = self.note(GroupKey::Tag(tag.clone()), &change);
-            if fits && matches!(change.kind, ChangeKind::Posted) {
+            let is_posted = matches!(change.kind, ChangeKind::Posted);
+            if fits && is_posted && self.counted.note(&change.author, tag, Now::by_the_clock()) {
                 *self.counts.entry(tag.clone()).or_insert(0) += 1;
             }
             is_complete &= fits;
@@ -209,8 +237,8 @@ impl Collector {
     /// Sends each group its changes.
     #[message(send)]
     fn flush(&mut self, cx: &mut Context<Self>) {
-        let groups = std::mem::take(&mut self.groups);
-        let counts: Vec<(Tag, u64)> = std::mem::take(&mut self.counts).into_iter().collect();
+        let groups = mem::take(&mut self.groups);
+        let counts: Vec<(Tag, u64)> = mem::take(&mut self.counts).into_iter().collect();
         // The changes of a node that has been shut down are lost.
         let Some(node) = self.node.upgrade() else { return };
         let flush = async move {
@@ -251,6 +279,10 @@ const ROOM: usize = 4_096;
 
 /// Maximum number of groups for which a collector keeps changes between two flushes.
 const GROUPS_MAX: usize = 1_024;
+
+/// Number of authors with tags after which a collector begins to forget the older ones: half a megabyte of hashes, which
+/// a single account does not fill within its rate.
+const COUNTED_MAX: usize = 32_768;
 
 /// Maximum number of groups that a flush calls at a time.
 const CALLS_MAX: usize = 32;
@@ -316,6 +348,48 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         panic!("the group {group:?} never had {expected:?}");
+    }
+
+    #[test]
+    fn an_author_counts_once_for_a_tag_in_some_hours() {
+        let (bob, rust): (Name, Tag) = ("bob".parse().unwrap(), "rust".parse().unwrap());
+        let mut counted = Counted::default();
+        let mut note = |author: &Name, tag: &Tag, hours: u64| {
+            counted.note(author, tag, Now::at(hours * 3_600_000))
+        };
+        assert!(note(&bob, &rust, 1_000_000));
+        for later in [0, 1, 5, 6, 11] {
+            assert!(!note(&bob, &rust, 1_000_000 + later), "{later} hours later");
+        }
+        assert!(note(&bob, &rust, 1_000_012));
+        assert!(note(&bob, &"go".parse().unwrap(), 1_000_012));
+        for number in 0..3 * COUNTED_MAX {
+            assert!(note(&format!("user_{number}").parse().unwrap(), &rust, 1_000_012));
+        }
+        assert!(counted.current.len().max(counted.previous.len()) <= COUNTED_MAX);
+    }
+
+    #[test]
+    fn a_tag_of_several_authors_is_more_active_than_one_of_many_posts() {
+        with_collectors(async |node, collectors| {
+            let offer = |author: &str, number, tag| {
+                let author = author.parse().unwrap();
+                collectors
+                    .offer(PostChange { author, ..change(number, &[tag], ChangeKind::Posted) });
+            };
+            (0..40).for_each(|number| offer("bob", number, "spam"));
+            ["alice", "carol", "dave"].into_iter().for_each(|author| offer(author, 50, "birds"));
+            let tags = |tags: &[&str]| -> Vec<Tag> {
+                tags.iter().map(|tag| tag.parse().unwrap()).collect()
+            };
+            for _ in 0..10_000 {
+                if node.entity::<Trends>(TRENDS).top(9).await.unwrap() == tags(&["birds", "spam"]) {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            panic!("the posts of one author count more than three authors");
+        });
     }
 
     #[test]

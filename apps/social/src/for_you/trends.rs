@@ -1,9 +1,9 @@
-//! The most active tags: a decayed count of the posts of each tag, for a bounded number of tags.
+//! The most active tags: a decayed count of the authors of each tag, for a bounded number of tags.
 //!
 //! A tag without a count takes over the place and the count of the least active tag (the algorithm *Space-Saving*). So
 //! a tag that becomes active is in the list soon, and a count is too high by at most the count of the least
-//! active tag, which is at most a 256th of the sum. A post counts half after six hours. Likes do not count, and
-//! a deleted post still counts.
+//! active tag, which is at most a 256th of the sum. An author counts half after six hours, and once for all
+//! posts of some hours; see `collector.rs`. Likes do not count, and a deleted post still counts.
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
@@ -12,7 +12,7 @@ use throng_durable::Durable;
 use super::ranking::HALF_LIFE_MS;
 use crate::tags::Tag;
 
-/// Process that counts the posts of tags; there is one.
+/// Process that counts the authors of tags; there is one.
 #[derive(Durable, Debug, Default, Serialize, Deserialize)]
 #[durable(kind = "trends")]
 pub(crate) struct Trends {
@@ -26,11 +26,11 @@ pub(crate) const TRENDS: &str = "tags";
 
 #[process]
 impl Trends {
-    /// Adds numbers of posts to the counts of tags, at a time in milliseconds since 1970.
+    /// Adds numbers of authors to the counts of tags, at a time in milliseconds since 1970.
     #[message]
     pub(crate) fn count(&mut self, tags: Vec<(Tag, u64)>, now_ms: u64) {
         let now = now_ms as f64 / HALF_LIFE_MS;
-        for (tag, posts) in tags {
+        for (tag, authors) in tags {
             let known = self.counts.iter().position(|(known, _)| *known == tag);
             let place = match known {
                 Some(place) => Some(self.counts.remove(place)),
@@ -38,7 +38,7 @@ impl Trends {
                 None => None,
             };
             let decayed = place.map_or(0.0, |(_, count)| (count - now).exp2());
-            let count = (decayed + posts as f64).log2() + now;
+            let count = (decayed + authors as f64).log2() + now;
             let at = self.counts.partition_point(|(_, other)| *other >= count);
             self.counts.insert(at, (tag, count));
         }
@@ -71,7 +71,7 @@ mod tests {
         trends.count(vec![(tag(1), 5), (tag(2), 8), (tag(3), 1)], now);
         trends.count(vec![(tag(3), 5)], now + 1);
         assert_eq!(trends.top(2), [tag(2), tag(3)]);
-        // Eight posts count four after six hours, and 5 + 1 more than that.
+        // Eight authors count four after six hours, and 5 + 1 more than that.
         trends.count(vec![(tag(1), 3)], now + 6 * HOUR);
         assert_eq!(trends.top(9), [tag(1), tag(2), tag(3)]);
         trends.count(vec![(tag(4), 1)], now + 48 * HOUR);
