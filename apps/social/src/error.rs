@@ -35,8 +35,8 @@ pub enum SocialError {
     /// The user blocks the user that is to be followed, or whose post is to be liked; unblock them first.
     #[error("you block {0}; unblock this user first")]
     Blocking(Name),
-    /// The user that is to be followed, or whose post is to be liked, blocks the user.
-    #[error("{0} does not let you follow or like")]
+    /// The user that is to be followed, whose post is to be liked, or whose room is to be joined, blocks the user.
+    #[error("{0} blocks you; you cannot follow this user, like their posts or join their rooms")]
     Blocked(Name),
     /// Users cannot block or unblock themselves.
     #[error("you cannot block or unblock yourself")]
@@ -53,6 +53,12 @@ pub enum SocialError {
     /// The user is no member of the room; join it first.
     #[error("you are not a member of the room {0}; join it first")]
     NotMember(RoomName),
+    /// The user is not the owner of the room, and only the owner can do this.
+    #[error("you are not the owner of the room {0}; ask its owner")]
+    NotOwner(RoomName),
+    /// The room has no message with this number.
+    #[error("there is no message {0} in this room")]
+    NoSuchMessage(u64),
     /// The room has the maximum number of members.
     #[error("the room {0} has the maximum number of members")]
     RoomFull(RoomName),

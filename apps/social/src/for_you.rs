@@ -101,8 +101,8 @@ impl Social {
         self
     }
 
-    /// Returns the most active tags, most active first: at most 50. The activity of a tag is the number of its posts,
-    /// of which each counts half after six hours.
+    /// Returns the most active tags, most active first: at most 50. The activity of a tag is the number of its
+    /// authors, of whom each counts once in six to twelve hours, and half after six hours.
     ///
     /// A post counts within a second, unless the service is overloaded.
     ///
@@ -167,6 +167,32 @@ impl Social {
         position: Option<VisitPosition>,
         limit: usize,
     ) -> Result<ForYou, SocialError> {
+        self.visit(reader, None, position, limit).await
+    }
+
+    /// Returns a page of the posts with a tag, the reader's own among them, in the order of
+    /// [`for_you`](Social::for_you) and with the same pages: the posts are the best of the tag, and a page belongs to
+    /// a visit.
+    ///
+    /// # Errors
+    /// [`NoSuchUser`](SocialError::NoSuchUser), [`VisitOver`](SocialError::VisitOver).
+    pub async fn posts_with_tag(
+        &self,
+        reader: &Name,
+        tag: &Tag,
+        position: Option<VisitPosition>,
+        limit: usize,
+    ) -> Result<ForYou, SocialError> {
+        self.visit(reader, Some(tag), position, limit).await
+    }
+
+    async fn visit(
+        &self,
+        reader: &Name,
+        tag: Option<&Tag>,
+        position: Option<VisitPosition>,
+        limit: usize,
+    ) -> Result<ForYou, SocialError> {
         let blocked: HashSet<Name> = self.blocked(reader).await?.into_iter().collect();
         let (posts, visit, offset) = match position {
             Some(VisitPosition { visit, offset }) => {
@@ -174,7 +200,7 @@ impl Social {
                 (self.visits.find(reader, visit).await?, Some(visit), offset)
             }
             None => {
-                let posts = self.candidates(reader, &blocked).await?.into();
+                let posts = self.candidates(reader, tag, &blocked).await?.into();
                 let visit = self.visits.begin(reader, &posts).await?;
                 (posts, visit, 0)
             }
@@ -212,23 +238,26 @@ impl Social {
     async fn candidates(
         &self,
         reader: &Name,
+        tag: Option<&Tag>,
         blocked: &HashSet<Name>,
     ) -> Result<Vec<Candidate>, SocialError> {
         let reader = Reader { name: reader.clone(), interests: self.interests(reader).await? };
         let mut found = HashMap::<PostId, Candidate>::new();
         let mut offer = |post: Candidate| {
-            if post.author != reader.name && !blocked.contains(&post.author) {
+            let is_offered = tag.is_some() || post.author != reader.name;
+            if is_offered && !blocked.contains(&post.author) {
                 let known = found.entry(post.id).or_insert_with(|| post.clone());
                 known.likes = known.likes.max(post.likes);
             }
         };
         // A post has the first reason that is found.
-        for post in self.newest_of_followed(&reader.name, blocked).await? {
-            offer(post);
+        if tag.is_none() {
+            self.newest_of_followed(&reader.name, blocked).await?.into_iter().for_each(&mut offer);
         }
-        let tags = reader.interests.clone().into_iter();
-        let tags = tags.map(|tag| (Reason::Tag(tag.clone()), GroupKey::Tag(tag)));
-        let groups: Vec<_> = stream::iter(tags.chain([(Reason::Popular, GroupKey::Popular)]))
+        let tags = tag.map_or_else(|| reader.interests.clone(), |tag| vec![tag.clone()]);
+        let tags = tags.into_iter().map(|tag| (Reason::Tag(tag.clone()), GroupKey::Tag(tag)));
+        let popular = tag.is_none().then_some((Reason::Popular, GroupKey::Popular));
+        let groups: Vec<_> = stream::iter(tags.chain(popular))
             .map(async |(reason, group)| {
                 let best = self.node.entity::<Group>(group.entity()).best().await?;
                 Ok::<_, SocialError>((reason, best))

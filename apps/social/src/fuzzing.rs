@@ -342,13 +342,13 @@ pub fn states(data: &[u8]) {
     match kind % 8 {
         0..=2 => fuzzing::state::<User>(record),
         3 => fuzzing::state::<Room>(record),
-        4 => fuzzing::cell::<(PostId, Name, Text)>(record),
-        5 => fuzzing::cell::<Text>(record),
-        6 => fuzzing::cell::<IdempotencyKey>(record),
+        4 => fuzzing::cell::<(u64, Name, Option<Text>)>(record),
+        5 => fuzzing::cell::<(u64, Text)>(record),
+        6 => fuzzing::cell::<(IdempotencyKey, u64)>(record),
         _ => {
             fuzzing::cell::<Keys>(record);
             fuzzing::cell::<Revoked>(record);
-            fuzzing::cell::<PostId>(record);
+            fuzzing::cell::<(PostId, u64)>(record);
         }
     }
 }

@@ -6,6 +6,7 @@
 //! DELETE /api/v1/sessions/current    bearer              204, and the token is revoked
 //! DELETE /api/v1/sessions            bearer              204, and all tokens of the user are revoked
 //! PUT    /api/v1/password            bearer {old, new}   204, and all tokens of the user are revoked
+//! DELETE /api/v1/account             bearer {password}   204, and the user is gone; see `deletion.rs`
 //! GET    /api/v1/users               ?prefix &after &limit   200 {users: [NAME], next_after}
 //! GET    /api/v1/users/NAME                              200 {name, created, posts, following, followers}
 //! GET    /api/v1/users/NAME/posts    ?cursor &limit      200 {posts, next_cursor}
@@ -39,12 +40,14 @@
 //!
 //! | request | repeated |
 //! |---|---|
-//! | PUT and DELETE of follows, blocks, likes, interests and posts | changes nothing, 204: they name the state that is wanted |
+//! | PUT and DELETE of follows, blocks, likes, interests, memberships and messages | changes nothing, 204: they name the state that is wanted |
+//! | DELETE of a post or a room | 404: the first has had its effect |
 //! | GET of a page with a cursor | the same page, as its data is by then |
 //! | POST of a post | makes no second post, if both have the same `Idempotency-Key` |
 //! | registration | within 24 h and with the same password: 201 with another token; otherwise 409 |
 //! | login | 201 with another token; tokens are not stored |
 //! | logout | 401 `token-revoked`: the first has had its effect |
+//! | deletion of an account | 401 `token-revoked`: the first has had its effect |
 //! | new password | 401 `token-revoked`: the first has had its effect, and a login with the new password succeeds |
 
 mod followers;
@@ -106,6 +109,7 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/api/v1/sessions", post(log_in).delete(log_out_everywhere))
         .route("/api/v1/sessions/current", delete(log_out))
         .route("/api/v1/password", put(change_password))
+        .route("/api/v1/account", delete(delete_account))
         .route("/api/v1/users/{name}", get(profile))
         .route("/api/v1/users/{name}/posts", get(posts))
         .route("/api/v1/following", get(following))
@@ -218,6 +222,12 @@ struct NewPassword {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct Deletion {
+    password: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct SearchQuery {
     #[serde(default)]
     prefix: String,
@@ -287,6 +297,18 @@ async fn change_password(
     let attempt = app.settings.limits.login(client.network())?;
     let social = app.social.on_behalf_of(client.0);
     attempt.until(social.change_password(&caller.name, old, new)).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn delete_account(
+    State(app): State<App>,
+    client: ClientAddress,
+    caller: Caller,
+    Json(Deletion { password }): Json<Deletion>,
+) -> Result<StatusCode, Problem> {
+    let attempt = app.settings.limits.login(client.network())?;
+    let social = app.social.on_behalf_of(client.0);
+    attempt.until(social.delete_account(&caller.name, password)).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -376,9 +398,7 @@ async fn delete_post(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
-    if let Some(id) = parse_id(&id) {
-        app.social.delete_post(&caller.name, id).await?;
-    }
+    app.social.delete_post(&caller.name, likes::existing(&id)?).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -456,7 +476,7 @@ impl FoundView {
 
 impl PostView<'_> {
     pub(crate) fn of(post: &Post) -> PostView<'_> {
-        PostView { id: post.id, author: &post.author, text: &post.text, time: post.id.time_ms() }
+        PostView { id: post.id, author: &post.author, text: &post.text, time: post.time }
     }
 }
 
@@ -482,6 +502,8 @@ fn problem_of(error: &SocialError) -> (StatusCode, &'static str) {
         E::RoomTaken(_) => (StatusCode::CONFLICT, "room-taken"),
         E::NoSuchRoom(_) => (StatusCode::NOT_FOUND, "no-such-room"),
         E::NotMember(_) => (StatusCode::FORBIDDEN, "not-a-member"),
+        E::NotOwner(_) => (StatusCode::FORBIDDEN, "not-the-owner"),
+        E::NoSuchMessage(_) => (StatusCode::NOT_FOUND, "no-such-message"),
         E::RoomFull(_) => (StatusCode::UNPROCESSABLE_ENTITY, "room-full"),
         E::MembershipsFull => (StatusCode::UNPROCESSABLE_ENTITY, "memberships-full"),
         E::InterestsFull => (StatusCode::UNPROCESSABLE_ENTITY, "interests-full"),

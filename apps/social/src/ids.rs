@@ -11,6 +11,9 @@
 //! end of the ticks that may be assigned, before they are assigned. After a restart, ticks begin
 //! beyond the recorded end, at most [`LEASE`] ahead of the clock. A tick that does not fit its bits
 //! is never assigned.
+//!
+//! The time in an id orders posts, and is ahead after a clock was ahead. So nothing shows it, and nothing is kept or
+//! forgotten by it: a post has a time of its own.
 
 use std::fmt;
 use std::str::FromStr;
@@ -47,7 +50,7 @@ impl PostId {
         self.0
     }
 
-    /// Returns the time of assignment, in milliseconds since 1970.
+    /// Returns the time of assignment in milliseconds since 1970, or a later one if ids run ahead of the clock.
     pub const fn time_ms(self) -> u64 {
         (self.0 >> (NODE_BITS + SEQUENCE_BITS)) + EPOCH_MS
     }
@@ -227,7 +230,10 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::testing::on_a_node;
+    use crate::keys::{IdempotencyKey, Now};
+    use crate::post::Text;
+    use crate::testing::{on_a_node, with_the_service};
+    use crate::user::{Account, UserClient};
 
     /// Takes `count` ticks at a constant `clock`, extending the lease as [`IdGenerator::next`]
     /// does.
@@ -295,6 +301,28 @@ mod tests {
                 given.push(id.unwrap().unwrap());
             }
             assert!(given.is_sorted_by(|a, b| a < b), "{given:?}");
+        });
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_neither_dates_posts_ahead_nor_forgets_their_keys() {
+        const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+        with_the_service(1, async |social| {
+            let ahead = clock_tick() + tick_of(2 * DAY);
+            social.node.entity::<Lease>("0").grant(ahead).await.unwrap().unwrap();
+            let alice = "alice".parse().unwrap();
+            let account = Account { password_hash: String::new(), created_ms: 0 };
+            social.user(&alice).register(account).await.unwrap().unwrap();
+            let post = async || {
+                let text = Text::new("hello").unwrap();
+                social.post(&alice, text, IdempotencyKey::new("one")).await.unwrap()
+            };
+            let begun = Now::by_the_clock().ms();
+            let (first, again) = (post().await, post().await);
+            let ended = Now::by_the_clock().ms();
+            assert!(Duration::from_millis(first.post.id.time_ms() - ended) > DAY);
+            assert!((begun..=ended).contains(&first.post.time), "{first:?}");
+            assert!(again.repeated, "{again:?}");
         });
     }
 

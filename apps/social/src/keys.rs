@@ -1,8 +1,8 @@
 //! Idempotency keys of a user or a room: the post or message made under each key, kept for a day.
 //!
 //! ```text
-//! cells   keys            KEY → MADE    the post, or the message, that was made under a key
-//!         keys-by-post    ID  → KEY     the same keys by the id of the post or message, oldest first
+//! cells   keys            KEY → MADE, time    the post, or the message, that was made under a key
+//!         keys-by-post    ID  → KEY, time     the same keys by the id of the post or message, oldest first
 //! state   count           = number of cells in each map
 //! ```
 //!
@@ -57,12 +57,19 @@ impl IdempotencyKey {
 
 /// Reference to a post or a message that was made under a key.
 pub(crate) trait Made: Copy + Serialize + DeserializeOwned + 'static {
-    /// Returns the id, which tells the time at which it was made.
-    fn id(self) -> PostId;
+    /// Returns the number of the post or message: later ones have higher numbers.
+    fn number(self) -> u64;
 }
 
 impl Made for PostId {
-    fn id(self) -> PostId {
+    fn number(self) -> u64 {
+        self.get()
+    }
+}
+
+/// Number of a message in its room.
+impl Made for u64 {
+    fn number(self) -> u64 {
         self
     }
 }
@@ -79,12 +86,13 @@ impl Keys {
         key: &IdempotencyKey,
         now: Now,
     ) -> Result<Option<M>, CellError> {
-        let found = cx.cells::<Str, M>(KEYS).get(&key.0)?;
-        if let Some(made) = found.filter(|made| !now.remembers(made.id())) {
-            self.forget(cx, key, made.id());
-            return Ok(None);
+        match cx.cells::<Str, (M, u64)>(KEYS).get(&key.0)? {
+            Some((made, made_ms)) if !now.remembers(made_ms) => {
+                self.forget(cx, key, made.number());
+                Ok(None)
+            }
+            found => Ok(found.map(|(made, _)| made)),
         }
-        Ok(found)
     }
 
     /// Removes some expired keys.
@@ -97,13 +105,12 @@ impl Keys {
         now: Now,
         most: u32,
     ) -> Result<(), SocialError> {
-        let mut by_post = cx.cells::<U64, IdempotencyKey>(BY_POST);
+        let mut by_post = cx.cells::<U64, (IdempotencyKey, u64)>(BY_POST);
         let oldest = by_post.range(..).take(FORGOTTEN_AT_ONCE);
-        for (id, key) in oldest.collect::<Result<Vec<_>, _>>()? {
-            let id = PostId::new(id);
-            if now.remembers(id) {
+        for (id, (key, made_ms)) in oldest.collect::<Result<Vec<_>, _>>()? {
+            if now.remembers(made_ms) {
                 let full = self.0 >= most;
-                let retry_after = now.until_forgotten(id);
+                let retry_after = now.until_forgotten(made_ms);
                 return if full { Err(SocialError::KeysFull { retry_after }) } else { Ok(()) };
             }
             self.forget(cx, &key, id);
@@ -117,16 +124,18 @@ impl Keys {
         cx: &mut impl DurableContext,
         key: &IdempotencyKey,
         made: M,
+        now: Now,
     ) {
-        cx.cells::<Str, M>(KEYS).put(&key.0, &made);
-        cx.cells::<U64, IdempotencyKey>(BY_POST).put(&made.id().get(), key);
+        cx.cells::<Str, (M, u64)>(KEYS).put(&key.0, &(made, now.ms()));
+        let by_post = (key.clone(), now.ms());
+        cx.cells::<U64, (IdempotencyKey, u64)>(BY_POST).put(&made.number(), &by_post);
         self.0 += 1;
     }
 
-    fn forget(&mut self, cx: &mut impl DurableContext, key: &IdempotencyKey, id: PostId) {
+    fn forget(&mut self, cx: &mut impl DurableContext, key: &IdempotencyKey, number: u64) {
         // Only the key is of interest, so the type of the value does not matter.
-        cx.cells::<Str, PostId>(KEYS).delete(&key.0);
-        cx.cells::<U64, IdempotencyKey>(BY_POST).delete(&id.get());
+        cx.cells::<Str, (PostId, u64)>(KEYS).delete(&key.0);
+        cx.cells::<U64, (IdempotencyKey, u64)>(BY_POST).delete(&number);
         self.0 = self.0.saturating_sub(1);
     }
 }
@@ -151,14 +160,14 @@ impl Now {
         Now(ms)
     }
 
-    /// Returns whether a key for this post is unexpired. A post from more than a day in the future
-    /// was made while the clock was wrong; its key must not stay until then.
-    fn remembers(self, id: PostId) -> bool {
-        self.0.abs_diff(id.time_ms()) < KEPT_MS
+    /// Returns whether a key of this time is unexpired. A key from more than a day in the future was made while the
+    /// clock was wrong, and must not stay until then.
+    fn remembers(self, made_ms: u64) -> bool {
+        self.0.abs_diff(made_ms) < KEPT_MS
     }
 
-    fn until_forgotten(self, id: PostId) -> Duration {
-        Duration::from_millis(id.time_ms().saturating_add(KEPT_MS).saturating_sub(self.0))
+    fn until_forgotten(self, made_ms: u64) -> Duration {
+        Duration::from_millis(made_ms.saturating_add(KEPT_MS).saturating_sub(self.0))
     }
 }
 
@@ -168,8 +177,8 @@ const KEPT_MS: u64 = IdempotencyKey::KEPT.as_millis() as u64;
 const FORGOTTEN_AT_ONCE: usize = 8;
 
 /// Names of the maps of cells; see also `user.rs`.
-pub(crate) const KEYS: &str = "keys";
-pub(crate) const BY_POST: &str = "keys-by-post";
+const KEYS: &str = "keys";
+const BY_POST: &str = "keys-by-post";
 
 #[cfg(test)]
 mod tests {
@@ -201,7 +210,7 @@ mod tests {
                 return Used::Again(id);
             }
             match keys.make_room(cx, now, IdempotencyKey::COUNT_MAX) {
-                Ok(()) => keys.remember(cx, &key, id),
+                Ok(()) => keys.remember(cx, &key, id, Now::at(id.time_ms())),
                 Err(SocialError::KeysFull { retry_after }) => return Used::Full(retry_after),
                 Err(error) => panic!("{error}"),
             }
@@ -212,8 +221,8 @@ mod tests {
         #[message]
         fn count(&mut self, cx: &mut Context<Self>, add: u32) -> (u32, usize) {
             self.0.0 += add;
-            let keys = cx.cells::<Str, PostId>(KEYS).range(..).count();
-            assert_eq!(cx.cells::<U64, IdempotencyKey>(BY_POST).range(..).count(), keys);
+            let keys = cx.cells::<Str, (PostId, u64)>(KEYS).range(..).count();
+            assert_eq!(cx.cells::<U64, (IdempotencyKey, u64)>(BY_POST).range(..).count(), keys);
             (self.0.0, keys)
         }
     }

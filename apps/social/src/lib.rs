@@ -49,6 +49,7 @@
 //!   state of the user or room.
 //! * Acknowledged data is on disk. A later timeline contains each acknowledged post exactly once.
 
+mod deletion;
 mod error;
 mod fair_queue;
 mod followers;

@@ -134,6 +134,8 @@ impl Operation {
             "Room" => &["malformed-path", "no-such-room"],
             "Post" => &["malformed-path", "no-such-post"],
             "AnyPost" => &["malformed-path"],
+            "MessageNumber" => &["malformed-path", "no-such-message"],
+            "OfTag" => &["malformed-query", "tag-invalid"],
             "Tag" => &["malformed-path", "tag-invalid"],
             "Limit" => &["malformed-query", "limit-invalid"],
             "Cursor" => &["malformed-query", "cursor-invalid"],

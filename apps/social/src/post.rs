@@ -45,6 +45,8 @@ pub struct Post {
     pub author: Name,
     /// Text of the post.
     pub text: Text,
+    /// Time of the post by the clock of the node, in milliseconds since 1970.
+    pub time: u64,
 }
 
 /// A post, and the number of its likes.

@@ -13,7 +13,7 @@
 //! ```text
 //! state   founding (owner, created), counts
 //! cells   members         NAME     → ()                   members, by name
-//!         messages        SEQUENCE → id, author, text     messages, oldest first
+//!         messages        SEQUENCE → time, author, text   messages, oldest first; removed ones without a text
 //!         keys, keys-by-post                              idempotency keys of the members, see `keys.rs`
 //! ```
 //!
@@ -48,15 +48,18 @@
 //!
 //! Invariants:
 //! * The messages of a room are numbered 1, 2, 3, … without gaps, in the order of their commits. A message is
-//!   written once, to its own cell, and never rewritten.
+//!   written once, to its own cell, and rewritten only to remove its text.
+//! * A room has a member as long as it exists: it ends with its last membership, or when its owner ends it. A room that
+//!   has ended is gone for everybody at once. Its cells are removed afterwards, and then its name is free.
 //! * A message is on disk before any socket gets it, and before it is acknowledged.
 //! * The room's own list of members is authoritative. The list of a user's rooms has every room of which the user is a
-//!   member, and may have others after a crash; see `membership.rs`.
-//! * Only members say messages, read them, or are present. A block between two users has no effect in a room:
-//!   all members of a room see the same numbered messages, and a client hides the authors that its user blocks.
+//!   member, and may have others after a crash or the end of a room; see `membership.rs`.
+//! * Only members say messages, read them, or are present. The owner removes members and messages, and ends the room,
+//!   also after leaving it. Whom the owner blocks cannot join. Other blocks have no effect in a room: all members see
+//!   the same numbered messages, and a client hides the authors that its user blocks.
 
 pub(crate) mod live;
-mod membership;
+pub(crate) mod membership;
 mod message;
 mod service;
 #[cfg(test)]
@@ -70,8 +73,7 @@ use throng::prelude::*;
 use throng_durable::{CellError, Durable, DurableContext, Str, U64};
 
 use crate::error::SocialError;
-use crate::ids::{IdGenerator, PostId};
-use crate::keys::{IdempotencyKey, Keys, Made, Now};
+use crate::keys::{IdempotencyKey, Keys, Now};
 use crate::name::{Name, RoomName};
 use crate::post::{PageBudget, Text};
 
@@ -88,6 +90,8 @@ pub(crate) struct Room {
     /// Number of messages, and the sequence number of the newest.
     messages: u64,
     keys: Keys,
+    /// Whether the room has ended, and may have cells that are left to be removed.
+    is_over: bool,
 }
 
 /// Origin of a room.
@@ -100,25 +104,11 @@ struct Founding {
 
 /// Parts of the service that rooms' processes use.
 pub(crate) struct Deps {
-    pub(crate) ids: Arc<IdGenerator>,
     pub(crate) live: LiveRooms,
 }
 
-/// Message as its cell keeps it: id, author and text. The time of the message is that of the id.
-type MessageCell = (PostId, Name, Text);
-
-/// Message that was said under an idempotency key.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct Keyed {
-    id: PostId,
-    sequence: u64,
-}
-
-impl Made for Keyed {
-    fn id(self) -> PostId {
-        self.id
-    }
-}
+/// Message as its cell keeps it: time in milliseconds since 1970, author, and text unless it was removed.
+type MessageCell = (u64, Name, Option<Text>);
 
 /// Messages that a socket has missed.
 #[derive(Debug)]
@@ -140,7 +130,7 @@ impl Room {
         owner: Name,
         now: Now,
     ) -> Result<(), SocialError> {
-        if self.founding.is_some() {
+        if self.founding.is_some() || self.is_over {
             return Err(SocialError::RoomTaken(name(cx)));
         }
         self.founding = Some(Founding { owner: owner.clone(), created_ms: now.ms() });
@@ -181,7 +171,7 @@ impl Room {
         Ok(())
     }
 
-    /// Removes a member, whose sockets leave the room as well; idempotent.
+    /// Removes a member, whose sockets leave the room as well; idempotent. The room ends with its last member.
     #[message]
     pub(crate) fn leave(&mut self, cx: &mut Context<Self>, user: Name) -> Result<(), SocialError> {
         if self.has_member(cx, user.clone())? {
@@ -189,6 +179,88 @@ impl Room {
             self.members -= 1;
             let (room, live) = (name(cx), cx.deps().live.clone());
             cx.after_commit(move || live.remove(room, user));
+            if self.members == 0 {
+                self.close(cx);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a member for a user, who must be the owner.
+    #[message]
+    pub(crate) fn expel(
+        &mut self,
+        cx: &mut Context<Self>,
+        owner: Name,
+        user: Name,
+    ) -> Result<(), SocialError> {
+        self.check_owner(cx, &owner)?;
+        self.leave(cx, user)
+    }
+
+    /// Ends the room for a user, who must be the owner; without a user, for the operator of the service.
+    #[message]
+    pub(crate) fn end(
+        &mut self,
+        cx: &mut Context<Self>,
+        owner: Option<Name>,
+    ) -> Result<(), SocialError> {
+        self.founding(cx)?;
+        if let Some(owner) = owner {
+            self.check_owner(cx, &owner)?;
+        }
+        self.close(cx);
+        Ok(())
+    }
+
+    /// Returns whether the room has ended, and has cells that may be left to be removed.
+    #[message]
+    pub(crate) fn is_over(&self) -> bool {
+        self.is_over
+    }
+
+    /// Removes some cells of a room that has ended. Returns whether the room has ended and none are left.
+    #[message]
+    pub(crate) fn clear(&mut self, cx: &mut Context<Self>) -> Result<bool, CellError> {
+        if !self.is_over {
+            return Ok(false);
+        }
+        let mut messages = cx.cells::<U64, MessageCell>(MESSAGES);
+        let cells = messages.range(..).take(CLEARED_AT_ONCE).map(|cell| cell.map(|(at, _)| at));
+        let sequences = cells.collect::<Result<Vec<u64>, _>>()?;
+        sequences.iter().for_each(|sequence| messages.delete(sequence));
+        let mut members = cx.cells::<Str, ()>(MEMBERS);
+        let cells = members.range(..).take(CLEARED_AT_ONCE);
+        let names = cells.map(|cell| cell.map(|(name, ())| name.to_owned()));
+        let names = names.collect::<Result<Vec<String>, _>>()?;
+        names.iter().for_each(|name| members.delete(name));
+        // Each key belongs to a message of a day, and all are removed with the state.
+        Ok(sequences.len().max(names.len()) < CLEARED_AT_ONCE)
+    }
+
+    /// Removes the text of a message for a user, who must be its author or the owner; idempotent. Without a user, for
+    /// the operator of the service.
+    #[message]
+    pub(crate) fn unsay(
+        &mut self,
+        cx: &mut Context<Self>,
+        by: Option<Name>,
+        sequence: u64,
+    ) -> Result<(), SocialError> {
+        self.founding(cx)?;
+        let mut messages = cx.cells::<U64, MessageCell>(MESSAGES);
+        let Some((time, author, text)) = messages.get(&sequence)? else {
+            return Err(SocialError::NoSuchMessage(sequence));
+        };
+        if let Some(by) = by.filter(|by| *by != author) {
+            self.check_owner(cx, &by)?;
+        }
+        if text.is_some() {
+            let cell = (time, author, None);
+            cx.cells::<U64, MessageCell>(MESSAGES).put(&sequence, &cell);
+            let (room, live) = (name(cx), cx.deps().live.clone());
+            let unsaid = Arc::new(SaidMessage::new(room, RoomMessage::of(sequence, cell)));
+            cx.after_commit(move || live.take_back(&unsaid));
         }
         Ok(())
     }
@@ -224,7 +296,7 @@ impl Room {
 
     /// Stores a message of a member, and sends it to all present users once it is on disk.
     #[message]
-    pub(crate) async fn say(
+    pub(crate) fn say(
         &mut self,
         cx: &mut Context<Self>,
         author: Name,
@@ -232,25 +304,24 @@ impl Room {
         key: Option<IdempotencyKey>,
     ) -> Result<Stored, SocialError> {
         self.check_member(cx, &author)?;
-        let key = key.map(|key| key.of_member(&author));
+        let (key, now) = (key.map(|key| key.of_member(&author)), Now::by_the_clock());
         if let Some(key) = &key {
-            let now = Now::by_the_clock();
-            if let Some(Keyed { sequence, .. }) = self.keys.find(cx, key, now)? {
+            if let Some(sequence) = self.keys.find::<u64>(cx, key, now)? {
                 let same = self.messages(cx, sequence..=sequence)?.pop();
-                return match same.filter(|message| message.text == text) {
+                let is_same =
+                    |message: &RoomMessage| message.text.as_ref().is_none_or(|its| *its == text);
+                return match same.filter(is_same) {
                     Some(message) => Ok(Stored { message, repeated: true }),
                     None => Err(SocialError::KeyReused),
                 };
             }
             self.keys.make_room(cx, now, u32::MAX)?;
         }
-        let node = cx.node();
-        let id = cx.deps().ids.next(&node).await?;
         let sequence = self.messages + 1;
         if let Some(key) = &key {
-            self.keys.remember(cx, key, Keyed { id, sequence });
+            self.keys.remember(cx, key, sequence, now);
         }
-        let cell = (id, author, text);
+        let cell = (now.ms(), author, Some(text));
         cx.cells::<U64, MessageCell>(MESSAGES).put(&sequence, &cell);
         self.messages = sequence;
         let message = RoomMessage::of(sequence, cell);
@@ -275,7 +346,7 @@ impl Room {
         let (mut page, mut budget) = (Vec::new(), PageBudget::default());
         for cell in cx.cells::<U64, MessageCell>(MESSAGES).range(..&end).rev() {
             let (sequence, cell) = cell?;
-            if page.len() >= limit || !budget.take(&cell.2) {
+            if page.len() >= limit || !cell.2.as_ref().is_none_or(|text| budget.take(text)) {
                 return Ok((page, true));
             }
             page.push(RoomMessage::of(sequence, cell));
@@ -299,7 +370,8 @@ impl Room {
             Some(Some(missed)) if missed <= MISSED_MAX => {
                 let missed = self.messages(cx, sequence - missed + 1..=sequence)?;
                 let mut budget = PageBudget::default();
-                missed.iter().all(|message| budget.take(&message.text)).then_some(missed)
+                let mut texts = missed.iter().filter_map(|message| message.text.as_ref());
+                texts.all(|text| budget.take(text)).then_some(missed)
             }
             // Too many, or the number of a message that was never said.
             Some(_) => None,
@@ -321,6 +393,18 @@ impl Room {
         self.founding.as_ref().ok_or_else(|| SocialError::NoSuchRoom(name(cx)))
     }
 
+    /// Ends the room.
+    fn close(&mut self, cx: &mut Context<Self>) {
+        (self.founding, self.members, self.is_over) = (None, 0, true);
+        let (room, live) = (name(cx), cx.deps().live.clone());
+        cx.after_commit(move || live.close(&room));
+    }
+
+    fn check_owner(&self, cx: &mut Context<Self>, user: &Name) -> Result<(), SocialError> {
+        let is_owner = self.founding(cx)?.owner == *user;
+        if is_owner { Ok(()) } else { Err(SocialError::NotOwner(name(cx))) }
+    }
+
     fn check_member(&self, cx: &mut Context<Self>, user: &Name) -> Result<(), SocialError> {
         let is_member = self.has_member(cx, user.clone())?;
         if is_member { Ok(()) } else { Err(SocialError::NotMember(name(cx))) }
@@ -339,6 +423,9 @@ fn name(cx: &mut Context<Room>) -> RoomName {
 /// commit (two workers on a busy machine with two cores; `cost_of_a_delivery` in `room/tests.rs`). A message that comes
 /// during the room's pause, which is 1.25 s then, waits until the pause is over.
 const MEMBERS_MAX: u32 = 100_000;
+
+/// Maximum number of messages, and of members, that a turn removes from a room that has ended.
+const CLEARED_AT_ONCE: usize = 1_000;
 
 /// Maximum number of missed messages that a socket gets. They fit a socket's queue, which has 128 places by default.
 const MISSED_MAX: u64 = 100;

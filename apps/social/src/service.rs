@@ -14,6 +14,7 @@ use serde::Serialize;
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, InstrumentedEntity, Node};
 use throng_server::Signer;
+use tokio::sync::Mutex;
 
 use crate::error::{SocialError, unavailable};
 use crate::for_you::collector::Collectors;
@@ -31,7 +32,7 @@ use crate::revocations::Revocations;
 use crate::revoked::Issued;
 use crate::room::live::LiveRooms;
 use crate::room::{self, Room};
-use crate::user::{Account, Announcers, Deps, Profile, User, UserClient};
+use crate::user::{Account, Deps, Profile, User, UserClient};
 
 /// Handle of the message service on a node; cheap to clone.
 #[derive(Clone, Debug)]
@@ -49,6 +50,8 @@ pub struct Social {
     pub(crate) scoring: Scoring,
     pub(crate) rooms: LiveRooms,
     pub(crate) merge: Merge,
+    /// Held while the state of a room that has ended is removed.
+    pub(crate) removal: Arc<Mutex<()>>,
 }
 
 /// Health status of the service.
@@ -126,15 +129,13 @@ impl Social {
         let rooms = LiveRooms::start(&runtime)?;
         let collectors = Collectors::start(&runtime, &node)?;
         let revocations = Revocations::default();
-        let (ids, announcers) = (Arc::new(IdGenerator::new(node_number)), Announcers::default());
         node.register::<User>(Deps {
-            ids: ids.clone(),
+            ids: Arc::new(IdGenerator::new(node_number)),
             live: live.clone(),
             collectors: collectors.clone(),
             revocations: revocations.clone(),
-            announcers,
         });
-        node.register::<Room>(room::Deps { ids, live: rooms.clone() });
+        node.register::<Room>(room::Deps { live: rooms.clone() });
         let merge = Merge::new(node.clone());
         let client = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let (visits, scoring) = (Visits::new(&runtime), Scoring::default());
@@ -150,6 +151,7 @@ impl Social {
             scoring,
             rooms,
             merge,
+            removal: Arc::default(),
         })
     }
 
@@ -182,6 +184,9 @@ impl Social {
         if let Some(account) = self.user(name).account_of().await? {
             return self.registered_before(name, password, account).await;
         }
+        if self.is_deleted(name).await? {
+            return Err(SocialError::NameTaken(name.clone()));
+        }
         let hash = self.passwords.hash(self.client(Some(name)), password.clone()).await?;
         let since = Now::by_the_clock().ms();
         let account = Account { password_hash: hash, created_ms: since };
@@ -213,6 +218,9 @@ impl Social {
         name: &Name,
         password: HashedPassword,
     ) -> Result<(), SocialError> {
+        if self.is_deleted(name).await? {
+            return Err(SocialError::NameTaken(name.clone()));
+        }
         let password_hash = password.into_text();
         let account = Account { password_hash, created_ms: Now::by_the_clock().ms() };
         self.user(name).register(account).await?
@@ -290,8 +298,8 @@ impl Social {
         if follower == target {
             return Err(SocialError::SelfFollow);
         }
-        // Accounts are never removed. If the target blocks the follower after this check, the follower still
-        // gets no posts, because an author checks at each read whether it blocks the reader.
+        // If the target blocks the follower after this check, or deletes the account, the follower still gets no posts,
+        // because an author checks both at each read.
         if self.user(target).blocks(follower.clone()).await?? {
             return Err(SocialError::Blocked(target.clone()));
         }
@@ -306,8 +314,9 @@ impl Social {
         if follower == target {
             return Err(SocialError::SelfFollow);
         }
-        self.profile(target).await?;
-        self.user(follower).unfollow(target.clone()).await?
+        // Also a user who is gone can be unfollowed.
+        self.user(follower).unfollow(target.clone()).await??;
+        self.profile(target).await.map(drop)
     }
 
     /// Returns the users that `follower` follows, in alphabetical order.
@@ -343,8 +352,9 @@ impl Social {
         if name == target {
             return Err(SocialError::SelfBlock);
         }
-        self.profile(target).await?;
-        self.user(name).unblock(target.clone()).await?
+        // Also a user who is gone can be unblocked.
+        self.user(name).unblock(target.clone()).await??;
+        self.profile(target).await.map(drop)
     }
 
     /// Returns the users that `name` blocks, in alphabetical order.
@@ -419,10 +429,11 @@ impl Social {
         self.user(name).change_password(stored.unwrap_or_default(), hash).await?
     }
 
-    /// Deletes a post of `author`; idempotent. An idempotency key of the post stays used.
+    /// Deletes a post of `author`. An idempotency key of the post stays used.
     ///
     /// # Errors
-    /// [`SocialError::NoSuchUser`].
+    /// [`NoSuchUser`](SocialError::NoSuchUser), [`NoSuchPost`](SocialError::NoSuchPost): the post is of another author,
+    /// or was deleted before.
     pub async fn delete_post(&self, author: &Name, id: PostId) -> Result<(), SocialError> {
         self.user(author).delete_post(id).await??;
         self.live.settle().await;

@@ -88,7 +88,7 @@ mod tests {
 
     fn post(number: usize) -> Post {
         let id = PostId::new((number as u64) << 22);
-        Post { id, author: "bob".parse().unwrap(), text: Text::new("hello").unwrap() }
+        Post { id, author: "bob".parse().unwrap(), text: Text::new("hello").unwrap(), time: 0 }
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!         outbox          NAME    → number  changes of follows, see `outbox.rs`
 //!         followers, unfollowed             users that follow or have followed, see `outbox.rs`
 //!         blocked         NAME    → ()      blocked users, by name
-//!         posts           POST-ID → text    posts, oldest first
+//!         posts           POST-ID → time, text     posts, oldest first
 //!         likes, like-counts, unliked       likes of the posts, see `likes.rs`
 //!         rooms           ROOM    → ()      rooms of which the user may be a member, see `room/membership.rs`
 //!         interests       TAG     → ()      tags that interest the user, see `for_you/interests.rs`
@@ -18,7 +18,6 @@
 //! without an account stands for an unregistered name, and stores nothing. Post ids rise from cell
 //! to cell, because they are assigned within the author's turn.
 
-mod earlier;
 mod likes;
 mod outbox;
 
@@ -36,36 +35,38 @@ use crate::ids::{IdGenerator, PostId};
 use crate::keys::{IdempotencyKey, Keys, Now};
 use crate::listing::{CachedBody, ListingName, PostPage, wanted};
 use crate::live::{Change, Live};
-use crate::name::Name;
+use crate::name::{Name, RoomName};
 use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Posted, Text};
 use crate::revocations::Revocations;
 use crate::revoked::{Issued, Revoked};
+use crate::room::membership;
 use crate::tags::Tag;
 
-pub(crate) use outbox::Announcers;
 use outbox::Outbox;
 
 /// State of a registered user, or of an unregistered name.
 #[derive(Durable, Debug, Default, Serialize, Deserialize)]
-#[durable(kind = "user", version = 5, migrate = earlier::migrate, deps = Deps)]
+#[durable(kind = "user", deps = Deps)]
 pub(crate) struct User {
     account: Option<Account>,
     following: u32,
     posts: u64,
     keys: Keys,
-    /// Present while the user has cells of an earlier version: the idempotency keys that are to be
-    /// moved with them.
-    unmoved: Option<Vec<(IdempotencyKey, PostId)>>,
     revoked: Revoked,
     blocks: u32,
     followers: u64,
     outbox: Outbox,
+    /// Whether the account was deleted, and may have left cells.
+    is_closed: bool,
     /// Number of cells in the maps "outbox" and "unliked": work that goes on when the process starts.
     unfinished: u32,
     /// Cached body of the newest page of posts.
     #[serde(skip)]
     newest: CachedBody,
 }
+
+/// Post as its cell keeps it: its time in milliseconds since 1970, and its text.
+type PostCell = (u64, Text);
 
 /// Account of a user, created by registration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -76,13 +77,30 @@ pub(crate) struct Account {
     pub(crate) created_ms: u64,
 }
 
+/// Some of what a deleted account has left. The others that it names have to learn of its end.
+#[derive(Debug, Default)]
+pub(crate) struct Left {
+    pub(crate) followers: Vec<Name>,
+    pub(crate) following: Vec<Name>,
+    pub(crate) rooms: Vec<RoomName>,
+    /// Number of the end of the follows, as in the outbox.
+    pub(crate) sequence: u64,
+    /// Number of posts that were removed.
+    posts: usize,
+}
+
+impl Left {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.followers.len() + self.following.len() + self.rooms.len() + self.posts == 0
+    }
+}
+
 /// Parts of the service that users' processes use.
 pub(crate) struct Deps {
     pub(crate) ids: Arc<IdGenerator>,
     pub(crate) live: Live,
     pub(crate) collectors: Collectors,
     pub(crate) revocations: Revocations,
-    pub(crate) announcers: Announcers,
 }
 
 /// Public data of a user.
@@ -104,11 +122,6 @@ pub struct Profile {
 impl User {
     #[hook]
     fn started(&mut self, cx: &mut Context<Self>) {
-        if let Err(error) = earlier::move_cells(self, cx) {
-            // A hook cannot return an error. A panic gives up all of its changes, and the callers
-            // get the text.
-            panic!("the cells of an earlier version cannot be moved: {error}");
-        }
         outbox::report(self.resume(cx, None));
     }
 
@@ -169,6 +182,55 @@ impl User {
         }
         recheck_tokens(cx);
         Ok(())
+    }
+
+    /// Returns whether the user has an account, or one whose deletion is not complete.
+    #[message]
+    pub(crate) fn is_known(&self) -> bool {
+        self.account.is_some() || self.is_closed
+    }
+
+    /// Ends the account; idempotent. All tokens are revoked.
+    #[message]
+    pub(crate) fn close(&mut self, cx: &mut Context<Self>) {
+        if self.account.take().is_some() {
+            self.is_closed = true;
+            self.newest.invalidate();
+            let reader = name(cx);
+            tracing::info!(user = %reader, "deletes the account");
+            recheck_tokens(cx);
+            refresh(cx, reader);
+        }
+    }
+
+    /// Removes some posts of a closed account, and the follows of those who have learned of its end. Returns some of
+    /// what is left; nothing if the account is not closed.
+    #[message]
+    pub(crate) fn clear(
+        &mut self,
+        cx: &mut Context<Self>,
+        done: Left,
+    ) -> Result<Left, SocialError> {
+        if !self.is_closed {
+            return Ok(Left::default());
+        }
+        for target in &done.following {
+            remove(cx, FOLLOWING, &mut self.following, target)?;
+        }
+        self.forget_followers(cx, &done.followers)?;
+        let mut posts = cx.cells::<U64, PostCell>(POSTS);
+        let ids = posts.range(..).take(CLEARED_AT_ONCE).map(|cell| cell.map(|(id, _)| id));
+        let ids: Vec<u64> = ids.collect::<Result<_, _>>()?;
+        for id in &ids {
+            self.remove_post(cx, PostId::new(*id))?;
+        }
+        // Higher than the numbers of all changes that may be on their way.
+        let sequence = self.outbox.next();
+        let mut following = names(cx, FOLLOWING, self.following)?;
+        following.truncate(CLEARED_AT_ONCE);
+        let (followers, _) = self.some_followers(cx, None, CLEARED_AT_ONCE)?;
+        let rooms = membership::listed(cx)?;
+        Ok(Left { followers, following, rooms, sequence, posts: ids.len() })
     }
 
     /// Returns the password hash, or `None` if there is no user with the name.
@@ -322,13 +384,12 @@ impl User {
         key: Option<IdempotencyKey>,
     ) -> Result<Posted, SocialError> {
         self.account(cx)?;
-        let author = name(cx);
+        let (author, now) = (name(cx), Now::by_the_clock());
         if let Some(key) = &key {
-            let now = Now::by_the_clock();
             if let Some(id) = self.keys.find::<PostId>(cx, key, now)? {
-                return match cx.cells::<U64, Text>(POSTS).get(&id.get())? {
-                    Some(posted) if posted == text => {
-                        Ok(Posted { post: Post { id, author, text }, repeated: true })
+                return match cx.cells::<U64, PostCell>(POSTS).get(&id.get())? {
+                    Some((time, posted)) if posted == text => {
+                        Ok(Posted { post: Post { id, author, text, time }, repeated: true })
                     }
                     Some(_) => Err(SocialError::KeyReused),
                     None => Err(SocialError::PostDeleted),
@@ -339,20 +400,22 @@ impl User {
         let node = cx.node();
         let id = cx.deps().ids.next(&node).await?;
         if let Some(key) = &key {
-            self.keys.remember(cx, key, id);
+            self.keys.remember(cx, key, id, now);
         }
-        cx.cells::<U64, Text>(POSTS).put(&id.get(), &text);
+        let time = now.ms();
+        let cell = (time, text);
+        cx.cells::<U64, PostCell>(POSTS).put(&id.get(), &cell);
         self.posts += 1;
         self.newest.invalidate();
         tracing::debug!(user = %author, post = %id, "publishes a post");
-        let post = Post { id, author, text };
+        let post = Post { id, author, text: cell.1, time };
         let shared = cx.deps().live.posts().share(post.clone());
         self.announce(cx, Change::Posted(shared));
         self.rank(cx, id, &post.text, ChangeKind::Posted);
         Ok(Posted { post, repeated: false })
     }
 
-    /// Deletes a post; idempotent, also for ids of other users' posts.
+    /// Deletes a post.
     #[message]
     pub(crate) fn delete_post(
         &mut self,
@@ -360,16 +423,19 @@ impl User {
         id: PostId,
     ) -> Result<(), SocialError> {
         self.account(cx)?;
-        let mut posts = cx.cells::<U64, Text>(POSTS);
-        if let Some(text) = posts.get(&id.get())? {
-            posts.delete(&id.get());
-            tracing::debug!(user = %name(cx), post = %id, "deletes a post");
-            self.posts -= 1;
-            self.newest.invalidate();
-            self.forget_likes(cx, id)?;
-            self.announce(cx, Change::Deleted(id));
-            self.rank(cx, id, &text, ChangeKind::Deleted);
-        }
+        self.remove_post(cx, id)
+    }
+
+    fn remove_post(&mut self, cx: &mut Context<Self>, id: PostId) -> Result<(), SocialError> {
+        let mut posts = cx.cells::<U64, PostCell>(POSTS);
+        let (_, text) = posts.get(&id.get())?.ok_or(SocialError::NoSuchPost(id))?;
+        posts.delete(&id.get());
+        tracing::debug!(user = %name(cx), post = %id, "deletes a post");
+        self.posts -= 1;
+        self.newest.invalidate();
+        self.forget_likes(cx, id)?;
+        self.announce(cx, Change::Deleted(id));
+        self.rank(cx, id, &text, ChangeKind::Deleted);
         Ok(())
     }
 
@@ -402,7 +468,7 @@ impl User {
         self.liked_post(cx, id)?.ok_or(SocialError::NoSuchPost(id))
     }
 
-    /// Returns a post and the number of its likes, unless it was deleted or the reader is blocked.
+    /// Returns a post and the number of its likes, unless it or the account was deleted or the reader is blocked.
     #[message]
     pub(crate) fn show(
         &self,
@@ -410,11 +476,13 @@ impl User {
         reader: Name,
         id: PostId,
     ) -> Result<Option<LikedPost>, SocialError> {
-        if self.is_blocked(cx, &reader)? { Ok(None) } else { Ok(self.liked_post(cx, id)?) }
+        let is_hidden = self.account.is_none() || self.is_blocked(cx, &reader)?;
+        if is_hidden { Ok(None) } else { Ok(self.liked_post(cx, id)?) }
     }
 
     /// Returns the newest posts below `before` and not below `floor`, newest first: at most
-    /// `limit`, and at most 256 KiB of text. A blocked reader gets none.
+    /// `limit`, and at most 256 KiB of text. A blocked reader gets none, and neither does the reader of a timeline if
+    /// the account was deleted.
     #[message]
     pub(crate) fn posts(
         &self,
@@ -424,12 +492,12 @@ impl User {
         floor: Option<PostId>,
         limit: usize,
     ) -> Result<AuthorPage, SocialError> {
-        self.account(cx)?;
         if let Some(reader) = reader
-            && self.is_blocked(cx, &reader)?
+            && (self.account.is_none() || self.is_blocked(cx, &reader)?)
         {
             return Ok(AuthorPage { is_hidden: true, ..AuthorPage::default() });
         }
+        self.account(cx)?;
         self.posts_below(cx, before, floor, limit)
     }
 
@@ -464,13 +532,13 @@ impl User {
         let (oldest, end) = (floor.map_or(0, PostId::get), before.map_or(u64::MAX, PostId::get));
         let mut page = AuthorPage::default();
         let mut room = PageBudget::default();
-        for cell in cx.cells::<U64, Text>(POSTS).range(&oldest..&end).rev().take(limit) {
-            let (id, text) = cell?;
+        for cell in cx.cells::<U64, PostCell>(POSTS).range(&oldest..&end).rev().take(limit) {
+            let (id, (time, text)) = cell?;
             if !room.take(&text) {
                 page.reach = page.posts.last().map(|post| post.id);
                 break;
             }
-            page.posts.push(Post { id: PostId::new(id), author: author.clone(), text });
+            page.posts.push(Post { id: PostId::new(id), author: author.clone(), text, time });
         }
         Ok(page)
     }
@@ -480,8 +548,9 @@ impl User {
         cx: &mut Context<Self>,
         id: PostId,
     ) -> Result<Option<LikedPost>, CellError> {
-        let Some(text) = cx.cells::<U64, Text>(POSTS).get(&id.get())? else { return Ok(None) };
-        let post = Post { id, author: name(cx), text };
+        let cell = cx.cells::<U64, PostCell>(POSTS).get(&id.get())?;
+        let Some((time, text)) = cell else { return Ok(None) };
+        let post = Post { id, author: name(cx), text, time };
         Ok(Some(LikedPost { post, likes: self.like_count(cx, id)? }))
     }
 
@@ -572,7 +641,7 @@ fn names(cx: &mut Context<User>, map: &str, count: u32) -> Result<Vec<Name>, Soc
 }
 
 /// Returns the name of the user whose turn runs.
-fn name(cx: &mut Context<User>) -> Name {
+pub(crate) fn name(cx: &mut Context<User>) -> Name {
     match cx.key().parse() {
         Ok(name) => name,
         Err(_) => unreachable!("the service addresses users by their names"),
@@ -584,6 +653,9 @@ const FOLLOWING_MAX: u32 = 5000;
 
 /// Maximum number of users that a user may block; bounds the length of the list of blocked users.
 const BLOCKS_MAX: u32 = 5000;
+
+/// Maximum number of posts, and of follows in each direction, that a turn of a closed account removes.
+const CLEARED_AT_ONCE: usize = 100;
 
 /// Names of the maps of cells; see also `keys.rs`.
 const FOLLOWING: &str = "following";
@@ -603,8 +675,8 @@ mod tests {
     }
 
     pub(super) fn deps_with(live: Live, collectors: Collectors) -> Deps {
-        let (ids, announcers) = (Arc::new(IdGenerator::new(0)), Announcers::default());
-        Deps { ids, live, collectors, revocations: Revocations::default(), announcers }
+        let ids = Arc::new(IdGenerator::new(0));
+        Deps { ids, live, collectors, revocations: Revocations::default() }
     }
 
     /// Runs `test` with a registered user on a new node.

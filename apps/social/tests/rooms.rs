@@ -187,6 +187,11 @@ impl Handle<RoomNews> for Observer {
                 self.names.extend(presence.entered.iter().cloned());
                 self.names.retain(|name| !presence.exited.contains(name));
             }
+            RoomNews::TakenBack(unsaid) => {
+                let taken: Vec<u64> = unsaid.messages().map(|message| message.sequence).collect();
+                let seen = self.seen.iter_mut().filter(|seen| taken.contains(&seen.sequence));
+                seen.for_each(|seen| seen.text = None);
+            }
             RoomNews::Typing(typing) => self.typing.push(typing.name.clone()),
             RoomNews::Removed(_) => self.is_removed = true,
             other => panic!("{other:?}"),
@@ -330,10 +335,90 @@ fn a_room_is_in_the_list_of_each_member_after_a_join_and_a_leave_at_the_same_tim
             assert!(matches!(left, Ok(()) | Err(SocialError::NoSuchRoom(_))), "{left:?}");
             creation.as_mut().await;
             creation.take_output().unwrap().unwrap();
-            let (members, _) = social.room_members(&new, None, 10).await.unwrap();
+            // A leave after the creation has ended the room.
+            let members = match social.room_members(&new, None, 10).await {
+                Err(SocialError::NoSuchRoom(_)) => Vec::new(),
+                members => members.unwrap().0,
+            };
             let listed = social.memberships(&bob).await.unwrap();
             assert_eq!(listed.contains(&new), members.contains(&bob), "{steps} steps");
         }
+    });
+}
+
+#[test]
+fn a_room_ends_with_its_last_member_and_leaves_nothing_to_the_next_of_its_name() {
+    on_a_node(async |social, _| {
+        let (alice, bob, rust) = (name("alice"), name("bob"), room("rust"));
+        register(social, &["alice", "bob"]).await;
+        // Nobody holds more names than memberships.
+        for number in 0..600 {
+            let other = room(&format!("room_{number}"));
+            social.create_room(&other, &alice).await.unwrap();
+            social.leave_room(&other, &alice).await.unwrap();
+        }
+        assert_eq!(social.search_rooms("", None, 100).unwrap(), (vec![], false));
+
+        social.create_room(&rust, &alice).await.unwrap();
+        social.join_room(&rust, &bob).await.unwrap();
+        social.say(&rust, &alice, text("among us"), IdempotencyKey::new("one")).await.unwrap();
+        social.leave_room(&rust, &alice).await.unwrap();
+        assert_eq!(social.room_profile(&rust).await.unwrap().members, 1);
+        social.leave_room(&rust, &bob).await.unwrap();
+        let gone = social.room_profile(&rust).await;
+        assert!(matches!(gone, Err(SocialError::NoSuchRoom(_))), "{gone:?}");
+
+        social.create_room(&rust, &bob).await.unwrap();
+        let profile = social.room_profile(&rust).await.unwrap();
+        assert_eq!((profile.owner, profile.members, profile.messages), (bob.clone(), 1, 0));
+        assert_eq!(social.room_messages(&rust, &bob, None, 10).await.unwrap().messages, []);
+    });
+}
+
+#[test]
+fn an_owner_removes_members_and_messages_and_ends_the_room() {
+    on_a_node(async |social, runtime| {
+        let (alice, bob, carol, rust) = (name("alice"), name("bob"), name("carol"), room("rust"));
+        register(social, &["alice", "bob", "carol"]).await;
+        social.create_room(&rust, &alice).await.unwrap();
+        social.block(&alice, &carol).await.unwrap();
+        let blocked = social.join_room(&rust, &carol).await;
+        assert!(matches!(blocked, Err(SocialError::Blocked(_))), "{blocked:?}");
+        social.join_room(&rust, &bob).await.unwrap();
+        let observer = Observer::spawn(social, runtime, &bob, &rust);
+        observer.enter().await.unwrap();
+        for (author, words) in [(&bob, "one"), (&alice, "two"), (&bob, "three")] {
+            social.say(&rust, author, text(words), IdempotencyKey::new(words)).await.unwrap();
+        }
+        // An author removes a message of their own, and the owner any.
+        for (by, sequence) in [(&bob, 1), (&alice, 3), (&alice, 3)] {
+            social.unsay(&rust, by, sequence).await.unwrap();
+        }
+        for outcome in [
+            social.unsay(&rust, &bob, 2).await,
+            social.remove_member(&rust, &bob, &alice).await,
+            social.end_room(&rust, &bob).await,
+        ] {
+            assert!(matches!(outcome, Err(SocialError::NotOwner(_))), "{outcome:?}");
+        }
+        let expected = [None, Some(text("two")), None];
+        let texts = |messages: Vec<RoomMessage>| messages.into_iter().map(|its| its.text);
+        let page = social.room_messages(&rust, &bob, None, 10).await.unwrap();
+        assert!(texts(page.messages).rev().eq(expected.clone()));
+        until(async || texts(observer.seen().await.unwrap()).eq(expected.clone())).await;
+        let again = social.say(&rust, &bob, text("three"), IdempotencyKey::new("three")).await;
+        assert!(again.unwrap().repeated);
+
+        social.remove_member(&rust, &alice, &bob).await.unwrap();
+        until(async || observer.is_removed().await.unwrap()).await;
+        assert_eq!(social.memberships(&bob).await.unwrap(), []);
+        social.join_room(&rust, &bob).await.unwrap();
+        let observer = Observer::spawn(social, runtime, &bob, &rust);
+        observer.enter().await.unwrap();
+        social.end_room(&rust, &alice).await.unwrap();
+        until(async || observer.is_removed().await.unwrap()).await;
+        assert_eq!(social.memberships(&bob).await.unwrap(), []);
+        assert_eq!(social.search_rooms("", None, 100).unwrap(), (vec![], false));
     });
 }
 
@@ -497,7 +582,8 @@ fn enter_and_end_relays(sockets: usize, rounds: usize) {
             let seen = socket.seen().await.unwrap();
             let sequences: Vec<u64> = seen.iter().map(|message| message.sequence).collect();
             assert_eq!(sequences, (1..=total).collect::<Vec<_>>());
-            let texts: BTreeSet<_> = seen.iter().map(|message| message.text.as_str()).collect();
+            let texts: BTreeSet<_> =
+                seen.iter().filter_map(|message| message.text.as_ref()).map(Text::as_str).collect();
             assert_eq!(texts.len() as u64, total);
         }
         // Without another enter, the next messages come as news, also after the relays have ended.
@@ -522,6 +608,18 @@ struct Model {
     owners: BTreeMap<usize, usize>,
     /// By room, author and key: the text and the sequence number.
     keys: BTreeMap<(usize, usize, u8), (Text, u64)>,
+}
+
+impl Model {
+    /// Ends a membership, and with the last one the room.
+    fn leave(&mut self, user: usize, room: usize) {
+        self.members.remove(&(user, room));
+        if !self.members.iter().any(|(_, its)| *its == room) {
+            self.rooms.remove(&room);
+            self.owners.remove(&room);
+            self.keys.retain(|(its, _, _), _| *its != room);
+        }
+    }
 }
 
 const USERS: usize = 4;
@@ -575,7 +673,7 @@ async fn step(social: &Social, model: &mut Model, rng: &mut Rng) {
         4 => match social.leave_room(room, me).await {
             Ok(()) => {
                 assert!(exists);
-                model.members.remove(&(one, its));
+                model.leave(one, its);
             }
             Err(SocialError::NoSuchRoom(_)) => assert!(!exists),
             Err(error) => panic!("{error}"),
@@ -588,11 +686,18 @@ async fn step(social: &Social, model: &mut Model, rng: &mut Rng) {
                 false => drop(give_up_after(polls, social.leave_room(room, me)).await),
             }
             // Calls of one caller are handled in their order, so this one comes after the steps that were taken.
-            let (members, _) = social.room_members(room, None, 100).await.unwrap();
-            match members.contains(me) {
-                true => model.members.insert((one, its)),
-                false => model.members.remove(&(one, its)),
-            };
+            match social.room_members(room, None, 100).await {
+                Ok((members, _)) if members.contains(me) => drop(model.members.insert((one, its))),
+                Ok(_) => model.leave(one, its),
+                Err(SocialError::NoSuchRoom(_)) => {
+                    // Repeating the leave completes the end of the room.
+                    let left = social.leave_room(room, me).await;
+                    assert!(matches!(left, Err(SocialError::NoSuchRoom(_))), "{left:?}");
+                    model.leave(one, its);
+                    assert!(!model.rooms.contains_key(&its));
+                }
+                Err(error) => panic!("{error}"),
+            }
         }
         8..14 => {
             let key = rng.bool().then(|| rng.u8(..4));
@@ -667,7 +772,7 @@ async fn compare(social: &Social, model: &Model, limit: usize) {
             found.into_iter().rev().map(|message| (message.sequence, message.author, message.text));
         let said = (1..)
             .zip(said)
-            .map(|(sequence, (author, text))| (sequence, user_of(*author), text.clone()));
+            .map(|(sequence, (author, text))| (sequence, user_of(*author), Some(text.clone())));
         assert_eq!(found.collect::<Vec<_>>(), said.collect::<Vec<_>>());
     }
 }

@@ -305,17 +305,75 @@ fn a_deleted_post_is_gone_and_its_key_stays_used() {
         let key = || IdempotencyKey::new("key");
         let first = social.post(&alice, text("first"), key()).await.unwrap().post;
         let second = social.post(&alice, text("second"), None).await.unwrap().post;
-        social.delete_post(&bob, first.id).await.unwrap();
+        let foreign = social.delete_post(&bob, first.id).await;
+        assert!(matches!(foreign, Err(SocialError::NoSuchPost(_))), "{foreign:?}");
         assert_eq!(social.posts(&alice, None, 10).await.unwrap().posts.len(), 2, "it is not bob's");
-        for _ in 0..2 {
-            social.delete_post(&alice, first.id).await.unwrap();
-            assert_eq!(social.timeline(&bob, None, 10).await.unwrap().posts.len(), 1);
-            assert_eq!(social.profile(&alice).await.unwrap().posts, 1);
-        }
+        social.delete_post(&alice, first.id).await.unwrap();
+        assert_eq!(social.timeline(&bob, None, 10).await.unwrap().posts.len(), 1);
+        assert_eq!(social.profile(&alice).await.unwrap().posts, 1);
+        let repeated = social.delete_post(&alice, first.id).await;
+        assert!(matches!(repeated, Err(SocialError::NoSuchPost(_))), "{repeated:?}");
         let again = social.post(&alice, text("first"), key()).await;
         assert!(matches!(again, Err(SocialError::PostDeleted)), "{again:?}");
         let third = social.post(&alice, text("first"), None).await.unwrap().post;
         assert_eq!(social.posts(&alice, None, 10).await.unwrap().posts, [third, second]);
+    });
+}
+
+#[test]
+fn a_deleted_account_is_gone_and_leaves_no_timeline_that_cannot_be_read() {
+    on_a_node(async |social| {
+        let (alice, bob, carol) = (name("alice"), name("bob"), name("carol"));
+        register(social, &["alice", "bob", "carol"]).await;
+        social.follow(&alice, &bob).await.unwrap();
+        social.follow(&bob, &alice).await.unwrap();
+        social.follow(&bob, &carol).await.unwrap();
+        social.block(&carol, &alice).await.unwrap();
+        for number in 0..250 {
+            social.post(&alice, text(&number.to_string()), None).await.unwrap();
+        }
+        let kept = social.post(&carol, text("stays"), None).await.unwrap().post;
+        for (room, members) in [("tea", vec![&bob]), ("alone", vec![])] {
+            let room = room.parse().unwrap();
+            social.create_room(&room, &alice).await.unwrap();
+            for member in members {
+                social.join_room(&room, member).await.unwrap();
+            }
+            social.say(&room, &alice, text("hello"), None).await.unwrap();
+        }
+        assert_eq!(social.timeline(&bob, None, 10).await.unwrap().posts.len(), 10);
+
+        let wrong = social.delete_account(&alice, "wrong horse".to_owned()).await;
+        assert!(matches!(wrong, Err(SocialError::WrongCredentials)), "{wrong:?}");
+        let since = social.log_in(&alice, PASSWORD.to_owned()).await.unwrap();
+        social.delete_account(&alice, PASSWORD.to_owned()).await.unwrap();
+
+        assert_eq!(
+            social.timeline(&bob, None, 10).await.unwrap().posts,
+            std::slice::from_ref(&kept)
+        );
+        assert_eq!(social.following(&bob).await.unwrap(), std::slice::from_ref(&carol));
+        assert_eq!(social.followers(&bob, None, 10).await.unwrap().0, []);
+        let revoked = social.check_token(&alice, since).await;
+        assert!(matches!(revoked, Err(SocialError::TokenRevoked)), "{revoked:?}");
+        let login = social.log_in(&alice, PASSWORD.to_owned()).await;
+        assert!(matches!(login, Err(SocialError::WrongCredentials)), "{login:?}");
+        let again = social.register(&alice, Password::new(PASSWORD).unwrap()).await;
+        assert!(matches!(again, Err(SocialError::NameTaken(_))), "{again:?}");
+        assert_eq!(social.search("", None, 10).unwrap().0, [bob.clone(), carol.clone()]);
+        let unblocked = social.unblock(&carol, &alice).await;
+        assert!(matches!(unblocked, Err(SocialError::NoSuchUser(_))), "{unblocked:?}");
+        assert_eq!(social.blocked(&carol).await.unwrap(), []);
+
+        // The room of others goes on, and the other has ended.
+        let tea = "tea".parse().unwrap();
+        assert_eq!(
+            social.room_members(&tea, None, 10).await.unwrap().0,
+            std::slice::from_ref(&bob)
+        );
+        assert_eq!(social.room_messages(&tea, &bob, None, 10).await.unwrap().messages.len(), 1);
+        social.join_room(&tea, &carol).await.unwrap();
+        assert_eq!(social.search_rooms("", None, 10).unwrap().0, [tea]);
     });
 }
 

@@ -5,7 +5,7 @@
 //! PUT    /api/v1/interests/TAG      bearer    204
 //! DELETE /api/v1/interests/TAG      bearer    204
 //! GET    /api/v1/tags                         200 {tags: [TAG]}
-//! GET    /api/v1/for-you   bearer ?cursor &limit   200 {posts: [{id, author, text, time, likes, reason}], next_cursor}
+//! GET    /api/v1/for-you   bearer ?tag &cursor &limit   200 {posts: [{id, author, text, time, likes, reason}], next_cursor}
 //! ```
 //!
 //! In the text of a post, a tag is a `#` at the start or after white space, and 1 to 32 letters, digits or `_`; the first
@@ -15,14 +15,15 @@
 //!
 //! A reason is `following`, `popular` or `tag:rust`. The first page of For you begins a visit; its cursors are
 //! answered 410 `visit-over` when two later visits have begun, after five minutes without a page, or after a restart.
-//! A page may be empty although another follows.
+//! A page may be empty although another follows. With `tag`, For you has the posts with this tag alone, those of the
+//! reader among them.
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use throng_server::{Cursor, Json, Path, Problem, Query};
 
 use super::likes::LikedPostView;
@@ -45,6 +46,14 @@ struct TagsView {
     tags: Vec<Tag>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ForYouQuery {
+    tag: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
 #[derive(Serialize)]
 struct ForYouView<'a> {
     posts: Vec<ForYouPostView<'a>>,
@@ -61,12 +70,19 @@ struct ForYouPostView<'a> {
 async fn for_you(
     State(app): State<App>,
     caller: Caller,
-    Query(query): Query<PageQuery>,
+    Query(ForYouQuery { tag, cursor, limit }): Query<ForYouQuery>,
 ) -> Result<Response, Problem> {
-    let cursors = format!("for-you {}", caller.name);
-    let (cursor, limit) = app.open_page(&cursors, &query)?;
+    let tag = tag.as_deref().map(parse_tag).transpose()?;
+    let cursors = match &tag {
+        Some(tag) => format!("for-you {} {tag}", caller.name),
+        None => format!("for-you {}", caller.name),
+    };
+    let (cursor, limit) = app.open_page(&cursors, &PageQuery { cursor, limit })?;
     let position = cursor.map(|Cursor { time, id }| VisitPosition { visit: time, offset: id });
-    let page = app.social.for_you(&caller.name, position, limit).await?;
+    let page = match &tag {
+        Some(tag) => app.social.posts_with_tag(&caller.name, tag, position, limit).await?,
+        None => app.social.for_you(&caller.name, position, limit).await?,
+    };
     let next_cursor = page.next.map(|VisitPosition { visit, offset }| {
         app.settings.signer.seal_cursor(&cursors, Cursor { time: visit, id: offset })
     });
@@ -103,7 +119,7 @@ async fn remove_interest(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Parses the tag in a path.
+/// Parses the tag in a path or a query.
 fn parse_tag(tag: &str) -> Result<Tag, Problem> {
     tag.parse().map_err(|error: TagError| {
         Problem::new(StatusCode::BAD_REQUEST, "tag-invalid", error.to_string())

@@ -74,7 +74,7 @@ async fn unlike(
 }
 
 /// Parses the id of a post that must exist.
-fn existing(id: &str) -> Result<PostId, Problem> {
+pub(super) fn existing(id: &str) -> Result<PostId, Problem> {
     parse_id(id).ok_or_else(|| {
         Problem::new(StatusCode::NOT_FOUND, "no-such-post", "this is not the id of a post")
     })

@@ -4,6 +4,9 @@
 //! POST   /api/v1/rooms               bearer {name}       201 {name, owner, created, members, messages, present}
 //! GET    /api/v1/rooms               ?prefix &after &limit   200 {rooms: [NAME], next_after}
 //! GET    /api/v1/rooms/ROOM                              200 {name, owner, created, members, messages, present}
+//! DELETE /api/v1/rooms/ROOM          bearer              204, by the owner
+//! DELETE /api/v1/rooms/ROOM/members/NAME     bearer      204, by the owner
+//! DELETE /api/v1/rooms/ROOM/messages/NUMBER  bearer      204, by the author or the owner
 //! GET    /api/v1/rooms/ROOM/members  bearer ?after &limit    200 {members: [NAME], next_after}
 //! POST   /api/v1/rooms/ROOM/messages bearer {text}       201 {room, sequence, author, text, time}
 //!            with an Idempotency-Key of the last 24 h:   200 with the existing message
@@ -13,20 +16,20 @@
 //! DELETE /api/v1/memberships/ROOM    bearer              204
 //! ```
 //!
-//! Only members say and read messages. Everybody can find a room, see its profile and join it; its members are
-//! listed for every user with a token. The news of a room come by the socket; see `socket/protocol.rs`.
+//! Only members say and read messages. Everybody can find a room and see its profile, and everybody whom its owner does
+//! not block can join it; its members are listed for every user with a token. A room ends with its last membership. The news of a room come by the socket; see `socket/protocol.rs`.
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post, put};
+use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
 use throng_server::{Cursor, Json, Path, Problem, Query};
 
 use super::{
     App, Caller, PageQuery, SearchQuery, after_invalid, check_limit, idempotency_key, invalid,
-    parse_after,
+    parse_after, parse_name,
 };
 use crate::name::{Name, RoomName};
 use crate::post::Text;
@@ -36,9 +39,11 @@ use crate::room::{RoomMessage, RoomProfile};
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/api/v1/rooms", post(create).get(search))
-        .route("/api/v1/rooms/{room}", get(profile))
+        .route("/api/v1/rooms/{room}", get(profile).delete(end))
         .route("/api/v1/rooms/{room}/members", get(members))
+        .route("/api/v1/rooms/{room}/members/{name}", delete(remove_member))
         .route("/api/v1/rooms/{room}/messages", post(say).get(messages))
+        .route("/api/v1/rooms/{room}/messages/{number}", delete(unsay))
         .route("/api/v1/memberships", get(memberships))
         .route("/api/v1/memberships/{room}", put(join).delete(leave))
 }
@@ -119,6 +124,39 @@ async fn profile(
     Path(room): Path<String>,
 ) -> Result<Json<RoomProfile>, Problem> {
     Ok(Json(app.social.room_profile(&parse_room(room)?).await?))
+}
+
+async fn end(
+    State(app): State<App>,
+    caller: Caller,
+    Path(room): Path<String>,
+) -> Result<StatusCode, Problem> {
+    app.social.end_room(&parse_room(room)?, &caller.name).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn remove_member(
+    State(app): State<App>,
+    caller: Caller,
+    Path((room, name)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    app.social.remove_member(&parse_room(room)?, &caller.name, &parse_name(name)?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+async fn unsay(
+    State(app): State<App>,
+    caller: Caller,
+    Path((room, number)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    let room = parse_room(room)?;
+    let sequence = number.parse::<u64>().ok().filter(|parsed| parsed.to_string() == number);
+    let sequence = sequence.ok_or_else(|| {
+        let detail = "this is not the number of a message";
+        Problem::new(StatusCode::NOT_FOUND, "no-such-message", detail)
+    })?;
+    app.social.unsay(&room, &caller.name, sequence).await?;
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn members(

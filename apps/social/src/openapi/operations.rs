@@ -13,7 +13,7 @@ Users post, follow each other and meet in rooms.
 messages holds at most 256 KiB of text, or one entry, so it may have fewer entries than `limit`.
 
 **Repetition.** A client that has lost an answer may repeat any request. PUT and DELETE name the state that is \
-wanted. POST of a post or a message stores it once, if each repetition has the same `Idempotency-Key`.
+wanted; the DELETE of something that had an id of its own, such as a post, is answered 404 the second time. POST of a post or a message stores it once, if each repetition has the same `Idempotency-Key`.
 
 **Sizes.** By default, a body has at most 64 KiB and a head 32 KiB.
 
@@ -59,6 +59,15 @@ fn accounts() -> Vec<Operation> {
             .body("NewPassword")
             .empty(204, "The password is changed.")
             .problems(&["wrong-credentials", "password-length", "too-many-logins"]),
+        delete("/account", "deleteAccount", "Deletes the account of the user")
+            .about(
+                "Its posts, follows and memberships are deleted, its tokens are revoked, and its name is not given out \
+                 again. Its messages in rooms stay. A room ends with its last member.",
+            )
+            .token()
+            .body("Deletion")
+            .empty(204, "The account is deleted.")
+            .problems(&["wrong-credentials", "too-many-logins"]),
     ]
 }
 
@@ -132,8 +141,8 @@ fn posts() -> Vec<Operation> {
             .problems(&["text-length", "post-deleted", "idempotency-keys-full"]),
         delete("/posts/{id}", "deletePost", "Deletes a post of the user")
             .token()
-            .parameter("AnyPost")
-            .empty(204, "The user has no post with this id."),
+            .parameter("Post")
+            .empty(204, "The post is deleted."),
         get(
             "/timeline",
             "readTimeline",
@@ -174,6 +183,7 @@ fn for_you() -> Vec<Operation> {
                  another page follows.",
             )
             .token()
+            .parameter("OfTag")
             .parameter("Cursor")
             .parameter("Limit")
             .answer(200, "A page of posts.", "ForYouPage")
@@ -221,6 +231,26 @@ fn rooms() -> Vec<Operation> {
             "The profile.",
             "Room",
         ),
+        delete("/rooms/{room}", "endRoom", "Ends a room of the user")
+            .about("Its members, its messages and its name are given up. A room also ends with its last membership.")
+            .token()
+            .parameter("Room")
+            .empty(204, "The room has ended.")
+            .problems(&["not-the-owner"]),
+        delete("/rooms/{room}/members/{name}", "removeMember", "Removes a member of a room of the user")
+            .about("The member can join again, unless the owner blocks the member.")
+            .token()
+            .parameter("Room")
+            .parameter("User")
+            .empty(204, "The other user is no member.")
+            .problems(&["not-the-owner"]),
+        delete("/rooms/{room}/messages/{number}", "unsay", "Removes the text of a message")
+            .about("The author of the message and the owner of the room can do this. The number stays taken.")
+            .token()
+            .parameter("Room")
+            .parameter("MessageNumber")
+            .empty(204, "The message has no text.")
+            .problems(&["not-the-owner"]),
         get(
             "/rooms/{room}/members",
             "listMembers",
@@ -253,7 +283,7 @@ fn rooms() -> Vec<Operation> {
             .token()
             .parameter("Room")
             .empty(204, "The user is a member.")
-            .problems(&["room-full", "memberships-full"]),
+            .problems(&["blocked", "room-full", "memberships-full"]),
         delete("/memberships/{room}", "leave", "Leaves a room")
             .token()
             .parameter("Room")

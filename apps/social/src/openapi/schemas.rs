@@ -67,6 +67,7 @@ pub(super) fn schemas() -> Value {
         "Credentials": request(&[("name", field("UserName")), ("password", field("Password"))]),
         "Login": request(&[("name", json!({ "type": "string" })), ("password", json!({ "type": "string" }))]),
         "NewPassword": request(&[("old", json!({ "type": "string" })), ("new", field("Password"))]),
+        "Deletion": request(&[("password", json!({ "type": "string" }))]),
         "NewPost": request(&[("text", field("Text"))]),
         "NewRoom": request(&[("name", field("RoomName"))]),
         "NewMessage": request(&[("text", field("Text"))]),
@@ -130,9 +131,11 @@ pub(super) fn parameters() -> Value {
         "User": in_path("name", reference("schemas", "UserName")),
         "Room": in_path("room", reference("schemas", "RoomName")),
         "Post": in_path("id", reference("schemas", "PostId")),
-        // A DELETE of a post that does not exist changes nothing, so any text is accepted.
+        // The end of a like of a post that does not exist changes nothing, so any text is accepted.
         "AnyPost": in_path("id", json!({ "type": "string", "minLength": 1 })),
+        "MessageNumber": in_path("number", json!({ "type": "integer", "minimum": 1 })),
         "Tag": in_path("tag", reference("schemas", "Tag")),
+        "OfTag": in_query("tag", reference("schemas", "Tag"), "Tag that all posts have."),
         "Limit": in_query(
             "limit",
             json!({ "type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT }),
@@ -217,7 +220,13 @@ fn message_fields() -> [(&'static str, Value); 4] {
     [
         ("sequence", sequence),
         ("author", reference("schemas", "UserName")),
-        ("text", reference("schemas", "Text")),
+        (
+            "text",
+            json!({
+                "anyOf": [reference("schemas", "Text"), { "type": "null" }],
+                "description": "Null if the text was removed.",
+            }),
+        ),
         ("time", reference("schemas", "Time")),
     ]
 }

@@ -60,6 +60,8 @@ pub enum RoomNews {
     Presence(Arc<Presence>),
     /// A user is typing.
     Typing(Arc<Typing>),
+    /// The text of a message was removed. The process may not have the message yet.
+    TakenBack(Arc<Said>),
     /// The user of the process is no member any more, and the process is not present any more.
     Removed(RoomName),
 }
@@ -161,6 +163,20 @@ impl LiveRooms {
         }
         for relay in all(&self.0.relays) {
             send(relay, Hear { said: said.clone() });
+        }
+    }
+
+    /// Shows all processes that are present in a room that the text of a message was removed.
+    pub(super) fn take_back(&self, unsaid: &Arc<SaidMessage>) {
+        for relay in all(&self.0.relays) {
+            send(relay, TakeBack { unsaid: unsaid.clone() });
+        }
+    }
+
+    /// Ends the presence of all processes in a room that has ended.
+    pub(super) fn close(&self, room: &RoomName) {
+        for relay in all(&self.0.relays) {
+            send(relay, Close { room: room.clone() });
         }
     }
 
@@ -471,6 +487,28 @@ impl Relay {
         }
     }
 
+    /// Removes all sockets from a room that has ended.
+    #[message(send)]
+    fn close(&mut self, cx: &mut Context<Self>, room: RoomName) {
+        let users = self.rooms.get(&room).into_iter().flat_map(|hall| hall.users.keys());
+        for user in users.map(|user| (**user).clone()).collect::<Vec<_>>() {
+            self.remove(cx, room.clone(), user);
+        }
+    }
+
+    /// Shows that the text of a message was removed, and removes it from the messages that wait.
+    #[message(send)]
+    async fn take_back(&mut self, unsaid: Arc<SaidMessage>) {
+        let Some(hall) = self.rooms.get_mut(&unsaid.room) else { return };
+        for said in &mut hall.said {
+            if said.message.sequence == unsaid.message.sequence {
+                *said = unsaid.clone();
+            }
+        }
+        let news = Arc::new(Said::new(unsaid.room.clone(), vec![unsaid]));
+        self.show_all(&news.room, RoomNews::TakenBack(news.clone())).await;
+    }
+
     /// Collects a message. The next [`PassOn`] sends it with the messages that arrive until then.
     #[message(send)]
     fn hear(&mut self, cx: &mut Context<Self>, said: Arc<SaidMessage>) {
@@ -703,7 +741,8 @@ mod tests {
         let room: RoomName = "rust".parse().unwrap();
         let said = |sequence: u64, length: usize| {
             let text = Text::new("😀".repeat(length)).unwrap();
-            let message = RoomMessage { sequence, author: name("alice"), text, time: 0 };
+            let message =
+                RoomMessage { sequence, author: name("alice"), text: Some(text), time: 0 };
             Arc::new(SaidMessage::new(room.clone(), message))
         };
         // A text of 5,000 of these characters has 20,000 bytes, and three of them less than 64 KiB.

@@ -10,13 +10,14 @@
 //! steps of the other.
 //!
 //! The room's list of members is authoritative. A crash between the two steps leaves a room in the list of a user who
-//! is no member, and never the reverse; repeating the operation completes it. Reading a user's list asks each room
+//! is no member, and never the reverse; repeating the operation completes it. A room that ends stays in the lists of its
+//! members. When a list is full, such rooms are removed from it. Reading a user's list asks each room
 //! whether the user is a member, so the result never shows an incomplete operation.
 //!
 //! Invariant: the list has every room of which the user is a member, and at most [`MEMBERSHIPS_MAX`] rooms.
 
 use throng::prelude::*;
-use throng_durable::{DurableContext, Str};
+use throng_durable::{CellError, DurableContext, Str};
 
 use crate::error::SocialError;
 use crate::name::RoomName;
@@ -60,7 +61,9 @@ impl Handle<RemoveRoom> for User {
         RemoveRoom(room): RemoveRoom,
         cx: &mut Context<Self>,
     ) -> <RemoveRoom as Message>::Reply {
-        self.account(cx)?;
+        if !self.is_known() {
+            return Err(SocialError::NoSuchUser(crate::user::name(cx)));
+        }
         let mut rooms = cx.cells::<Str, ()>(ROOMS);
         if rooms.contains(room.as_str())? {
             rooms.delete(room.as_str());
@@ -83,12 +86,17 @@ impl Handle<ListRooms> for User {
         cx: &mut Context<Self>,
     ) -> <ListRooms as Message>::Reply {
         self.account(cx)?;
-        let mut names = Vec::new();
-        for cell in cx.cells::<Str, ()>(ROOMS).range(..) {
-            names.extend(cell?.0.parse::<RoomName>());
-        }
-        Ok(names)
+        Ok(listed(cx)?)
     }
+}
+
+/// Returns the list of the user whose turn runs.
+pub(crate) fn listed(cx: &mut Context<User>) -> Result<Vec<RoomName>, CellError> {
+    let mut names = Vec::new();
+    for cell in cx.cells::<Str, ()>(ROOMS).range(..) {
+        names.extend(cell?.0.parse::<RoomName>());
+    }
+    Ok(names)
 }
 
 /// Maximum number of rooms in the list of a user. Reading the list calls each room.

@@ -17,15 +17,15 @@ pub struct RoomMessage {
     pub sequence: u64,
     /// Name of the author.
     pub author: Name,
-    /// Text of the message.
-    pub text: Text,
+    /// Text of the message; `None` if it was removed.
+    pub text: Option<Text>,
     /// Time at which it was said, in milliseconds since 1970.
     pub time: u64,
 }
 
 impl RoomMessage {
-    pub(super) fn of(sequence: u64, (id, author, text): MessageCell) -> RoomMessage {
-        RoomMessage { sequence, author, text, time: id.time_ms() }
+    pub(super) fn of(sequence: u64, (time, author, text): MessageCell) -> RoomMessage {
+        RoomMessage { sequence, author, text, time }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::keys::{IdempotencyKey, Now};
 use crate::name::{Name, RoomName};
 use crate::post::Text;
 use crate::service::{Social, stored_names};
+use crate::user::UserClient;
 
 use super::live::{Entered, RoomNews};
 use super::membership::{AddRoom, ListRooms, RemoveRoom};
@@ -23,13 +24,82 @@ impl Social {
     pub async fn create_room(&self, room: &RoomName, owner: &Name) -> Result<(), SocialError> {
         // This check only keeps rooms of others out of the owner's list; the turn that creates the room decides.
         match self.room(room).describe().await? {
-            Err(SocialError::NoSuchRoom(_)) => {}
+            // The name of a room that has ended is free once the room's cells are removed.
+            Err(SocialError::NoSuchRoom(_)) => self.remove_rest(room).await?,
             Err(error) => return Err(error),
             Ok(_) => return Err(SocialError::RoomTaken(room.clone())),
         }
-        self.user(owner).call(AddRoom(room.clone())).await??;
+        self.add_room(room, owner).await?;
         self.room(room).found(owner.clone(), Now::by_the_clock()).await??;
         self.list(room, owner).await
+    }
+
+    /// Ends a room for `owner`: its members, its messages and its name are given up. Its sockets leave it.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NotOwner`](SocialError::NotOwner).
+    ///
+    /// Cost: a turn for each 1,000 messages or members.
+    pub async fn end_room(&self, room: &RoomName, owner: &Name) -> Result<(), SocialError> {
+        self.room(room).end(Some(owner.clone())).await??;
+        self.remove_rest(room).await
+    }
+
+    /// Ends a room for the operator of the service, as [`end_room`](Social::end_room) does for the owner.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom).
+    pub async fn remove_room(&self, room: &RoomName) -> Result<(), SocialError> {
+        self.room(room).end(None).await??;
+        self.remove_rest(room).await
+    }
+
+    /// Removes what a room that has ended has left on the disk. A call that is lost in between is completed by the next
+    /// creation of a room with the name, and until then the name is still found.
+    async fn remove_rest(&self, room: &RoomName) -> Result<(), SocialError> {
+        while !self.room(room).clear().await?? {
+            if !self.room(room).is_over().await? {
+                return Ok(());
+            }
+        }
+        // The name is taken until the state is removed. Of two calls only one may remove it, or else the second would
+        // remove a room that was created in between.
+        let _removal = self.removal.lock().await;
+        if self.room(room).is_over().await? {
+            self.node.entity::<Room>(room.as_str()).forget().await?;
+        }
+        Ok(())
+    }
+
+    /// Ends the membership of `user` in a room for `owner`; idempotent. The user can join again, unless the owner
+    /// [blocks](Social::block) the user.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NotOwner`](SocialError::NotOwner),
+    /// [`NoSuchUser`](SocialError::NoSuchUser).
+    pub async fn remove_member(
+        &self,
+        room: &RoomName,
+        owner: &Name,
+        user: &Name,
+    ) -> Result<(), SocialError> {
+        self.room(room).expel(owner.clone(), user.clone()).await??;
+        self.unlist(room, user).await
+    }
+
+    /// Removes the text of a message for `by`, its author or the owner of the room; idempotent. The number of the
+    /// message stays taken. Present users see it at once, and others when they read the room's history.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NoSuchMessage`](SocialError::NoSuchMessage),
+    /// [`NotOwner`](SocialError::NotOwner).
+    pub async fn unsay(
+        &self,
+        room: &RoomName,
+        by: &Name,
+        sequence: u64,
+    ) -> Result<(), SocialError> {
+        self.room(room).unsay(Some(by.clone()), sequence).await?
     }
 
     /// Returns the public data of a room.
@@ -85,14 +155,38 @@ impl Social {
     ///
     /// # Errors
     /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NoSuchUser`](SocialError::NoSuchUser),
-    /// [`RoomFull`](SocialError::RoomFull), [`MembershipsFull`](SocialError::MembershipsFull). If the room cannot be
-    /// reached, the user may or may not be a member; repeat the call.
+    /// [`Blocked`](SocialError::Blocked), [`RoomFull`](SocialError::RoomFull),
+    /// [`MembershipsFull`](SocialError::MembershipsFull). If the room cannot be reached, the user may or may not be a
+    /// member; repeat the call.
     pub async fn join_room(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
+        let owner = self.room(room).describe().await??.owner;
+        match self.user(&owner).blocks(user.clone()).await? {
+            Ok(true) => return Err(SocialError::Blocked(owner)),
+            // The owner's account may be gone.
+            Ok(false) | Err(SocialError::NoSuchUser(_)) => {}
+            Err(error) => return Err(error),
+        }
         // This check only keeps rooms that refuse the user out of the user's list.
         self.room(room).admits(user.clone()).await??;
-        self.user(user).call(AddRoom(room.clone())).await??;
+        self.add_room(room, user).await?;
         self.room(room).join(user.clone()).await??;
         self.list(room, user).await
+    }
+
+    /// Adds a room to the list of a user. If the list is full, first removes the rooms of which the user is no member:
+    /// those that have ended, or whose joins were lost in between.
+    async fn add_room(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
+        let added = self.user(user).call(AddRoom(room.clone())).await?;
+        if !matches!(added, Err(SocialError::MembershipsFull)) {
+            return added;
+        }
+        let member_of = self.memberships(user).await?;
+        for listed in self.user(user).call(ListRooms).await?? {
+            if member_of.binary_search(&listed).is_err() {
+                self.unlist(&listed, user).await?;
+            }
+        }
+        self.user(user).call(AddRoom(room.clone())).await?
     }
 
     /// Adds a room to the list of a member again, because a leave at the same time may have removed it. If the list is
@@ -105,8 +199,8 @@ impl Social {
         listed
     }
 
-    /// Ends the membership of `user` in a room; idempotent. The user's sockets leave the room as well. Messages stay,
-    /// and the owner of a room stays its owner.
+    /// Ends the membership of `user` in a room; idempotent. The user's sockets leave the room as well. The room ends
+    /// with its last member. Otherwise messages stay, and the owner of a room stays its owner.
     ///
     /// # Errors
     /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NoSuchUser`](SocialError::NoSuchUser). If the user's process cannot
@@ -117,15 +211,23 @@ impl Social {
             return left;
         }
         // Also a room whose creation did not happen takes a place in the list.
+        self.unlist(room, user).await?;
+        self.remove_rest(room).await?;
+        left
+    }
+
+    /// Removes a room from the list of a user, unless the user is a member.
+    async fn unlist(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
         self.user(user).call(RemoveRoom(room.clone())).await??;
         // A join or a creation at the same time may have ended between the two steps.
-        if self.room(room).has_member(user.clone()).await?? {
-            return match self.list(room, user).await {
+        match self.room(room).has_member(user.clone()).await? {
+            Ok(true) => match self.list(room, user).await {
                 Err(SocialError::MembershipsFull) => Ok(()),
                 listed => listed,
-            };
+            },
+            Ok(false) | Err(SocialError::NoSuchRoom(_)) => Ok(()),
+            Err(error) => Err(error),
         }
-        Ok(())
     }
 
     /// Returns the rooms of which `user` is a member, in alphabetical order; at most 500.
@@ -146,6 +248,14 @@ impl Social {
         });
         let rooms: Vec<Option<RoomName>> = rooms.buffered(CALLS_MAX).try_collect().await?;
         Ok(rooms.into_iter().flatten().collect())
+    }
+
+    /// Removes the text of a message for the operator of the service, as [`unsay`](Social::unsay) does for the owner.
+    ///
+    /// # Errors
+    /// [`NoSuchRoom`](SocialError::NoSuchRoom), [`NoSuchMessage`](SocialError::NoSuchMessage).
+    pub async fn remove_message(&self, room: &RoomName, sequence: u64) -> Result<(), SocialError> {
+        self.room(room).unsay(None, sequence).await?
     }
 
     /// Says a message in a room: stores it and, once it is on disk, sends it to all present users. If `author` used

@@ -149,7 +149,8 @@ fn cost_of_a_delivery() {
                 // The pause of a large room is not a part of the cost.
                 tokio::time::sleep(PAUSE_PER_SOCKET * size as u32).await;
                 let text = Text::new("hello").unwrap();
-                let message = RoomMessage { sequence: number, author: user(0), text, time: 0 };
+                let message =
+                    RoomMessage { sequence: number, author: user(0), text: Some(text), time: 0 };
                 let said = Arc::new(SaidMessage::new(room.clone(), message));
                 let all = number as usize * size;
                 let begun = Instant::now();

@@ -14,7 +14,7 @@
 //! | client | `say` | `room`, `text`, and `key`: an idempotency key, or null |
 //! | server | `stored` | `room`, `key`, `sequence`: the message is on disk |
 //! | server | `refused` | `room`, `key`, `error`: the last part of the problem's URN, `detail`; answers `say` and `enter`. With `rate-limited`, also `typing`, and `retry_after`: seconds to wait |
-//! | server | `said` | `room`, `message`: `{sequence, author, text, time}` |
+//! | server | `said` | `room`, `message`: `{sequence, author, text, time}`; `text` is null if it was removed |
 //! | client | `typing` | `room` |
 //! | server | `typing` | `room`, `name` |
 //! | server | `presence` | `room`, `present`, `entered`, `exited`: names, while at most 100 users are present |
@@ -32,6 +32,9 @@
 //! messages follow, and the client reads the history down to `last`. Without `last`, there are no missed messages.
 //! After a `room_reset`, the messages beyond its `sequence` follow, and the client reads those before it that it does
 //! not have. A `room_reset` also takes the place of an `entered` for which there was no room.
+//!
+//! When the text of a message is removed, the message comes as `said` once more, without a text. A client that is away
+//! learns of it from the history.
 //!
 //! A client that gets no answer to a `say`, because the connection is lost, says it again with the same key: the
 //! message is stored once. The author of a message gets it as `said`, too.
@@ -204,7 +207,8 @@ mod tests {
     fn a_page_and_a_frame_have_the_same_post() {
         for text in ["plain", "\"}{\\ \n\u{0} 語😀", "}}}"] {
             let (id, author) = (PostId::new(7 << 22), "bob".parse().unwrap());
-            let published = Published::new(Post { id, author, text: Text::new(text).unwrap() });
+            let published =
+                Published::new(Post { id, author, text: Text::new(text).unwrap(), time: 7 });
             let json = serde_json::to_string(&PostView::of(&published.post)).unwrap();
             assert_eq!(published.json(), json);
             assert!(published.frame().texts().eq([format!("{POST_OPEN}{json}}}")]));

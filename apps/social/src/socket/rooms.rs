@@ -85,6 +85,12 @@ impl Handle<RoomNews> for Connection {
                     let _ = self.outbox.send(typing.frame());
                 }
             }
+            RoomNews::TakenBack(unsaid) => {
+                // A client that is behind reads the history.
+                if self.rooms.get(&unsaid.room).is_some_and(|seat| !seat.is_behind) {
+                    self.show_in(cx, &unsaid.room, unsaid.frames());
+                }
+            }
             // The client may have entered again while the news were on their way.
             RoomNews::Removed(room) => self.exit(cx, &room),
         }

@@ -17,9 +17,8 @@ use crate::error::SocialError;
 use crate::for_you::collector::ChangeKind;
 use crate::ids::PostId;
 use crate::name::Name;
-use crate::post::Text;
 
-use super::{POSTS, RemoveLikes, User, name};
+use super::{POSTS, PostCell, RemoveLikes, User, name};
 
 impl User {
     /// Adds or removes a like. Idempotent.
@@ -34,7 +33,7 @@ impl User {
         if likes && self.is_blocked(cx, reader)? {
             return Err(SocialError::Blocked(name(cx)));
         }
-        let Some(text) = cx.cells::<U64, Text>(POSTS).get(&id.get())? else {
+        let Some((_, text)) = cx.cells::<U64, PostCell>(POSTS).get(&id.get())? else {
             return if likes { Err(SocialError::NoSuchPost(id)) } else { Ok(()) };
         };
         let like = like_cell(id, reader);
@@ -93,7 +92,7 @@ impl User {
         }
         if next.len() < REMOVED_AT_ONCE {
             cx.cells::<U64, ()>(UNLIKED).delete(&id);
-            self.finished(cx)?;
+            self.finished();
         }
         if self.unfinished > 0 {
             let me = cx.entity();
@@ -121,6 +120,7 @@ mod tests {
     use throng_durable::{Entity, Node};
 
     use super::*;
+    use crate::post::Text;
     use crate::user::tests::{deps, with_a_user};
     use crate::user::{Account, UserClient};
 

@@ -23,21 +23,14 @@
 //!   missing in the target's list, or still be there after its end. The cell is deleted once follower and target have
 //!   handled their messages and committed; a follower that is not in memory resumes when it is next activated.
 //! * The turn of a target reads and writes a constant number of cells, however many followers it has.
-//!
-//! Users of earlier versions have follows without cells in the outbox. Such a user *announces* them, a window of
-//! [`ANNOUNCED_AT_ONCE`] at a time: the next window begins when the targets have acknowledged the last. A message to a
-//! target activates it, and it then announces its own follows, so the announcements spread over all users that are
-//! connected by follows. [`ANNOUNCERS_MAX`] bounds how many users do so at a time.
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::Timeout;
 use throng::prelude::*;
 use throng_durable::{CellError, DurableContext, Str};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::SocialError;
 use crate::name::Name;
@@ -49,28 +42,15 @@ use super::{Acknowledge, FOLLOWING, NoteFollower, Resend, User, name};
 pub(super) struct Outbox {
     /// Number of the last change of a follow.
     sequence: u64,
-    /// Last name that was announced, or empty; present while follows of an earlier version are left to be announced.
-    unannounced: Option<String>,
-    #[serde(skip)]
-    permit: Option<OwnedSemaphorePermit>,
     #[serde(skip)]
     retry: Timeout,
 }
 
-/// Permits of the users that may announce follows of an earlier version at a time.
-#[derive(Debug)]
-pub(crate) struct Announcers(Arc<Semaphore>);
-
-impl Default for Announcers {
-    fn default() -> Announcers {
-        Announcers(Arc::new(Semaphore::new(ANNOUNCERS_MAX)))
-    }
-}
-
 impl Outbox {
-    /// Creates the outbox of a user of an earlier version, which has to announce all follows.
-    pub(super) fn unannounced() -> Outbox {
-        Outbox { unannounced: Some(String::new()), ..Outbox::default() }
+    /// Returns the number of the next change.
+    pub(super) fn next(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
     }
 }
 
@@ -86,23 +66,22 @@ impl User {
         if !outbox.contains(target.as_str())? {
             self.unfinished += 1;
         }
-        self.outbox.sequence += 1;
-        outbox.put(target.as_str(), &self.outbox.sequence);
-        self.send_follow(cx, target, self.outbox.sequence, follows);
+        let sequence = self.outbox.next();
+        outbox.put(target.as_str(), &sequence);
+        self.send_follow(cx, target, sequence, follows);
         self.retry_later(cx);
         Ok(())
     }
 
     /// Resumes the work that an earlier activation left, or that was not acknowledged in time: sends the changes in the
-    /// outbox behind `after` again, a bounded number in a turn, and removes likes. Without such work, announces follows
-    /// of an earlier version.
+    /// outbox behind `after` again, a bounded number in a turn, and removes likes.
     pub(super) fn resume(
         &mut self,
         cx: &mut Context<Self>,
         after: Option<String>,
     ) -> Result<(), CellError> {
         if self.unfinished == 0 {
-            return self.announce_follows(cx);
+            return Ok(());
         }
         self.retry_later(cx);
         self.remove_next_likes(cx)?;
@@ -126,36 +105,6 @@ impl User {
         Ok(())
     }
 
-    /// Puts the next follows of an earlier version into the outbox.
-    fn announce_follows(&mut self, cx: &mut Context<Self>) -> Result<(), CellError> {
-        let Some(after) = self.outbox.unannounced.clone() else { return Ok(()) };
-        // The cells of a much earlier version are moved before their follows are announced.
-        if self.unmoved.is_some() {
-            return Ok(());
-        }
-        if self.outbox.permit.is_none() {
-            let permits = cx.deps().announcers.0.clone();
-            self.outbox.permit = permits.try_acquire_owned().ok();
-        }
-        if self.outbox.permit.is_none() {
-            self.retry_later(cx);
-            return Ok(());
-        }
-        let mut following = cx.cells::<Str, ()>(FOLLOWING);
-        let next = following.range((Bound::Excluded(after.as_str()), Bound::Unbounded));
-        let next = next.take(ANNOUNCED_AT_ONCE).map(|cell| cell.map(|(target, ())| target.parse()));
-        let next: Vec<Result<Name, _>> = next.collect::<Result<_, _>>()?;
-        for target in next.iter().flatten() {
-            self.follow_changed(cx, target, true)?;
-            self.outbox.unannounced = Some(target.as_str().to_owned());
-        }
-        if next.len() < ANNOUNCED_AT_ONCE {
-            self.outbox.unannounced = None;
-            self.outbox.permit = None;
-        }
-        Ok(())
-    }
-
     /// Removes a change from the outbox that the target has on disk, unless there is a later change.
     pub(super) fn acknowledged(
         &mut self,
@@ -166,19 +115,17 @@ impl User {
         let mut outbox = cx.cells::<Str, u64>(OUTBOX);
         if outbox.get(target.as_str())? == Some(sequence) {
             outbox.delete(target.as_str());
-            self.finished(cx)?;
+            self.finished();
         }
         Ok(())
     }
 
     /// Counts a piece of work as finished.
-    pub(super) fn finished(&mut self, cx: &mut Context<Self>) -> Result<(), CellError> {
+    pub(super) fn finished(&mut self) {
         self.unfinished = self.unfinished.saturating_sub(1);
         if self.unfinished == 0 {
             self.outbox.retry.cancel();
-            self.announce_follows(cx)?;
         }
-        Ok(())
     }
 
     /// Records whether another user follows this user, unless a later change is known, and acknowledges it.
@@ -217,6 +164,16 @@ impl User {
         limit: usize,
     ) -> Result<(Vec<Name>, bool), SocialError> {
         self.account(cx)?;
+        Ok(self.some_followers(cx, after, limit)?)
+    }
+
+    /// Returns followers as [`followers_page`](User::followers_page) does, also of a closed account.
+    pub(super) fn some_followers(
+        &self,
+        cx: &mut Context<Self>,
+        after: Option<&Name>,
+        limit: usize,
+    ) -> Result<(Vec<Name>, bool), CellError> {
         let start = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.as_str()));
         let mut found = Vec::new();
         let mut followers = cx.cells::<Str, u64>(FOLLOWERS);
@@ -226,6 +183,22 @@ impl User {
         let more = found.len() > limit;
         found.truncate(limit);
         Ok((found, more))
+    }
+
+    /// Removes followers of a closed account, who have learned of its end.
+    pub(super) fn forget_followers(
+        &mut self,
+        cx: &mut Context<Self>,
+        followers: &[Name],
+    ) -> Result<(), CellError> {
+        let mut cells = cx.cells::<Str, u64>(FOLLOWERS);
+        for follower in followers {
+            if cells.contains(follower.as_str())? {
+                cells.delete(follower.as_str());
+                self.followers -= 1;
+            }
+        }
+        Ok(())
     }
 
     /// Sends a change of a follow to its target, once everything up to this turn is on disk.
@@ -257,12 +230,6 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Maximum number of cells for which a turn sends again: as many names and messages as fit a few kilobytes.
 const RESENT_AT_ONCE: usize = 100;
-
-/// Number of follows of an earlier version that a user announces at a time.
-const ANNOUNCED_AT_ONCE: usize = 100;
-
-/// Maximum number of users that announce at a time: together they have 800 messages under way.
-const ANNOUNCERS_MAX: usize = 8;
 
 /// Names of the maps of cells; see also `user.rs`.
 const OUTBOX: &str = "outbox";

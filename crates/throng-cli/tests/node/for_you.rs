@@ -83,6 +83,24 @@ async fn a_reader_finds_posts_by_tags_and_pages_through_a_visit() {
     let path = format!("/api/v1/for-you?cursor={cursor}");
     client.get(&path, &alice).await.is_problem(410, "visit-over");
 
+    // A tag has its posts and no others, also the reader's own.
+    let posted = client.post("/api/v1/posts", &alice, &json!({ "text": "mine #rust" })).await;
+    assert_eq!(posted.status, 201, "{posted:?}");
+    let mut attempts = 0;
+    loop {
+        let page = client.get("/api/v1/for-you?tag=Rust", &alice).await;
+        let posts = page.body["posts"].as_array().unwrap();
+        let mut texts: Vec<_> = posts.iter().map(|post| post["text"].as_str().unwrap()).collect();
+        texts.sort_unstable();
+        if texts == ["mine #rust", "one #rust", "two #Rust #web"] {
+            assert!(posts.iter().all(|post| post["reason"] == "tag:rust"), "{page:?}");
+            break;
+        }
+        attempts += 1;
+        assert!(attempts < 3_000, "{page:?}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+
     // Without a token. The counts come a moment after the posts.
     let mut attempts = 0;
     loop {
@@ -115,7 +133,8 @@ async fn bad_requests_for_tags_get_their_problems() {
         ("for-you?limit=0", 400, "limit-invalid"),
         ("for-you?limit=101", 400, "limit-invalid"),
         ("for-you?cursor=7", 400, "cursor-invalid"),
-        ("for-you?tag=rust", 400, "malformed-query"),
+        ("for-you?tag=a-b", 400, "tag-invalid"),
+        ("for-you?tags=rust", 400, "malformed-query"),
     ] {
         client.get(&format!("/api/v1/{path}"), &alice).await.is_problem(status, name);
     }

@@ -353,7 +353,9 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (publish("another", "a b"), "400 idempotency-key-invalid"),
         (publish("", ""), "422 text-length"),
         (delete(&format!("/posts/{deleted}"), alice), "204"),
-        (delete("/posts/nonsense", alice), "204"),
+        (delete(&format!("/posts/{deleted}"), alice), "404 no-such-post"),
+        (delete(&format!("/posts/{first}"), bob), "404 no-such-post"),
+        (delete("/posts/nonsense", alice), "404 no-such-post"),
         (publish("deleted", "two"), "410 post-deleted"),
         (get(&format!("/users/alice/posts?cursor={cursor}")), "200"),
         (get(&format!("/users/bob/posts?cursor={cursor}")), "400 cursor-invalid"),
@@ -381,6 +383,8 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (get("/tags"), "200"),
         (get("/for-you?limit=2").bearer_auth(bob), "200"),
         (get("/for-you?cursor=7").bearer_auth(bob), "400 cursor-invalid"),
+        (get("/for-you?tag=rust").bearer_auth(bob), "200"),
+        (get("/for-you?tag=a-b").bearer_auth(bob), "400 tag-invalid"),
     ])
     .await;
 
@@ -413,8 +417,21 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (get("/rooms/rust/messages?limit=1").bearer_auth(bob), "200"),
         (get("/rooms/rust/messages").bearer_auth(carol), "403 not-a-member"),
         (get("/memberships").bearer_auth(bob), "200"),
+        (put("/memberships/rust", carol), "403 blocked"),
+        (delete("/rooms/rust/messages/1", bob), "403 not-the-owner"),
+        (delete("/rooms/rust/messages/1", alice), "204"),
+        (delete("/rooms/rust/messages/1", alice), "204"),
+        (delete("/rooms/rust/messages/7", alice), "404 no-such-message"),
+        (delete("/rooms/rust/messages/one", alice), "404 no-such-message"),
+        (get("/rooms/rust/messages").bearer_auth(bob), "200"),
+        (delete("/rooms/rust/members/alice", bob), "403 not-the-owner"),
+        (delete("/rooms/rust/members/bob", alice), "204"),
+        (delete("/rooms/rust/members/nobody", alice), "404 no-such-user"),
         (delete("/memberships/rust", bob), "204"),
         (delete("/memberships/nowhere", bob), "404 no-such-room"),
+        (delete("/rooms/rust", bob), "403 not-the-owner"),
+        (delete("/rooms/rust", alice), "204"),
+        (delete("/rooms/rust", alice), "404 no-such-room"),
     ])
     .await;
 
@@ -430,6 +447,16 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (upgrade("13", "short"), "400 malformed-websocket-handshake"),
         (upgrade("13", key).header("origin", "http://elsewhere.example"), "403 origin-refused"),
         (delete("/sessions", bob), "204"),
+    ])
+    .await;
+    let farewell =
+        |password: &str| delete("/account", carol).json(&json!({ "password": password }));
+    walk.ask_all(vec![
+        (farewell("wrong horse"), "401 wrong-credentials"),
+        (farewell("battery staple"), "204"),
+        (farewell("battery staple"), "401 token-revoked"),
+        (get("/users/carol"), "404 no-such-user"),
+        (post("/users", credentials("carol", PASSWORD)), "409 name-taken"),
     ])
     .await;
     let (_socket, _) = Socket::open(&node.address, alice, &Value::Null);
