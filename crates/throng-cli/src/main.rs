@@ -17,6 +17,7 @@ mod files;
 mod load;
 mod log;
 mod metrics;
+mod moderate;
 mod notify;
 mod private;
 mod probe;
@@ -64,6 +65,8 @@ enum Command {
     Top(top::TopArgs),
     /// Inspect, verify or back up a store, even while a node uses it
     Store(store::StoreArgs),
+    /// Remove posts, messages, rooms or users, or reset a password, in the data of a stopped node
+    Moderate(moderate::ModerateArgs),
     /// Load a running node with requests, and report their latencies
     ///
     /// With --rate, requests are sent at a fixed rate, and a latency is the time since the request was
@@ -113,6 +116,9 @@ fn main() -> ExitCode {
         Command::Demo(demo) => demo.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Top(top) => top.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
         Command::Store(store) => store.run().map_err(Into::into),
+        Command::Moderate(moderate) => {
+            moderate.run().map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
         Command::Load(load) => load.run().map_err(Into::into),
         Command::AdminToken(token) => token.run().map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };

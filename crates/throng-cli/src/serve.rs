@@ -404,7 +404,7 @@ async fn shut_down_node(
 pub(crate) const KEY_FILE: &str = "signing.key";
 
 /// Node number in post ids; a service has a single node so far.
-const NODE_NUMBER: u16 = 0;
+pub(crate) const NODE_NUMBER: u16 = 0;
 
 /// Time after which a recovery shows its progress.
 const SHOWN_AFTER: Duration = Duration::from_secs(1);

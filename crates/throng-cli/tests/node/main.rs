@@ -21,6 +21,7 @@ mod line;
 mod load;
 mod log;
 mod looks;
+mod moderate;
 mod openapi;
 mod population;
 mod privacy;
