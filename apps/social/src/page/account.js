@@ -1,19 +1,19 @@
-// The user's own account: a new password, and the end of all sessions.
+// The user's own account: a new password, the end of all sessions, and the end of the account.
 
 import { api, current, end } from "./api.js";
-import { act, button, confirmed, field, heading, isShort, make } from "./elements.js";
+import { act, button, confirmed, field, heading, make, passwordProblem } from "./elements.js";
 import { connect, disconnect } from "./socket.js";
 
 /** Shows the account. */
 export function account() {
-  const element = make("div", { class: "column" }, heading("Your account"), passwordForm(), sessions());
+  const element = make("div", { class: "column" }, heading("Your account"), passwordForm(), sessions(), deletion());
   return { title: "Your account", element };
 }
 
 function passwordForm() {
   const problem = make("p", { class: "problem", id: "problem", role: "alert" });
-  const old = field("old", "Current password", "", { type: "password", autocomplete: "current-password", maxlength: "128" });
-  const next = field("new", "New password", "8 characters or more", { type: "password", autocomplete: "new-password", maxlength: "128" });
+  const old = field("old", "Current password", "", { type: "password", autocomplete: "current-password" });
+  const next = field("new", "New password", "8 characters or more", { type: "password", autocomplete: "new-password" });
   // Password managers need the name beside the new password.
   const name = make("input", { type: "text", autocomplete: "username", value: current().name, hidden: true });
   const form = make("form", { id: "password-form", class: "card entry", novalidate: true, "aria-labelledby": "password-title" },
@@ -24,7 +24,7 @@ function passwordForm() {
     event.preventDefault();
     problem.textContent = "";
     old.complain(old.input.value === "" ? "Enter your current password." : "");
-    next.complain(isShort(next.input.value) ? "Use 8 characters or more." : "");
+    next.complain(passwordProblem(next.input.value));
     const bad = [old, next].find((each) => each.isBad());
     if (bad) return bad.input.focus();
     const body = { old: old.input.value, new: next.input.value };
@@ -44,6 +44,25 @@ function sessions() {
     make("h2", { id: "sessions-title" }, "Sessions"),
     make("p", { class: "soft" }, "End them all if you have lost a device, or left a session open elsewhere."),
     make("div", { class: "actions" }, all));
+}
+
+function deletion() {
+  const problem = make("p", { class: "problem", id: "delete-problem", role: "alert" });
+  const password = field("delete-password", "Current password", "", { type: "password", autocomplete: "current-password" });
+  const form = make("form", { id: "delete-form", class: "card entry", novalidate: true, "aria-labelledby": "delete-title" },
+    make("h2", { id: "delete-title" }, "Delete your account"),
+    make("p", { class: "soft" }, "Your posts and follows are deleted. Your messages in rooms stay, and your name is not given to anybody else."),
+    ...password.parts, problem,
+    make("div", { class: "actions" }, make("button", { class: "primary danger", type: "submit" }, "Delete the account")));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    password.complain(password.input.value === "" ? "Enter your current password." : "");
+    if (password.isBad()) return password.input.focus();
+    if (!await confirmed("Delete your account?", "It cannot be brought back.", "Delete")) return;
+    const body = { password: password.input.value };
+    await act(form, () => leave("DELETE", "/account", body, "Your account is deleted."), problem);
+  });
+  return form;
 }
 
 /** Makes a request that ends all sessions. The socket is closed before, because its end would be announced otherwise. */

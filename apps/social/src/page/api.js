@@ -1,13 +1,14 @@
-// The session and the API. The session is stored in this tab only.
+// The session and the API. All tabs of the browser share the session: its begin and its end in one are those of all.
 
 const SESSION = "throng.session";
 
 let session = read();
+const entering = [];
 const leaving = [];
 
 function read() {
   try {
-    return JSON.parse(sessionStorage.getItem(SESSION));
+    return JSON.parse(localStorage.getItem(SESSION));
   } catch {
     return null;
   }
@@ -19,8 +20,11 @@ export const current = () => session;
 /** Begins a session. */
 export function begin(started) {
   session = started;
-  sessionStorage.setItem(SESSION, JSON.stringify(started));
+  localStorage.setItem(SESSION, JSON.stringify(started));
 }
+
+/** Registers a function that is called when another tab has begun a session. */
+export const onBegin = (listener) => entering.push(listener);
 
 /** Registers a function that is called when the session has ended. */
 export const onEnd = (listener) => leaving.push(listener);
@@ -28,10 +32,20 @@ export const onEnd = (listener) => leaving.push(listener);
 /** Ends the session on this side; `reason` is a sentence for the user. */
 export function end(reason) {
   if (!session) return;
+  // Another tab may have begun the next one.
+  if (read()?.token === session.token) localStorage.removeItem(SESSION);
   session = null;
-  sessionStorage.removeItem(SESSION);
   for (const listener of leaving) listener(reason);
 }
+
+addEventListener("storage", ({ key }) => {
+  if (key !== SESSION && key !== null) return;
+  const stored = read();
+  if (stored?.token === session?.token) return;
+  end("You have logged out in another tab.");
+  session = stored;
+  if (session) for (const listener of entering) listener();
+});
 
 /** Error of a request: the sentence of the server, its status, the last part of the problem's URN. */
 export class ApiError extends Error {

@@ -27,8 +27,21 @@ export function field(id, label, hint, attributes) {
   return { input, parts, complain, isBad: () => complaint.textContent !== "" };
 }
 
-/** Whether a new password has too few characters, as the server counts them. */
-export const isShort = (password) => [...password.normalize("NFC")].length < 8;
+/** Returns the complaint about a new password, as the server counts its characters; empty if there is none. */
+export function passwordProblem(password) {
+  const characters = [...password.normalize("NFC")].length;
+  return characters < 8 ? "Use 8 characters or more." : characters > 128 ? "Use 128 characters at most." : "";
+}
+
+/** Maximum characters of a post or a message. A field has no maximum of its own, which would cut texts without a word. */
+const TEXT_MAX = 5000;
+export const charactersLeft = (text) => TEXT_MAX - [...text].length;
+
+/** Returns the complaint about a text; empty if there is none. */
+export function textProblem(text) {
+  const over = -charactersLeft(text);
+  return over > 0 ? `The text is too long. Remove ${count(over, "character")}.` : "";
+}
 
 /** Makes a link to a user. */
 export const userLink = (name) => make("a", { class: "name", href: `#/u/${name}` }, name);
@@ -101,10 +114,23 @@ export function prose(text, className = "text") {
 
 /** Makes a link to another site; null if the address is not one of http or https. */
 function outward(address) {
-  const shown = address.replace(/[.,;:!?)\]}'»”]+$/u, "");
+  const shown = withoutPunctuation(address);
   const url = URL.canParse(shown) ? new URL(shown) : null;
   if (!url || !["http:", "https:"].includes(url.protocol)) return null;
   return make("a", { href: url.href, rel: "noopener noreferrer nofollow", target: "_blank" }, shown);
+}
+
+const OPENINGS = { ")": "(", "]": "[", "}": "{" };
+
+/** Returns an address without the punctuation of the sentence around it. A bracket that the address has opened stays. */
+function withoutPunctuation(address) {
+  let end = address.length;
+  for (; end > 0 && ".,;:!?)]}'»”".includes(address[end - 1]); end -= 1) {
+    const [last, opening] = [address[end - 1], OPENINGS[address[end - 1]]];
+    const count = (bracket) => address.slice(0, end).split(bracket).length;
+    if (opening && count(opening) >= count(last)) break;
+  }
+  return address.slice(0, end);
 }
 
 /** Lets the arrow keys, Home and End move between the tabs of a list, as WAI-ARIA describes. */

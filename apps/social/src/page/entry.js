@@ -1,7 +1,7 @@
 // The page before a session: log in, or sign up.
 
 import { api, begin } from "./api.js";
-import { act, avatar, field, heading, isShort, make } from "./elements.js";
+import { act, avatar, field, heading, make, passwordProblem } from "./elements.js";
 
 const CROWD = ["ada", "bo", "chen", "dara", "emil", "fay", "gus", "hana", "ines", "jun", "kai", "lena", "milo", "noor", "otis", "pia", "quin", "rosa"];
 
@@ -9,10 +9,10 @@ const CROWD = ["ada", "bo", "chen", "dara", "emil", "fay", "gus", "hana", "ines"
 export function entry(entered, reason) {
   const problem = make("p", { class: "problem", id: "problem", role: "alert" });
   const name = field("name", "Name", "a–z, 0–9 and _, at most 32", {
-    autocomplete: "username", autocapitalize: "none", spellcheck: "false", maxlength: "32",
+    autocomplete: "username", autocapitalize: "none", spellcheck: "false",
   });
   const password = field("password", "Password", "8 characters or more", {
-    type: "password", autocomplete: "current-password", maxlength: "128",
+    type: "password", autocomplete: "current-password",
   });
   const form = make("form", { id: "entry", class: "card entry", novalidate: true, "aria-labelledby": "entry-title" },
     make("h2", { id: "entry-title" }, "Come in"), reason && make("p", { class: "soft" }, reason), ...name.parts, ...password.parts, problem,
@@ -32,10 +32,10 @@ export function entry(entered, reason) {
   /** Checks the fields, binds a problem to its field, and moves the focus to the first. */
   function check(isNew) {
     problem.textContent = "";
-    name.complain(name.input.value === "" ? "Enter your name." : isNew && !/^[a-z0-9_]+$/.test(name.input.value)
-      ? "Use lower-case letters, digits and underscores only." : "");
+    name.complain(name.input.value === "" ? "Enter your name." : isNew && !/^[a-z0-9_]{1,32}$/.test(name.input.value)
+      ? "Use at most 32 lower-case letters, digits and underscores, and nothing else." : "");
     const typed = password.input.value;
-    password.complain(typed === "" ? "Enter your password." : isNew && isShort(typed) ? "Use 8 characters or more." : "");
+    password.complain(typed === "" ? "Enter your password." : isNew ? passwordProblem(typed) : "");
     const bad = [name, password].find((each) => each.isBad());
     bad?.input.focus();
     return !bad;

@@ -1,7 +1,7 @@
 // The home page: Following, live, and For you; and the form to write a post.
 
 import { api, current, requestKey } from "./api.js";
-import { act, button, byId, empty, heading, make, notice, roam } from "./elements.js";
+import { act, button, byId, charactersLeft, empty, heading, make, notice, roam, textProblem } from "./elements.js";
 import { forYou } from "./for_you.js";
 import { Listing, isNewer, postItem, postOf } from "./listing.js";
 import { on } from "./socket.js";
@@ -16,7 +16,8 @@ export function home(which, tag) {
   const feed = which === "following" ? following(panel) : forYou(panel, tag);
   const element = make("div", { class: "column" },
     heading("Home", { class: "visually-hidden" }), composer((post) => feed.add?.(post)), tabs(which), panel);
-  return { title: which === "following" ? "Following" : "For you", element, load: feed.load, dispose: feed.dispose };
+  const title = which === "following" ? "Following" : tag ? `#${tag}` : "For you";
+  return { title, element, isKept: true, load: feed.load, dispose: feed.dispose };
 }
 
 function tabs(which) {
@@ -34,12 +35,11 @@ function tabs(which) {
 }
 
 const DRAFT = "throng.draft";
-const TEXT_MAX = 5000;
 
 /** Makes the form to write a post. The draft outlives a reload, and a repeated request posts it once. */
 function composer(add) {
   const text = make("textarea", {
-    id: "text", rows: "2", maxlength: TEXT_MAX, placeholder: "What is new?", "aria-describedby": "text-problem text-left",
+    id: "text", rows: "2", placeholder: "What is new?", "aria-describedby": "text-problem text-left",
     "aria-keyshortcuts": "n",
   });
   const problem = make("p", { id: "text-problem", class: "problem", role: "alert" });
@@ -52,8 +52,8 @@ function composer(add) {
   let draft = null;
   const typed = () => {
     sessionStorage.setItem(DRAFT, text.value);
-    const rest = TEXT_MAX - [...text.value].length;
-    left.textContent = rest < 500 ? `${rest} characters left` : "";
+    const rest = charactersLeft(text.value);
+    left.textContent = rest < 0 ? textProblem(text.value) : rest < 500 ? `${rest} characters left` : "";
   };
   text.addEventListener("input", typed);
   text.addEventListener("keydown", (event) => {
@@ -65,6 +65,7 @@ function composer(add) {
     text.setAttribute("aria-invalid", "false");
     const isPosted = await act(form, async () => {
       if (text.value.trim() === "") throw new Error("Write something first.");
+      if (textProblem(text.value)) throw new Error(textProblem(text.value));
       if (draft?.text !== text.value) draft = { text: text.value, key: requestKey() };
       const posted = await api("POST", "/posts", { text: draft.text }, { "idempotency-key": draft.key });
       draft = null;
@@ -135,7 +136,8 @@ function following(panel) {
       held = held.filter((post) => post.id !== change.id);
     } else if (!find(change.post.id) && !held.some((post) => post.id === change.post.id)) {
       const isNewest = !posts.firstElementChild || isNewer(change.post.id, posts.firstElementChild.dataset.id);
-      if (scrollY > SCROLLED && isNewest) held.push(change.post);
+      const isScrolled = scrollY > SCROLLED || !panel.isConnected; // Back leads to the place where the reader was
+      if (isScrolled && isNewest) held.push(change.post);
       else insert(change.post);
     }
     drawRest();
@@ -166,7 +168,7 @@ function following(panel) {
       people = followed().join();
     }),
   ];
-  const atTop = () => { if (scrollY < SCROLLED && held.length > 0) showHeld(false); };
+  const atTop = () => { if (panel.isConnected && scrollY < SCROLLED && held.length > 0) showHeld(false); };
   addEventListener("scroll", atTop, { passive: true });
   return {
     load,

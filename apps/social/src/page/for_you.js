@@ -4,7 +4,7 @@ import { api, query } from "./api.js";
 import { act, button, empty, make, notice } from "./elements.js";
 import { postItem } from "./listing.js";
 
-/** Builds the listing; with `tag`, offers to make it an interest. */
+/** Builds the listing; with `tag`, of the posts with this tag alone, which it offers as an interest. */
 export function forYou(panel, tag) {
   const interests = make("div", { class: "interests" });
   const posts = make("ol", { class: "posts", id: "posts" });
@@ -26,6 +26,7 @@ export function forYou(panel, tag) {
     cursor = page.next_cursor;
     more.hidden = cursor === null;
     say(posts.children.length > 0 ? ""
+      : tag ? `Nobody has posted with #${tag} lately.`
       : "Nothing to suggest yet. Follow people, like posts, or choose interests, and posts will gather here.");
   }
 
@@ -37,7 +38,7 @@ export function forYou(panel, tag) {
   async function load() {
     again.hidden = true;
     try {
-      const page = await pageAfter(null);
+      const page = await pageAfter(null, tag);
       if (isGone) return;
       show(page, true);
       await showInterests();
@@ -49,7 +50,7 @@ export function forYou(panel, tag) {
 
   async function older() {
     try {
-      const page = await pageAfter(cursor);
+      const page = await pageAfter(cursor, tag);
       if (!isGone) show(page, false);
     } catch (error) {
       if (error.status !== 410) throw error;
@@ -65,7 +66,7 @@ export function forYou(panel, tag) {
     const chosen = new Set(own.tags);
     const offered = [...new Set([...tag ? [tag] : [], ...own.tags, ...all.tags])];
     interests.hidden = offered.length === 0;
-    interests.replaceChildren(make("h2", {}, "Interests"),
+    interests.replaceChildren(...tag ? [make("h2", {}, `Posts with #${tag}`)] : [], make("h2", {}, "Interests"),
       make("ul", { class: "chips" }, ...offered.map((each) => make("li", {}, chip(each, chosen.has(each))))));
   }
 
@@ -75,7 +76,7 @@ export function forYou(panel, tag) {
       await api(wanted ? "PUT" : "DELETE", `/interests/${encodeURIComponent(name)}`);
       made.setAttribute("aria-pressed", String(wanted));
       notice(wanted ? `#${name} is one of your interests.` : `#${name} is no interest of yours any more.`);
-      show(await pageAfter(null), true);
+      show(await pageAfter(null, tag), true);
     }), { "aria-pressed": String(isChosen) });
     return made;
   }
@@ -84,9 +85,9 @@ export function forYou(panel, tag) {
 }
 
 /** Returns the next page with posts. A page may be empty although another follows. */
-async function pageAfter(cursor) {
+async function pageAfter(cursor, tag) {
   for (;;) {
-    const page = await api("GET", query("/for-you", { cursor }));
+    const page = await api("GET", query("/for-you", { cursor, tag }));
     if (page.posts.length > 0 || page.next_cursor === null) return page;
     cursor = page.next_cursor;
   }

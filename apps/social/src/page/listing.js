@@ -83,7 +83,8 @@ async function remove(from, post, item, onDelete) {
   const sure = await confirmed("Delete this post?", "It disappears for everyone, and cannot be brought back.", "Delete");
   if (!sure) return;
   await act(from, async () => {
-    await api("DELETE", `/posts/${post.id}`);
+    // A repetition is answered 404.
+    await api("DELETE", `/posts/${post.id}`).catch((error) => { if (error.status !== 404) throw error; });
     item.remove();
     onDelete(post.id);
     notice("The post is deleted.");
@@ -116,6 +117,7 @@ function likeButton(post) {
     for (const each of document.querySelectorAll(`.like[data-post="${post.id}"]`)) each.dispatchEvent(new Event("liked"));
   }));
   made.addEventListener("liked", () => { show(); ask().catch(() => {}); }); // without an answer, the old number stays
+  made.addEventListener("renew", () => { show(); whenSeen(made, ask); });
   show();
   if (likes === null) whenSeen(made, ask);
   return made;

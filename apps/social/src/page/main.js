@@ -5,7 +5,7 @@
 //   #/for-you/TAG   with an interest   #/search/START      people and rooms    #/account       your account
 
 import { account } from "./account.js";
-import { api, current, end, onEnd } from "./api.js";
+import { api, current, end, onBegin, onEnd, requestKey } from "./api.js";
 import "./beside.js";
 import { act, button, byId, empty, heading, make, notice } from "./elements.js";
 import { entry } from "./entry.js";
@@ -18,6 +18,14 @@ import * as roomLogs from "./room_log.js";
 import { rooms } from "./rooms.js";
 import { connect, disconnect, on } from "./socket.js";
 import * as store from "./store.js";
+
+// Back shows a list as it was left: at its place, with the pages that were loaded. So the views of the last entries of
+// the history are kept alive, each with its place in the navigation and its scroll position.
+const KEPT_MAX = 8;
+const kept = new Map();
+let entryKey = null; // of the history's entry that is shown
+let entryPlace = "";
+history.scrollRestoration = "manual";
 
 let view = null;
 let opened = 0; // counts views, so that a late answer for an earlier one changes nothing
@@ -49,26 +57,52 @@ function decode(part) {
 /** Shows the view of the address. */
 function open() {
   if (!current()) return;
-  const [place, next] = route(location.hash);
+  if (!history.state?.key) history.replaceState({ key: requestKey() }, "");
+  const { key } = history.state;
+  keep(key);
+  const back = kept.get(key);
+  kept.delete(key);
+  const [place, next] = back ? [back.place, back.view] : route(location.hash);
+  [entryKey, entryPlace] = [key, place];
   for (const link of document.querySelectorAll("[data-place]")) {
     if (link.dataset.place === place) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  show(next);
+  show(next, back?.top);
 }
 
-function show(next) {
+/** Keeps the view that is left for another entry of the history, or ends it. */
+function keep(nextKey) {
+  if (view?.isKept && entryKey !== null && entryKey !== nextKey) kept.set(entryKey, { view, place: entryPlace, top: scrollY });
+  else view?.dispose?.();
+  for (const [key, { view: oldest }] of kept) {
+    if (kept.size <= KEPT_MAX) break;
+    oldest.dispose?.();
+    kept.delete(key);
+  }
+}
+
+/** Shows a view, and loads it unless it was loaded before. */
+function show(next, top = 0) {
   const isFirst = view === null;
-  view?.dispose?.();
   forgetUnseen();
   view = next;
   document.title = `${next.title} · throng`;
   document.body.classList.toggle("full", next.isFull === true);
   byId("main").replaceChildren(next.element);
-  scrollTo({ top: 0 });
+  scrollTo({ top });
   takeFocus(next, isFirst);
-  load(next, ++opened);
+  opened += 1;
+  if (next.isLoaded) renew();
+  else load(next, opened);
 }
+
+/** Brings numbers and buttons up to date that no message of the server changes. */
+function renew() {
+  view.renew?.();
+  for (const each of byId("main").querySelectorAll(".like, .follow")) each.dispatchEvent(new Event("renew"));
+}
+addEventListener("focus", () => { if (view?.isLoaded) renew(); });
 
 function takeFocus(next, isFirst) {
   const wanted = sessionStorage.getItem("throng.focus");
@@ -85,6 +119,7 @@ async function load(next, number) {
   const timer = setTimeout(() => { if (number === opened) next.element.append(busy); }, 300);
   try {
     await next.load();
+    next.isLoaded = true;
   } catch (error) {
     if (number !== opened || !current()) return;
     const failed = make("div", { class: "failed", role: "alert" }, make("p", {}, error.message),
@@ -117,8 +152,12 @@ async function loadStore() {
   hasStoreFailed = await store.load().then(() => false, (error) => { notice(error.message, true); return true; });
 }
 
+onBegin(enter);
 onEnd((reason) => {
   disconnect();
+  for (const each of [view, ...[...kept.values()].map((entry) => entry.view)]) each?.dispose?.();
+  kept.clear();
+  entryKey = null;
   for (const part of [outbox, roomLogs, store]) part.clear();
   setEntered(false);
   show(entry(enter, reason));

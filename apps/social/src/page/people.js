@@ -13,6 +13,7 @@ export function followButton(name) {
     await follow(name, wanted);
     notice(wanted ? `You follow ${name}.` : `You no longer follow ${name}.`);
   }), { "data-follow": name });
+  made.addEventListener("renew", () => showFollow(made));
   showFollow(made);
   return made;
 }
@@ -57,12 +58,15 @@ export function profile(name, part) {
   const panel = make("section", { role: "tabpanel", id: "profile-panel", "aria-labelledby": `tab-${part}` });
   const element = make("div", { class: "column" }, head, facts, profileTabs(name, part), panel);
   const show = part === "followers" ? followers(name, panel) : posts(name, panel);
+  async function showFacts() {
+    const found = await api("GET", `/users/${encodeURIComponent(name)}`);
+    head.querySelector("#since").textContent = `Here since ${day(found.created)}`;
+    facts.replaceChildren(...[["Posts", found.posts], ["Following", found.following], ["Followers", found.followers]]
+      .map(([term, value]) => make("div", {}, make("dt", {}, value === 1 ? term.replace(/s$/, "") : term), make("dd", {}, number(value)))));
+  }
   async function load() {
     try {
-      const found = await api("GET", `/users/${encodeURIComponent(name)}`);
-      head.querySelector("#since").textContent = `Here since ${day(found.created)}`;
-      facts.replaceChildren(...[["Posts", found.posts], ["Following", found.following], ["Followers", found.followers]]
-        .map(([term, value]) => make("div", {}, make("dt", {}, value === 1 ? term.replace(/s$/, "") : term), make("dd", {}, number(value)))));
+      await showFacts();
       await show();
     } catch (error) {
       if (error.status !== 404) throw error;
@@ -70,7 +74,7 @@ export function profile(name, part) {
         make("a", { href: "#/search" }, "Search for people")));
     }
   }
-  return { title: name, element, load };
+  return { title: name, element, load, isKept: true, renew: () => showFacts().catch(() => {}) };
 }
 
 function profileTabs(name, part) {
@@ -137,7 +141,7 @@ function blockButton(name) {
 export function search(start) {
   const field = make("input", {
     id: "query", type: "search", value: start, placeholder: "The beginning of a name", autocapitalize: "none", spellcheck: "false",
-    maxlength: "32", autocomplete: "off", "aria-keyshortcuts": "/",
+    autocomplete: "off", "aria-keyshortcuts": "/",
   });
   const results = make("div", { class: "results" });
   const status = make("p", { class: "visually-hidden", role: "status" });
@@ -162,13 +166,13 @@ export function search(start) {
 
   let timer = 0;
   field.addEventListener("input", () => {
-    history.replaceState(null, "", field.value ? `#/search/${encodeURIComponent(field.value)}` : "#/search");
+    history.replaceState(history.state, "", field.value ? `#/search/${encodeURIComponent(field.value)}` : "#/search");
     clearTimeout(timer);
     // A request for each letter would be wasted on all but the last.
     timer = setTimeout(() => find().catch((error) => notice(error.message, true)), 150);
   });
   element.querySelector("form").addEventListener("submit", (event) => event.preventDefault());
-  return { title: "Search", element, load: find, focus: field, dispose() { asked += 1; clearTimeout(timer); } };
+  return { title: "Search", element, load: find, focus: field, isKept: true, dispose() { asked += 1; clearTimeout(timer); } };
 }
 
 function group(title, rows, next) {

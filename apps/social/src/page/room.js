@@ -1,7 +1,7 @@
 // A room: its messages, those that are not stored yet, the people present and typing, and the form to say something.
 
 import { api, current } from "./api.js";
-import { act, avatar, button, confirmed, count, day, empty, heading, hour, make, notice, prose, userLink } from "./elements.js";
+import { act, avatar, button, confirmed, count, day, empty, heading, hour, make, notice, prose, textProblem, userLink } from "./elements.js";
 import { discard, onOutbox, retry, say, waitingIn } from "./outbox.js";
 import { logOf } from "./room_log.js";
 import { connected, on, tell } from "./socket.js";
@@ -16,29 +16,36 @@ const TYPING = 3000;
 export function room(name) {
   const facts = make("p", { class: "soft", id: "room-facts" }, " ");
   const leave = button("Leave", "quiet", leaveRoom, { id: "leave-room", "aria-label": `Leave ${name}` });
+  const finish = button("End", "quiet", endRoom, { id: "end-room", "aria-label": `End ${name}` });
   const head = make("header", { class: "room-head" },
     make("a", { class: "back", href: "#/rooms", "aria-label": "All rooms" }, "←"),
-    make("div", {}, heading(name, { class: "room-name" }), facts), leave);
+    make("div", {}, heading(name, { class: "room-name" }), facts), finish, leave);
   const body = make("div", { class: "room-body" });
   const element = make("div", { class: "column room" }, head, body);
-  leave.hidden = true;
+  leave.hidden = finish.hidden = true;
 
   const log = logOf(name);
-  let members = null;
+  let owner = null;
   let chat = null;
   let isGone = false;
 
   function showFacts() {
-    const parts = [members !== null && count(members, "member"),
+    const parts = [log.members !== null && count(log.members, "member"),
       log.present !== null && log.isOpen && `${log.present} here now`].filter(Boolean);
     facts.textContent = parts.join(" · ") || " ";
   }
 
+  async function find() {
+    const found = await api("GET", `/rooms/${encodeURIComponent(name)}`);
+    log.members = found.members;
+    owner = found.owner;
+    showFacts();
+    return found;
+  }
+
   async function load() {
     try {
-      const found = await api("GET", `/rooms/${encodeURIComponent(name)}`);
-      members = found.members;
-      showFacts();
+      const found = await find();
       if (isMember(name)) await enter();
       else invite(found);
     } catch (error) {
@@ -50,8 +57,7 @@ export function room(name) {
   function invite(found) {
     const go = button(`Join #${name}`, "primary", () => act(go, async () => {
       await join(name, true);
-      members = (members ?? 0) + 1;
-      showFacts();
+      await find();
       await enter();
     }), { id: "join-room" });
     body.replaceChildren(make("div", { class: "invite" },
@@ -62,8 +68,9 @@ export function room(name) {
   async function enter() {
     if (isGone) return;
     leave.hidden = false;
+    finish.hidden = owner !== current().name;
     chat?.dispose(); // of a load that has failed
-    chat = conversation(name, log, body);
+    chat = conversation(name, log, body, owner === current().name);
     log.onChange = () => { chat.show(); showFacts(); };
     log.onTyping = chat.typing;
     log.onError = (detail) => notice(detail, true);
@@ -84,19 +91,28 @@ export function room(name) {
     });
   }
 
+  async function endRoom() {
+    if (!await confirmed(`End #${name}?`, "Its messages are deleted for everyone, and others can use its name.", "End")) return;
+    await act(finish, async () => {
+      await api("DELETE", `/rooms/${encodeURIComponent(name)}`);
+      setMember(name, false);
+      location.hash = "#/rooms";
+    });
+  }
+
   function close() {
-    leave.hidden = true;
+    leave.hidden = finish.hidden = true;
     chat?.dispose();
     if (log.isOpen) log.close();
     log.onChange = log.onTyping = log.onExit = log.onError = () => {};
     chat = null;
   }
 
-  return { title: `#${name}`, element, load, isFull: true, dispose() { isGone = true; close(); } };
+  return { title: `#${name}`, element, load, isFull: true, renew: () => find().catch(() => {}), dispose() { isGone = true; close(); } };
 }
 
-/** Builds the conversation of a room in `body`. */
-function conversation(name, log, body) {
+/** Builds the conversation of a room in `body`. An owner can remove the messages and memberships of others. */
+function conversation(name, log, body, isOwner) {
   const older = button("Older messages", "plain more", () => act(older, () => log.older()));
   const list = make("ol", { class: "messages", id: "messages" });
   const said = make("div", { role: "log", "aria-label": `Messages in ${name}` }, list);
@@ -105,7 +121,7 @@ function conversation(name, log, body) {
   const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Conversation" }, older, said, none, waiting);
   const latest = button("Newest messages", "new-posts low", () => toEnd());
   const typists = make("p", { class: "typing soft", id: "typing", "aria-live": "off" });
-  const field = make("textarea", { id: "message", rows: "1", maxlength: 5000, placeholder: `Message #${name}`, "aria-keyshortcuts": "n" });
+  const field = make("textarea", { id: "message", rows: "1", placeholder: `Message #${name}`, "aria-keyshortcuts": "n" });
   const form = make("form", { class: "say", id: "say", "aria-label": "Write a message" },
     make("label", { for: "message", class: "visually-hidden" }, "Message"), field, make("button", { class: "primary", type: "submit" }, "Send"));
   const offline = make("p", { class: "offline soft", role: "status" });
@@ -141,13 +157,32 @@ function conversation(name, log, body) {
     const fits = shown.length > 0 && messages[0]?.sequence <= first && messages.at(-1)?.sequence >= last;
     const before = fits ? messages.filter(({ sequence }) => sequence < first) : [];
     const after = fits ? messages.filter(({ sequence }) => sequence > last) : messages;
-    const itemOf = (message) => messageItem(message, messages[messages.indexOf(message) - 1]);
+    const itemOf = (message) => messageItem(message, messages[messages.indexOf(message) - 1], toolsOf(message));
     if (!fits) list.replaceChildren();
-    if (before.length > 0) list.firstElementChild.replaceWith(messageItem(messages[before.length], messages[before.length - 1]));
+    if (before.length > 0) list.firstElementChild.replaceWith(itemOf(messages[before.length]));
     list.prepend(...before.map(itemOf));
     list.append(...after.map(itemOf));
+    for (const message of messages.filter(({ text }) => text === null)) {
+      const item = list.querySelector(`[data-sequence="${message.sequence}"]:not(.removed)`);
+      item?.replaceWith(itemOf(message));
+    }
     shown = messages.map(({ sequence }) => sequence);
     return fits && after.length > 0;
+  }
+
+  /** Makes the buttons with which the user removes a message, or its author from the room. */
+  function toolsOf({ author, sequence, text }) {
+    const isOwn = author === current()?.name;
+    const path = `/rooms/${encodeURIComponent(name)}`;
+    const remove = (label, title, why, target) => button(label, "tool", async (event) => {
+      const from = event.currentTarget;
+      if (await confirmed(title, why, "Remove")) await act(from, () => api("DELETE", `${path}/${target}`));
+    });
+    return [
+      text !== null && (isOwn || isOwner) && remove("Remove", "Remove this message?", "Its text disappears for everyone.", `messages/${sequence}`),
+      isOwner && !isOwn && remove(`Remove ${author}`, `Remove ${author} from #${name}?`,
+        `${author} can join again. Block ${author} in their profile to prevent it.`, `members/${author}`),
+    ];
   }
 
   /** Shows the messages on their way. The one being sent may have come back as said before it is called stored. */
@@ -182,6 +217,7 @@ function conversation(name, log, body) {
     event.preventDefault();
     const text = field.value;
     if (text.trim() === "") return;
+    if (textProblem(text)) return notice(textProblem(text), true);
     field.value = "";
     say(name, text);
     toEnd();
@@ -216,15 +252,19 @@ function conversation(name, log, body) {
 }
 
 /** Makes the element of a message, with its author if the message before is of another or much older. */
-function messageItem(message, before) {
+function messageItem(message, before, tools) {
   const date = new Date(message.time);
   const isNewDay = !before || new Date(before.time).toDateString() !== date.toDateString();
   const isFirst = isNewDay || before.author !== message.author || message.time - before.time > GROUP;
   const time = make("time", { datetime: date.toISOString() }, hour(message.time));
-  const item = make("li", { class: isFirst ? "message first" : "message", "data-sequence": String(message.sequence) },
+  const isRemoved = message.text === null;
+  const text = isRemoved ? make("p", { class: "soft" }, "This message was removed.") : prose(message.text);
+  const classes = ["message", isFirst && "first", isRemoved && "removed"].filter(Boolean).join(" ");
+  const item = make("li", { class: classes, "data-sequence": String(message.sequence) },
     isNewDay && make("p", { class: "day" }, make("span", {}, day(message.time))),
     make("div", { class: "line" }, isFirst ? avatar(message.author) : time,
-      make("div", { class: "body" }, isFirst && make("p", { class: "meta" }, userLink(message.author), time), prose(message.text))));
+      make("div", { class: "body" }, isFirst && make("p", { class: "meta" }, userLink(message.author), time), text,
+        make("div", { class: "tools" }, ...tools))));
   return item;
 }
 

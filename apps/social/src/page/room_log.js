@@ -31,6 +31,7 @@ class RoomLog {
     this.last = null; // before the first page
     this.cursor = null; // of the next older page
     this.present = null;
+    this.members = null;
     this.early = new Map(); // messages beyond a gap, by number
     this.filling = null;
     this.onChange = () => {};
@@ -73,9 +74,10 @@ class RoomLog {
     if (this.isOpen && this.last !== null) tell({ type: "enter", room: this.room, last: this.last });
   }
 
-  entered({ sequence, present, truncated }) {
+  entered({ sequence, present, members, truncated }) {
     this.isEntered = true;
     this.present = present;
+    this.members = members ?? this.members;
     if (truncated && sequence > this.last) this.fill(sequence);
     this.onChange();
   }
@@ -90,10 +92,18 @@ class RoomLog {
 
   /** Takes a message of the socket. */
   said(message) {
-    if (message.sequence <= this.last) return;
+    if (message.sequence <= this.last) return this.takeBack(message);
     this.early.set(message.sequence, message);
     this.takeEarly();
     if (this.early.size > 0) this.fill(Math.max(...this.early.keys()));
+    this.onChange();
+  }
+
+  /** Removes the text of a message that its author or the owner of the room has removed. */
+  takeBack({ sequence, text }) {
+    const at = this.messages.findIndex((message) => message.sequence === sequence);
+    if (text !== null || at < 0) return;
+    this.messages[at] = { ...this.messages[at], text };
     this.onChange();
   }
 

@@ -32,13 +32,13 @@ export function rooms() {
   }
 
   showOwn();
-  return { title: "Rooms", element, load: next, dispose: onChange(showOwn) };
+  return { title: "Rooms", element, load: next, isKept: true, dispose: onChange(showOwn) };
 }
 
 /** Makes the form to create a room. */
 function creation() {
   const field = make("input", {
-    id: "room-name", required: true, maxlength: "32", pattern: "[a-z0-9_]+", autocapitalize: "none", spellcheck: "false",
+    id: "room-name", required: true, pattern: "[a-z0-9_]+", autocapitalize: "none", spellcheck: "false",
     autocomplete: "off", placeholder: "gardening", "aria-describedby": "room-hint room-problem",
   });
   const problem = make("p", { class: "problem", id: "room-problem", role: "alert" });

@@ -4,6 +4,7 @@
 
 mod accessible;
 mod live;
+mod places;
 mod secure;
 
 use std::time::Duration;

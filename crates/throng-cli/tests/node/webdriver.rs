@@ -89,6 +89,14 @@ impl Browser {
         answer.body["value"].clone()
     }
 
+    /// Returns the handle of the current tab.
+    pub(crate) async fn tab(&self) -> Value {
+        let path = format!("/session/{}/window", self.session);
+        let answer = send(self.client.request(Method::GET, &path)).await.unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+        answer.body["value"].clone()
+    }
+
     /// Returns the path of the element that `selector` finds.
     async fn element(&self, selector: &str) -> String {
         let query = json!({ "using": "css selector", "value": selector });

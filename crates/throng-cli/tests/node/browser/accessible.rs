@@ -38,7 +38,7 @@ async fn every_page_is_accessible() {
 
     sign_up(&browser, &node, "reader").await;
     let token =
-        browser.run("return JSON.parse(sessionStorage.getItem('throng.session')).token").await;
+        browser.run("return JSON.parse(localStorage.getItem('throng.session')).token").await;
     for (name, _) in POSTS {
         let path = format!("/api/v1/following/{name}");
         assert_eq!(node.client().put(&path, token.as_str().unwrap()).await.status, 204);

@@ -118,7 +118,7 @@ async fn posts_arrive(alice: &Browser, bob: &Browser, node: &Node) {
         .wait_until("return !document.querySelector('#posts').textContent.includes('soon gone')")
         .await;
 
-    let token = bob.run("return JSON.parse(sessionStorage.getItem('throng.session')).token").await;
+    let token = bob.run("return JSON.parse(localStorage.getItem('throng.session')).token").await;
     for number in 0..15 {
         let body = json!({ "text": format!("number {number}\n\n\n\nand more") });
         let posted = node.client().post("/api/v1/posts", token.as_str().unwrap(), &body).await;
