@@ -4,16 +4,17 @@
 //! claims.toml ─┬─ tables, sentences, figures ─┐
 //!              │                              ├─→ the blocks of README.md and other texts; figures/NAME.svg
 //! results ─────┴─ rows.jsonl ─────────────────┘
-//! texts ─→ coverage ─→ numbers that neither a block, nor a citation, nor `claims.toml` explains
+//! texts ─→ coverage ─→ numbers that neither a block, nor a citation, nor `claims.toml` explains, or a row contradicts
 //! ```
 //!
 //! - A block is the text between the lines `<!-- claims: NAME -->` and `<!-- /claims -->`. Nobody edits it.
 //! - A block of a row that is missing or not verified cannot be written.
 //! - A test writes all blocks into memory, compares them with the texts, and looks for numbers outside.
+//! - A row of a table outside of blocks that cites a metric, as in `` `send`: `send_ns` ``, states its median.
 
 mod coverage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use serde::Deserialize;
 use crate::report;
 use crate::results::{self, ResultsError};
 use crate::row::{Row, SUBJECT};
+use crate::suite::Group;
 use crate::table::number;
 
 /// Name of the file with all claims, in the directory of bench.
@@ -49,7 +51,7 @@ pub(crate) enum ClaimError {
 }
 
 /// The contents of `claims.toml`.
-#[derive(Deserialize, Debug)]
+#[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields)]
 struct Claims {
     /// The directory in `results` with the rows that the texts state.
@@ -67,12 +69,13 @@ struct Claims {
     stated: Vec<Stated>,
 }
 
-/// A table with a column per runtime.
+/// A table with a column per runtime, and a line with the origin of its rows.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct Table {
     file: String,
     block: String,
+    /// Names of runtimes; `NAME*` is the best row of all runtimes whose names begin so.
     runtimes: Vec<String>,
     row: Vec<TableRow>,
 }
@@ -82,10 +85,18 @@ struct Table {
 struct TableRow {
     text: String,
     measurement: String,
+    /// A metric of which less is better.
     metric: String,
+    /// A second metric, which follows the first in each cell.
+    tail: Option<String>,
+    /// Measurements of the same work with other settings, among whose rows the best may be.
+    #[serde(default)]
+    also: Vec<String>,
 }
 
-/// A text with values in place of `{0}`, `{1}` and so on.
+/// A text with values in place of `{0}`, `{1}` and so on. `{metrics}` is the number of metrics that throng shares
+/// with other runtimes, and `{lost}` the number in which it is not first; `{metrics beside tokio}` and
+/// `{lost beside tokio}` are the same beside tokio's rows alone.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct Sentence {
@@ -202,19 +213,23 @@ impl Ledger {
         Ok(written)
     }
 
-    /// The numbers that nothing explains, each with its file and paragraph; and the entries of `claims.toml`
-    /// that explain none.
+    /// The numbers that nothing explains or a row contradicts, each with its file and paragraph; and the entries
+    /// of `claims.toml` that explain none.
     ///
     /// # Errors
     /// If a text can not be read.
     pub(crate) fn unexplained(&self) -> Result<Vec<String>, ClaimError> {
-        coverage::unexplained(&self.root, &self.claims.texts, &self.claims.stated)
+        coverage::unexplained(self)
     }
 
     fn table(&self, of: &Table) -> Result<String, ClaimError> {
         let Some(first) = of.row.first() else { return Ok(String::new()) };
         let mut text = "|".to_owned();
         for runtime in &of.runtimes {
+            if let Some(family) = runtime.strip_suffix('*') {
+                text += &format!(" | {family}'s best row");
+                continue;
+            }
             let row = self.row(&first.measurement, &first.metric, runtime)?;
             let version = row.version.as_deref().unwrap_or_default();
             text += &match runtime.as_str() {
@@ -223,20 +238,66 @@ impl Ledger {
             };
         }
         text += &format!(" |\n|{}\n", "---|".repeat(of.runtimes.len() + 1));
-        for TableRow { text: what, measurement, metric } in &of.row {
-            text += &format!("| {what} (`{measurement}`: `{metric}`)");
+        let mut stated = Vec::new();
+        for of_row in &of.row {
+            let TableRow { text: what, measurement, metric, tail, .. } = of_row;
+            let tail_name = tail.iter().map(|tail| format!(", `{tail}`")).collect::<String>();
+            text += &format!("| {what} (`{measurement}`: `{metric}`{tail_name})");
             for runtime in &of.runtimes {
-                // A runtime may lack a workload; throng has all that a text is about.
-                let median = self.median(measurement, metric, runtime);
-                text += &match median {
-                    Err(error) if runtime == SUBJECT => return Err(error),
-                    Err(_) => " | –".to_owned(),
-                    Ok(median) => format!(" | {}", number(median)),
+                let family = runtime.strip_suffix('*');
+                let row = match family {
+                    Some(family) => self.best(of_row, family),
+                    None => self.row(measurement, metric, runtime).ok(),
                 };
+                // A runtime may lack a workload; throng has all that a text is about.
+                let Some(row) = row else {
+                    if runtime == SUBJECT {
+                        return Err(no_row(measurement, metric, runtime));
+                    }
+                    text += " | –";
+                    continue;
+                };
+                stated.push(row);
+                let medians = [Some(metric), tail.as_ref()].into_iter().flatten();
+                let medians = medians.filter_map(|metric| row.median(metric)).map(number);
+                text += &format!(" | {}", medians.collect::<Vec<_>>().join(" / "));
+                let Some(family) = family else { continue };
+                if row.runtime != family {
+                    text += &format!(" `{}`", row.runtime);
+                }
+                if let Some(other) = row.measurement.as_ref().filter(|other| *other != measurement)
+                {
+                    text += &format!(" `{other}`");
+                }
             }
             text += " |\n";
         }
-        Ok(text)
+        Ok(text + &self.origin(&stated))
+    }
+
+    /// The line with the machine and the commits of rows.
+    fn origin(&self, rows: &[&Row]) -> String {
+        let machines: BTreeSet<&str> = rows.iter().map(|row| row.machine.as_str()).collect();
+        let commits: BTreeSet<&str> = rows.iter().filter_map(|row| row.commit.as_deref()).collect();
+        let joined = |of: BTreeSet<&str>| of.into_iter().collect::<Vec<_>>().join(", ");
+        format!(
+            "\nRows of `bench/results/{}`, measured on {}; commits {}.\n",
+            self.claims.results,
+            joined(machines),
+            joined(commits)
+        )
+    }
+
+    /// The row with the least median among a family of runtimes.
+    fn best(&self, of: &TableRow, family: &str) -> Option<&Row> {
+        let is_own = |name: &String| *name == of.measurement || of.also.contains(name);
+        let rows = self.rows.iter().filter(|row| {
+            row.verified
+                && row.runtime.starts_with(family)
+                && row.measurement.as_ref().is_some_and(is_own)
+        });
+        let medians = rows.filter_map(|row| Some((row.median(&of.metric)?, row)));
+        medians.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, row)| row)
     }
 
     fn sentence(&self, of: &Sentence) -> Result<String, ClaimError> {
@@ -252,6 +313,16 @@ impl Ledger {
                 return Err(ClaimError::NoValue { text: of.text.clone(), index });
             }
             text = text.replace(&place, &number(number_of * factor.unwrap_or(1.0)));
+        }
+        for rivals in ["", "tokio"] {
+            // Only Erlang has the microblog besides throng, in more measurements than anything else.
+            let mut shared = report::standings(&self.rows, rivals);
+            shared.retain(|standing| standing.group != Group::Social);
+            let lost = shared.iter().filter(|standing| standing.is_lost()).count();
+            let beside =
+                if rivals.is_empty() { String::new() } else { format!(" beside {rivals}") };
+            text = text.replace(&format!("{{metrics{beside}}}"), &shared.len().to_string());
+            text = text.replace(&format!("{{lost{beside}}}"), &lost.to_string());
         }
         Ok(text + "\n")
     }
@@ -320,7 +391,7 @@ mod tests {
 
     const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
-    fn row(runtime: &str, median: f64) -> String {
+    pub(super) fn row(runtime: &str, median: f64) -> String {
         format!(
             r#"{{"measurement":"send","workload":"send","runtime":"{runtime}","class":"actor","version":"1.2.3","commit":null,"machine":"m","params":{{}},"metrics":{{"send_ns":{{"median":{median}}}}},"cpu_s":null,"cores_used":null,"steal":null,"max_rss_bytes":null,"instructions_per_op":null,"runs":[],"verified":true}}"#
         ) + "\n"
@@ -332,12 +403,15 @@ mod tests {
         [[table]]
         file = "README.md"
         block = "costs"
-        runtimes = ["throng", "tokio", "go"]
-        row = [{ text = "a send", measurement = "send", metric = "send_ns" }]
+        runtimes = ["throng", "tokio", "tokio*", "go"]
+        row = [
+            { text = "a send", measurement = "send", metric = "send_ns", tail = "p99_ns", also = ["send-1"] },
+            { text = "another", measurement = "send-1", metric = "send_ns" },
+        ]
         [[sentence]]
         file = "README.md"
         block = "times"
-        text = "A send takes {0} ns, {1} times less than tokio's."
+        text = "A send takes {0} ns, {1} times less than tokio's. {lost} of {metrics}, {lost beside tokio}."
         value = [
             { measurement = "send", metric = "send_ns" },
             { measurement = "send", metric = "send_ns", runtime = "tokio", over = "throng" },
@@ -357,7 +431,17 @@ mod tests {
         let results = root.path().join("bench/results/now");
         fs::create_dir_all(&results).expect("it can be made");
         let go = row("go", 12.0).replace("1.2.3", "Go 1.2.3");
-        let rows = [row("throng", 10.0), row("tokio", 25.0), go].concat();
+        let with_tail =
+            |row: String| row.replace(r#""metrics":{"#, r#""metrics":{"p99_ns":{"median":99},"#);
+        let one = |row: String| row.replace(r#""measurement":"send""#, r#""measurement":"send-1""#);
+        let rows = [
+            with_tail(row("throng", 10.0)),
+            with_tail(row("tokio", 25.0)),
+            go,
+            one(row("throng", 30.0)),
+            one(row("tokio-recv-many", 20.0)).replace(r#""commit":null"#, r#""commit":"c1""#),
+        ];
+        let rows = rows.concat();
         for (path, text) in [
             (results.join("rows.jsonl"), rows.as_str()),
             (root.path().join("bench").join(CLAIMS), claims),
@@ -380,9 +464,11 @@ mod tests {
         assert_eq!(
             text,
             "A\n<!-- claims: costs -->\n\
-             | | throng | tokio 1.2 | go 1.2 |\n|---|---|---|---|\n\
-             | a send (`send`: `send_ns`) | 10.0 | 25.0 | 12.0 |\n<!-- /claims -->\nB\n\
-             <!-- claims: times -->\nA send takes 10.0 ns, 2.5 times less than tokio's.\n<!-- /claims -->\n\
+             | | throng | tokio 1.2 | tokio's best row | go 1.2 |\n|---|---|---|---|---|\n\
+             | a send (`send`: `send_ns`, `p99_ns`) | 10.0 / 99.0 | 25.0 / 99.0 | 20.0 `tokio-recv-many` `send-1` | 12.0 |\n\
+             | another (`send-1`: `send_ns`) | 30.0 | – | 20.0 `tokio-recv-many` | – |\n\
+             \nRows of `bench/results/now`, measured on m; commits c1.\n<!-- /claims -->\nB\n\
+             <!-- claims: times -->\nA send takes 10.0 ns, 2.5 times less than tokio's. 1 of 2, 1.\n<!-- /claims -->\n\
              <!-- claims: picture -->\n![Sends](bench/figures/send-send_ns.svg)\n<!-- /claims -->\n"
         );
         assert!(ledger.write().expect("all blocks are there").is_empty());
@@ -391,7 +477,8 @@ mod tests {
 
     #[test]
     fn a_claim_without_a_row_or_a_block_is_an_error() {
-        let unknown = ONE_OF_EACH.replace("metric = \"send_ns\" }]", "metric = \"lost_ns\" }]");
+        let unknown =
+            ONE_OF_EACH.replace("metric = \"send_ns\", tail", "metric = \"lost_ns\", tail");
         let (_root, no_row) = ledger(&unknown, BLOCKS);
         assert!(matches!(no_row.texts(), Err(ClaimError::NoRow { .. })));
         let (_root, no_block) = ledger(ONE_OF_EACH, "A text.\n");

@@ -1,7 +1,7 @@
 //! The report: a page of HTML, complete in itself, drawn from the rows of one run of the suite.
 //!
 //! ```text
-//! results ─→ losses ─────────────┐
+//! results ─→ standings ──────────┐
 //!    │                           ▼
 //!    └─→ plot, lines (an SVG each) ─→ page (sections, tables) ─→ report.html
 //! ```
@@ -10,14 +10,16 @@
 //! row, except those that sources have published ([`published`]).
 
 mod lines;
-mod losses;
 mod page;
 mod plot;
 mod published;
+mod standings;
 
 use std::fs;
 use std::io;
 use std::path::Path;
+
+pub(crate) use standings::{Standing, standings};
 
 use crate::row::Row;
 use crate::suite::{Group, Measurement, SUITE, Series};

@@ -4,37 +4,80 @@
 //! A paragraph is explained if
 //!
 //! - it lies in a block that `bench claims` writes, or in a block of code,
+//! - it is a table's row that cites a metric of a measurement (`` `send`: `send_ns` ``) and states its median,
 //! - it cites a test (`` `module::name` ``) or a command (`` `run W` ``, `` `stress S` ``, `` `costs C` ``), or
 //! - `claims.toml` has a part of it, with the command or the test.
+//!
+//! A unit stands behind its number; in a table also in the header of the column, or in a cell of its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{ClaimError, END, Stated, read_text};
+use super::{ClaimError, END, Ledger, Stated, read_text};
+use crate::row::SUBJECT;
+use crate::table::number;
 
-/// Units of speed and memory.
-const UNITS: &[&str] = &["ns", "µs", "ms", "bytes", "MB", "GB", "%", "times", "instructions"];
+/// Units of speed and memory, each with the number of nanoseconds or bytes that it stands for.
+const UNITS: &[(&str, f64)] = &[
+    ("ns", 1.0),
+    ("µs", 1e3),
+    ("ms", 1e6),
+    ("bytes", 1.0),
+    ("MB", 1e6),
+    ("GB", 1e9),
+    ("%", 1.0),
+    ("times", 1.0),
+    ("instructions", 1.0),
+];
+
+/// Units that are spelled out in the header of a table.
+const SPELLED: &[(&str, f64)] =
+    &[("nanoseconds", 1.0), ("microseconds", 1e3), ("milliseconds", 1e6)];
 
 /// The first words of commands that measure.
 const COMMANDS: &[&str] = &["run ", "stress ", "costs "];
 
-pub(super) fn unexplained(
-    root: &Path,
-    texts: &[String],
-    stated: &[Stated],
-) -> Result<Vec<String>, ClaimError> {
+/// A paragraph in one line. A list's item and a table's row are paragraphs.
+#[derive(Default)]
+struct Paragraph {
+    text: String,
+    /// The first row of the table, if the paragraph is another row of it.
+    header: String,
+}
+
+/// A number in a table, with its unit.
+struct Cell<'a> {
+    number: &'a str,
+    unit: f64,
+    /// The header of its column.
+    column: &'a str,
+}
+
+pub(super) fn unexplained(ledger: &Ledger) -> Result<Vec<String>, ClaimError> {
+    let (root, stated) = (&ledger.root, &ledger.claims.stated);
     let mut found = Vec::new();
     let mut used = vec![false; stated.len()];
-    for file in files(root, texts)? {
+    for file in files(root, &ledger.claims.texts)? {
         let text = read_text(root.join(&file))?;
         for paragraph in paragraphs(&text) {
+            let text = &paragraph.text;
             let own = |(at, stated): (usize, &Stated)| {
-                (stated.file == file && paragraph.contains(&stated.text)).then_some(at)
+                (stated.file == file && text.contains(&stated.text)).then_some(at)
             };
             let explained: Vec<usize> = stated.iter().enumerate().filter_map(own).collect();
             explained.iter().for_each(|at| used[*at] = true);
-            if has_figure(&paragraph) && explained.is_empty() && !cites(&paragraph) {
-                found.push(format!("{file}: nothing explains a number in: {paragraph}"));
+            let cells = cells_with_unit(&paragraph);
+            if let Some((measurement, metric)) = cited_metric(text)
+                && !cells.is_empty()
+            {
+                let faults =
+                    cells.iter().filter_map(|cell| fault(ledger, measurement, metric, cell));
+                found.extend(faults.map(|fault| format!("{file}: {fault}: {text}")));
+            } else if (has_figure(text) || !cells.is_empty())
+                && explained.is_empty()
+                && !cites(text)
+            {
+                found.push(format!("{file}: nothing explains a number in: {text}"));
             }
         }
     }
@@ -69,10 +112,10 @@ fn files(root: &Path, texts: &[String]) -> Result<Vec<String>, ClaimError> {
     Ok(files)
 }
 
-/// The paragraphs outside of blocks, each in one line. A list's item and a table's row are paragraphs.
-fn paragraphs(text: &str) -> Vec<String> {
-    let mut all = vec![String::new()];
-    let (mut in_code, mut in_block) = (false, false);
+/// The paragraphs outside of blocks.
+fn paragraphs(text: &str) -> Vec<Paragraph> {
+    let mut all = vec![Paragraph::default()];
+    let (mut in_code, mut in_block, mut header) = (false, false, "");
     for line in text.lines() {
         let line = line.trim();
         if line.starts_with("```") {
@@ -85,26 +128,88 @@ fn paragraphs(text: &str) -> Vec<String> {
         let numbered =
             line.split_once(". ").is_some_and(|(number, _)| number.parse::<u32>().is_ok());
         if line.is_empty() || line.starts_with("- ") || line.starts_with("| ") || numbered {
-            all.push(String::new());
+            all.push(Paragraph { text: String::new(), header: header.to_owned() });
         }
-        if let Some(paragraph) = all.last_mut() {
-            if !paragraph.is_empty() {
-                paragraph.push(' ');
+        if !line.starts_with('|') {
+            header = "";
+        } else if header.is_empty() {
+            header = line;
+        }
+        if let Some(Paragraph { text, .. }) = all.last_mut() {
+            if !text.is_empty() {
+                text.push(' ');
             }
-            paragraph.push_str(line);
+            text.push_str(line);
         }
     }
     all
 }
 
+/// The unit that a word is.
+fn unit(word: &str) -> Option<f64> {
+    let word = word.trim_start_matches('(').trim_end_matches(|end: char| ".,;:)|".contains(end));
+    UNITS.iter().find(|(name, _)| *name == word).map(|(_, unit)| *unit)
+}
+
 /// Whether a number stands before a unit.
 fn has_figure(paragraph: &str) -> bool {
     let words: Vec<&str> = paragraph.split_whitespace().collect();
-    words.windows(2).any(|pair| {
-        let unit = pair[1].trim_end_matches(|end: char| ".,;:)|".contains(end));
-        let number = pair[0].trim_start_matches(['(', '`']);
-        number.starts_with(|first: char| first.is_ascii_digit()) && UNITS.contains(&unit)
-    })
+    words.windows(2).any(|pair| is_number(pair[0]) && unit(pair[1]).is_some())
+}
+
+fn is_number(word: &str) -> bool {
+    word.trim_start_matches(['(', '`']).starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// The cells of a table's row.
+fn split(line: &str) -> impl Iterator<Item = &str> {
+    line.trim_matches('|').split('|').map(str::trim)
+}
+
+/// The numbers of a table's row whose unit is in the header of the column, or which fill a cell beside a cell with
+/// their unit.
+fn cells_with_unit(row: &Paragraph) -> Vec<Cell<'_>> {
+    if row.header.is_empty() {
+        return Vec::new();
+    }
+    let spelled =
+        |word: &str| SPELLED.iter().find(|(name, _)| *name == word).map(|(_, unit)| *unit);
+    let alone = split(&row.text).find_map(unit);
+    let mut found = Vec::new();
+    for (cell, column) in split(&row.text).zip(split(&row.header)) {
+        let of_column =
+            column.split_whitespace().find_map(|word| unit(word).or_else(|| spelled(word)));
+        let own = alone.filter(|_| !cell.contains(char::is_whitespace));
+        let Some(unit) = of_column.or(own) else { continue };
+        let words = cell.split_whitespace().filter(|word| is_number(word));
+        let numbers = words.map(|word| word.trim_matches(|edge: char| "(`.,;:)".contains(edge)));
+        found.extend(numbers.map(|number| Cell { number, unit, column }));
+    }
+    found
+}
+
+/// The measurement and the metric that a paragraph cites, as in `` `send`: `send_ns` ``.
+fn cited_metric(paragraph: &str) -> Option<(&str, &str)> {
+    let spans: Vec<&str> = paragraph.split('`').collect();
+    let cited = spans.windows(4).skip(1).step_by(2).find(|window| window[1] == ": ")?;
+    Some((cited[0], cited[2]))
+}
+
+/// The contradiction between a table's number and the row that has its metric: of the runtime that the column
+/// names, or of throng.
+fn fault(ledger: &Ledger, measurement: &str, metric: &str, cell: &Cell<'_>) -> Option<String> {
+    let named = cell.column.split_whitespace().next().unwrap_or_default();
+    let is_runtime = ledger.rows.iter().any(|row| row.runtime == named);
+    let runtime = if is_runtime { named } else { SUBJECT };
+    let median = match ledger.median(measurement, metric, runtime) {
+        Ok(median) => median,
+        Err(error) => return Some(error.to_string()),
+    };
+    let is_seconds = metric.ends_with("_s") && !metric.ends_with("_per_s");
+    let unit = if is_seconds { 1e-9 * cell.unit } else { cell.unit };
+    let measured = number(median / unit);
+    let Cell { number: stated, .. } = cell;
+    (measured != *stated).then(|| format!("{runtime} has {measured} instead of {stated} in"))
 }
 
 /// Whether a span of code names a test or a command.
@@ -120,25 +225,37 @@ fn cites(paragraph: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Claims;
+    use super::super::tests::row;
     use super::*;
 
-    fn number_of_unexplained(text: &str, stated: &[(&str, &str)]) -> usize {
+    /// Finds the faults of a text, beside a row of throng and one of tokio.
+    fn found(text: &str, stated: &[(&str, &str)]) -> Vec<String> {
         let root = tempfile::tempdir().expect("there is room for a directory");
         fs::write(root.path().join("A.md"), text).expect("it can be written");
-        let stated: Vec<Stated> = stated
-            .iter()
-            .map(|(text, by)| Stated {
-                file: "A.md".to_owned(),
-                text: (*text).to_owned(),
-                by: (*by).to_owned(),
-            })
-            .collect();
-        let found = unexplained(root.path(), &[".".to_owned()], &stated);
+        let own = |(text, by): &(&str, &str)| Stated {
+            file: "A.md".to_owned(),
+            text: (*text).to_owned(),
+            by: (*by).to_owned(),
+        };
+        let rows = [row("throng", 1234.0), row("tokio", 25.0)];
+        let rows = rows.iter().map(|row| serde_json::from_str(row).expect("it is a row"));
+        let claims = Claims {
+            texts: vec!["A.md".to_owned()],
+            stated: stated.iter().map(own).collect(),
+            ..Claims::default()
+        };
+        let root_path = root.path().to_owned();
+        let mut ledger = Ledger { root: root_path, claims, rows: rows.collect() };
+        let found = unexplained(&ledger).expect("the text is there");
         // The directory stands for its files, which are named with it.
-        let files =
-            unexplained(root.path(), &["A.md".to_owned()], &stated).map(|found| found.len());
-        assert!(found.is_ok());
-        files.expect("the text is there")
+        ledger.claims.texts = vec![".".to_owned()];
+        assert!(unexplained(&ledger).is_ok());
+        found
+    }
+
+    fn number_of_unexplained(text: &str, stated: &[(&str, &str)]) -> usize {
+        found(text, stated).len()
     }
 
     #[test]
@@ -157,6 +274,46 @@ mod tests {
         ] {
             assert_eq!(number_of_unexplained(text, &[]), found, "{text}");
         }
+    }
+
+    #[test]
+    fn a_number_in_a_table_needs_no_unit_beside_it() {
+        for (table, found) in [
+            ("| work | ns |\n|---|---|\n| a call | 97 |\n| a send | 17, or less |", 2),
+            ("| work | nanoseconds each |\n|---|---|\n| 9 calls | 97 |", 1),
+            (
+                "| work | figure | unit |\n|---|---|---|\n| a call | 97 | ns |\n| a name | 97 | – |",
+                1,
+            ),
+            ("| work | figure |\n|---|---|\n| a call | 97 |", 0),
+            ("| work | ns | by |\n|---|---|---|\n| a call | 97 | costs `call` |", 0),
+            (
+                "| work | ns |\n|---|---|\n| a call | – |\n\n| work | count |\n|---|---|\n| a call | 97 |",
+                0,
+            ),
+        ] {
+            assert_eq!(number_of_unexplained(table, &[]), found, "{table}");
+        }
+        let table = "| work | ns |\n|---|---|\n| a call | 97 |";
+        assert_eq!(number_of_unexplained(table, &[("| a call | 97 |", "run call")]), 0);
+    }
+
+    #[test]
+    fn a_table_states_the_medians_of_the_metrics_that_it_cites() {
+        let changed = |table: &str, from: &str, to: &str, fault: &str| {
+            assert_eq!(found(table, &[]), Vec::<String>::new());
+            let found = found(&table.replace(from, to), &[]);
+            assert!(matches!(found.as_slice(), [one] if one.contains(fault)), "{found:?}");
+        };
+        let header =
+            "| work | nanoseconds | by |\n|---|---|---|\n| to send | 1,234 | `send`: `send_ns` |";
+        changed(header, "1,234", "1,235", "throng has 1,234 instead of 1,235");
+        changed(header, "`send_ns`", "`call_ns`", "no verified row with call_ns of send");
+        let cell = "| what | figure | unit |\n|---|---|---|\n| `send`: `send_ns` | 1.2 | µs |";
+        changed(cell, "1.2", "1.3", "throng has 1.2 instead of 1.3");
+        let runtimes =
+            "| | throng ns | tokio 1.2, ns |\n|---|---|---|\n| `send`: `send_ns` | 1,234 | 25.0 |";
+        changed(runtimes, "25.0", "24.0", "tokio has 25.0 instead of 24.0");
     }
 
     #[test]

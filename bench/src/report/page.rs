@@ -2,8 +2,10 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::losses::losses;
-use super::{FIGURE_STYLE, Measured, figures, figures_over, in_series, of_group, published};
+use super::{
+    FIGURE_STYLE, Measured, Standing, figures, figures_over, in_series, of_group, published,
+    standings,
+};
 use crate::compare::{self, Repeated};
 use crate::row::{RUNS, Row, SUBJECT};
 use crate::suite::{Group, Series};
@@ -150,7 +152,8 @@ fn contents(measured: &[Measured<'_>]) -> Markup {
 }
 
 fn lost(rows: &[Row]) -> Markup {
-    let losses = losses(rows);
+    let mut losses = standings(rows, "");
+    losses.retain(Standing::is_lost);
     html! {
         section id="losses" {
             h2 { "Where throng is not first" }
@@ -162,7 +165,7 @@ fn lost(rows: &[Row]) -> Markup {
                     } }
                     tbody { @for loss in &losses { tr {
                         td { a href={ "#" (loss.measurement) } { (loss.measurement) } }
-                        td { (loss.metric) } td { (loss.winner.runtime) }
+                        td { (loss.metric) } td { (loss.rival.runtime) }
                         td.number { (number(loss.best)) } td.number { (number(loss.throng)) }
                         td.number { (format!("{:.2}", loss.factor)) }
                         td { @if loss.overlaps { "the runs overlap" } }
