@@ -82,7 +82,7 @@ impl Keys {
     /// Returns the post or message that was made under the key; an expired key is removed and not found.
     pub(crate) fn find<M: Made>(
         &mut self,
-        cx: &mut impl DurableContext,
+        cx: &mut (impl DurableContext + ?Sized),
         key: &IdempotencyKey,
         now: Now,
     ) -> Result<Option<M>, CellError> {
@@ -101,7 +101,7 @@ impl Keys {
     /// [`SocialError::KeysFull`] if there are `most` keys, so that there is no room for another one.
     pub(crate) fn make_room(
         &mut self,
-        cx: &mut impl DurableContext,
+        cx: &mut (impl DurableContext + ?Sized),
         now: Now,
         most: u32,
     ) -> Result<(), SocialError> {
@@ -121,7 +121,7 @@ impl Keys {
     /// Records the post or message that was made under the key, which [`find`](Keys::find) has not found.
     pub(crate) fn remember<M: Made>(
         &mut self,
-        cx: &mut impl DurableContext,
+        cx: &mut (impl DurableContext + ?Sized),
         key: &IdempotencyKey,
         made: M,
         now: Now,
@@ -132,7 +132,12 @@ impl Keys {
         self.0 += 1;
     }
 
-    fn forget(&mut self, cx: &mut impl DurableContext, key: &IdempotencyKey, number: u64) {
+    fn forget(
+        &mut self,
+        cx: &mut (impl DurableContext + ?Sized),
+        key: &IdempotencyKey,
+        number: u64,
+    ) {
         // Only the key is of interest, so the type of the value does not matter.
         cx.cells::<Str, (PostId, u64)>(KEYS).delete(&key.0);
         cx.cells::<U64, (IdempotencyKey, u64)>(BY_POST).delete(&number);

@@ -639,7 +639,7 @@ impl Timeline {
     }
 }
 
-#[process(client = TimelineClient)]
+#[process(never_blocks, client = TimelineClient)]
 impl Timeline {
     /// Removes a watcher that has ended, or builds the timeline again if its relay has ended.
     #[hook]

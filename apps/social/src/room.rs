@@ -120,7 +120,7 @@ pub(crate) struct CaughtUp {
     pub(crate) missed: Option<Vec<RoomMessage>>,
 }
 
-#[process]
+#[process(never_blocks)]
 impl Room {
     /// Creates the room, unless the name is taken. The owner is its first member.
     #[message]
@@ -186,7 +186,7 @@ impl Room {
         Ok(())
     }
 
-    /// Removes a member for a user, who must be the owner.
+    /// Removes a member for the owner.
     #[message]
     pub(crate) fn expel(
         &mut self,
@@ -198,7 +198,7 @@ impl Room {
         self.leave(cx, user)
     }
 
-    /// Ends the room for a user, who must be the owner; without a user, for the operator of the service.
+    /// Ends the room for its owner; without a user, for the operator of the service.
     #[message]
     pub(crate) fn end(
         &mut self,

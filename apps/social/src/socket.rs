@@ -122,7 +122,7 @@ struct Session {
     place: Option<AccountSocket>,
 }
 
-#[process(client = ConnectionClient)]
+#[process(never_blocks, client = ConnectionClient)]
 impl Connection {
     #[hook]
     fn started(&mut self, cx: &mut Context<Self>) {

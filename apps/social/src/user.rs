@@ -118,7 +118,7 @@ pub struct Profile {
     pub followers: u64,
 }
 
-#[process]
+#[process(never_blocks)]
 impl User {
     #[hook]
     fn started(&mut self, cx: &mut Context<Self>) {

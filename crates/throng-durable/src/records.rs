@@ -66,7 +66,7 @@ pub struct ExportedCell {
     pub map: String,
     /// The encoded key.
     pub key: Vec<u8>,
-    /// The encoded value; an error if the record is damaged.
+    /// The number of its shape, then the encoded value; an error if the record is damaged.
     pub value: Result<Vec<u8>, ReadError>,
 }
 

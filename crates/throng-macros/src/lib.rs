@@ -221,6 +221,7 @@ use proc_macro::TokenStream;
 /// | `#[process(…)]` | |
 /// |---|---|
 /// | `manual` | `impl Process` is written by hand, or made by another block |
+/// | `never_blocks` | the process promises `Process::NEVER_BLOCKS` |
 /// | `client = Name` | the trait's name, instead of `AccountClient` |
 /// | `crate = path` | the path of throng, instead of `::throng` |
 ///

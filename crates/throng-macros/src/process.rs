@@ -35,8 +35,9 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
             return quote!(#error #item);
         }
     };
-    let expansion = match Block::new(&block, options.krate, options.client) {
-        Ok(facts) => expand_block(&facts, &mut block, options.manual, &mut diagnostics),
+    let (kind, krate, client) = (options.kind, options.krate, options.client);
+    let expansion = match Block::new(&block, krate, client) {
+        Ok(facts) => expand_block(&facts, &mut block, kind, &mut diagnostics),
         Err(error) => {
             diagnostics.add(error);
             take_attributes(&mut block);
@@ -49,7 +50,7 @@ pub(crate) fn expand(options: TokenStream, item: TokenStream) -> TokenStream {
 fn expand_block(
     block: &Block,
     source: &mut ItemImpl,
-    is_manual: bool,
+    kind: Kind,
     diagnostics: &mut Diagnostics,
 ) -> TokenStream {
     let mut messages = Vec::new();
@@ -71,7 +72,7 @@ fn expand_block(
                 });
                 messages.extend(diagnostics.note(message));
             }
-            (None, Some(attribute)) if is_manual => {
+            (None, Some(attribute)) if kind == Kind::Manual => {
                 let text = "with the option `manual`, hooks belong in your own `impl Process`";
                 diagnostics.add(Error::new_spanned(attribute, text));
             }
@@ -88,22 +89,28 @@ fn expand_block(
         .collect();
     let mut refused = refused.into_iter();
     messages.retain(|_| refused.next() != Some(true));
-    let process = (!is_manual).then(|| expand_process(block, &hooks));
+    let process = (kind != Kind::Manual).then(|| expand_process(block, kind, &hooks));
     let client = client::expand(&messages, block);
     let messages = messages.iter().map(|message| message.expand(block));
     quote!(#process #(#messages)* #client)
 }
 
-fn expand_process(block: &Block, hooks: &[Hook]) -> TokenStream {
+fn expand_process(block: &Block, kind: Kind, hooks: &[Hook]) -> TokenStream {
     let Block { self_ty, krate, conditions, generics, .. } = block;
     let (parameters, _, clause) = generics.split_for_impl();
     let hooks = hooks.iter().map(|hook| hook.expand(block));
+    let promise = (kind == Kind::NeverBlocks).then(|| {
+        quote!(
+            const NEVER_BLOCKS: bool = true;
+        )
+    });
     // An error about the state points at the process's type.
     let process = quote_spanned!(self_ty.span()=> #krate::Process);
     quote! {
         #(#conditions)*
         #[allow(deprecated)]
         impl #parameters #process for #self_ty #clause {
+            #promise
             #(#hooks)*
         }
     }
@@ -217,10 +224,21 @@ fn take_attributes(block: &mut ItemImpl) {
     }
 }
 
+/// The process's `impl Process`.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+enum Kind {
+    #[default]
+    Usual,
+    /// With the promise that no turn blocks.
+    NeverBlocks,
+    /// The user writes it.
+    Manual,
+}
+
 /// Options in `#[process(…)]`.
 #[derive(Default)]
 struct ProcessOptions {
-    manual: bool,
+    kind: Kind,
     krate: Option<Path>,
     client: Option<Ident>,
 }
@@ -229,8 +247,13 @@ impl ProcessOptions {
     fn parse(tokens: TokenStream) -> syn::Result<ProcessOptions> {
         let mut options = ProcessOptions::default();
         let parser = syn::meta::parser(|option| {
-            if option.path.is_ident("manual") {
-                options.manual = true;
+            let kinds = [("manual", Kind::Manual), ("never_blocks", Kind::NeverBlocks)];
+            if let Some((_, kind)) = kinds.iter().find(|(name, _)| option.path.is_ident(name)) {
+                if !matches!(options.kind, Kind::Usual) {
+                    let text = "with the option `manual`, promise `NEVER_BLOCKS` in your own `impl Process`";
+                    return Err(option.error(text));
+                }
+                options.kind = *kind;
             } else if option.path.is_ident("client") {
                 options.client = Some(option.value()?.parse()?);
             } else if option.path.is_ident("crate") {
@@ -239,7 +262,7 @@ impl ProcessOptions {
                 let path = option.path.to_token_stream();
                 let text = format!(
                     "`#[process]` has no option `{path}`; \
-                     it takes `manual`, `client = …` and `crate = …`"
+                     it takes `manual`, `never_blocks`, `client = …` and `crate = …`"
                 );
                 return Err(Error::new_spanned(&option.path, text));
             }

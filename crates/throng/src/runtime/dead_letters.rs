@@ -1,5 +1,5 @@
 //! Dead letters: messages that are dropped unhandled, counted by process and reason, and listed for
-//! whoever subscribes.
+//! subscribers.
 //!
 //! ```text
 //! exit of a process ─┐             ┌─▶ counts ──▶ Metrics

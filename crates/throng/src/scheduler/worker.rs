@@ -11,6 +11,7 @@
 //! The parts that other threads must reach while a turn blocks this worker are not in here but in
 //! its `Remote`: the queue and the LIFO slot; and its alarms in the scheduler.
 
+mod alarms;
 mod recovery;
 mod run;
 mod selection;
@@ -29,12 +30,12 @@ use crate::process::{Process, Turn};
 use crate::runtime::{ClassCache, Shared};
 use crate::scheduler::kinds::{Counts, KindNumber, KindRun};
 use crate::scheduler::slices::Slices;
-use crate::scheduler::watchdog::{self, CurrentTurn};
+use crate::scheduler::watchdog::CurrentTurn;
 use crate::scheduler::{self, Phase, Remote, Scheduler};
 use crate::signal;
 use crate::sync::{current, park};
 use crate::timer::Tick;
-use crate::timer::alarms::{Alarms, PackedTarget};
+use crate::timer::alarms::Alarms;
 use crate::turn::async_process::Receiving;
 use crate::turn::frame::{After, Progress};
 use run::Run;
@@ -50,11 +51,6 @@ pub(super) const BUDGET: u32 = 256;
 pub(super) const TIME_BUDGET: u32 = 2;
 /// Ticks up to which a turn may have taken no time at all, because the clock is coarse.
 const TURN_TICKS_UNNOTICED: u32 = 2;
-/// Number of woken processes in the own queue from which alarms wait: a million alarms of one
-/// instant must not all be queued at once.
-const QUEUED_MOST: u32 = 128;
-/// Number of processes run after which a worker rings due alarms although its queue is full.
-const ALARMS_FIRST: u32 = 61;
 /// Number of sends in a turn after which the worker puts the process woken last where other workers
 /// can take it.
 const SENDS_PER_EXPOSURE: u32 = 256;
@@ -63,8 +59,6 @@ const NOTIFIED_AT_ONCE: usize = 256;
 /// Number of processes that a guest runs before it leaves the rest to the workers: a call whose process calls
 /// others, and they others in turn, is answered without a worker to this depth.
 const GUEST_RUNS: u32 = 32;
-/// Greatest time ahead for which an alarm is set.
-const ALARM_MOST: Duration = Duration::from_secs(60);
 
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
@@ -399,66 +393,6 @@ impl Worker {
     fn empty_slots(&self) {
         while let Some(token) = self.take_from_slots() {
             self.push_back(token);
-        }
-    }
-
-    // --- alarms ---
-
-    /// Returns the tick at which a call times out. A call's own deadline counts from the true time;
-    /// the default deadline, which nearly every call has, counts from the last reading of the
-    /// clock.
-    #[inline(always)]
-    pub(crate) fn deadline(&self, own: Option<Duration>, usual: Duration) -> Tick {
-        let clock = &self.scheduler().clock;
-        match own {
-            Some(own) => clock.deadline(own),
-            None => clock.now().deadline(usual),
-        }
-    }
-
-    /// Whether a tick is reached.
-    #[inline(always)]
-    pub(crate) fn is_due(&self, at: Tick) -> bool {
-        at.is_due(self.scheduler().clock.now())
-    }
-
-    /// Sets an alarm that wakes the running process at a tick; true if the tick is reached already.
-    #[inline(always)]
-    pub(crate) fn set_alarm(&self, cell: CellRef, at: Tick) -> bool {
-        let now = self.scheduler().clock.now();
-        if at.is_due(now) {
-            return true;
-        }
-        // An alarm that rings early is set again by a future that still waits. So entries that a
-        // process leaves behind in the wheel, superseded or dead, are gone before long.
-        let at = at.min_after(now, ALARM_MOST);
-        if cell.advance_alarm(at) {
-            self.scheduler().set_alarm(at, PackedTarget::process(cell));
-        }
-        false
-    }
-
-    #[inline(always)]
-    fn ring_alarms(&self, runs: u32, now: Tick) {
-        if !self.is_spare && self.alarms.is_due(now) {
-            self.ring_due_alarms(runs);
-        }
-    }
-
-    /// Rings a slice of the due alarms, if there is room in the queue, or every [`ALARMS_FIRST`]
-    /// processes.
-    #[cold]
-    fn ring_due_alarms(&self, runs: u32) {
-        if self.remote().queue.woken() < QUEUED_MOST || runs.is_multiple_of(ALARMS_FIRST) {
-            let mut unsent = self.alarms.take_left();
-            unsent.extend(self.scheduler().ring(&self.alarms, |token| self.push_back(token)));
-            if !unsent.is_empty() {
-                self.current_turn().begin(&watchdog::TIMER);
-                drop(unsent);
-                self.current_turn().end();
-            }
-            // Messages that these drops have sent must not be joined to the next process's messages.
-            self.end_streaks();
         }
     }
 

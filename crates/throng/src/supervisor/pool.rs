@@ -217,7 +217,7 @@ impl<P: Process> KeyedWorker<'_, P> {
 
 /// Outcome of the attempt to give a message a place.
 enum Entered<P: Process, T, O> {
-    Place(Place<P>, T),
+    Permit(Permit<P>, T),
     /// The message waits in the line.
     Waits(InLine<P, O>),
     /// No worker is running.
@@ -240,7 +240,7 @@ impl<P: Process> Workers<P> {
         match line.take(only, |at| self.is_running(at)) {
             Found::Place(at) => {
                 drop(line);
-                Entered::Place(Place { workers: self.clone(), at }, turn)
+                Entered::Permit(Permit { workers: self.clone(), at }, turn)
             }
             Found::Full => {
                 let fate = Arc::new(Fate(Mutex::new(Progress::Open(None))));
@@ -262,7 +262,7 @@ impl<P: Process> Workers<P> {
         loop {
             let found = lock(&self.line).take(only, |at| self.is_running(at));
             match found {
-                Found::Place(at) => match (Place { workers: self.clone(), at }).send(turn) {
+                Found::Place(at) => match (Permit { workers: self.clone(), at }).send(turn) {
                     Err(SendError::NoProcess(back)) => turn = back,
                     outcome => return outcome,
                 },
@@ -279,7 +279,7 @@ impl<P: Process> Workers<P> {
     ) -> Result<(), SendError<T>> {
         loop {
             match self.enter(only, turn, |turn, fate| Delivered { turn, fate }) {
-                Entered::Place(place, entered) => match place.send(entered) {
+                Entered::Permit(place, entered) => match place.send(entered) {
                     Err(SendError::NoProcess(back)) => turn = back,
                     outcome => return outcome,
                 },
@@ -296,8 +296,8 @@ impl<P: Process> Workers<P> {
     ) -> Result<T::Reply, CallError<T>> {
         let mut deadline = Deadline::usual();
         loop {
-            let call = match self.enter(only, turn, |turn, fate| Called { turn, fate }) {
-                Entered::Place(place, entered) => match place.call(entered) {
+            let call = match self.enter(only, turn, |turn, fate| WaitingCall { turn, fate }) {
+                Entered::Permit(place, entered) => match place.call(entered) {
                     Ok(call) => call,
                     Err(back) => {
                         turn = back;
@@ -348,7 +348,7 @@ impl<P: Process> Workers<P> {
                 return self.refuse_stranded();
             }
             let Some((ticket, message)) = lock(&self.line).next(at) else { return };
-            if let Err(back) = message.admit(Place { workers: self.clone(), at }) {
+            if let Err(back) = message.admit(Permit { workers: self.clone(), at }) {
                 let mut line = lock(&self.line);
                 // The lock orders this check with a sender that gives up.
                 let given_up = if back.is_given_up() {
@@ -418,13 +418,13 @@ impl<P: Process> Drop for Relief<P> {
     }
 }
 
-/// A place of a worker. Dropping it frees the place.
-struct Place<P: Process> {
+/// Permit for a message to a worker. Its drop gives the worker's place back.
+struct Permit<P: Process> {
     workers: Arc<Workers<P>>,
     at: usize,
 }
 
-impl<P: Process> Place<P> {
+impl<P: Process> Permit<P> {
     fn worker(&self) -> Option<Address<P>> {
         self.workers.children[self.at].address()
     }
@@ -454,7 +454,7 @@ impl<P: Process> Place<P> {
     }
 }
 
-impl<P: Process> Drop for Place<P> {
+impl<P: Process> Drop for Permit<P> {
     fn drop(&mut self) {
         self.workers.free(self.at, false);
     }
@@ -466,7 +466,7 @@ type SentCall<P, T> = Result<PooledCall<P, T>, CallError<T>>;
 /// A message of a pool with its place, in the mailbox or in its turn.
 struct Pooled<P: Process, T> {
     turn: T,
-    place: Place<P>,
+    place: Permit<P>,
 }
 
 impl<P: Process, T: Turn<P>> Turn<P> for Pooled<P, T> {
@@ -483,7 +483,7 @@ impl<P: Process, T: Turn<P>> Turn<P> for Pooled<P, T> {
 /// A message in the line, of any type.
 trait Waiting<P: Process>: Send {
     /// Sends the message; it comes back if the worker has exited.
-    fn admit(self: Box<Self>, place: Place<P>) -> Result<(), Box<dyn Waiting<P>>>;
+    fn admit(self: Box<Self>, place: Permit<P>) -> Result<(), Box<dyn Waiting<P>>>;
 
     /// Returns the message to its sender, because no worker is left to handle it.
     fn refuse(self: Box<Self>);
@@ -499,7 +499,7 @@ struct Delivered<T> {
 }
 
 impl<P: Process, T: Turn<P>> Waiting<P> for Delivered<T> {
-    fn admit(self: Box<Self>, place: Place<P>) -> Result<(), Box<dyn Waiting<P>>> {
+    fn admit(self: Box<Self>, place: Permit<P>) -> Result<(), Box<dyn Waiting<P>>> {
         let Delivered { turn, fate } = *self;
         match place.send(turn) {
             Err(SendError::NoProcess(turn)) => return Err(Box::new(Delivered { turn, fate })),
@@ -518,21 +518,21 @@ impl<P: Process, T: Turn<P>> Waiting<P> for Delivered<T> {
 }
 
 /// A message in the line whose sender waits for the reply.
-struct Called<P: Process, T: Turn<P>> {
+struct WaitingCall<P: Process, T: Turn<P>> {
     turn: T,
     fate: Arc<Fate<SentCall<P, T>>>,
 }
 
-impl<P: Process, T: Turn<P>> Waiting<P> for Called<P, T> {
-    fn admit(self: Box<Self>, place: Place<P>) -> Result<(), Box<dyn Waiting<P>>> {
-        let Called { turn, fate } = *self;
+impl<P: Process, T: Turn<P>> Waiting<P> for WaitingCall<P, T> {
+    fn admit(self: Box<Self>, place: Permit<P>) -> Result<(), Box<dyn Waiting<P>>> {
+        let WaitingCall { turn, fate } = *self;
         let sent = match place.call(turn) {
             // The sender learns of the reply by the waker that it has left here.
             Ok(call) => fate.with_waker(|waker| call.sent(waker)),
-            Err(turn) => return Err(Box::new(Called { turn, fate })),
+            Err(turn) => return Err(Box::new(WaitingCall { turn, fate })),
         };
         match sent.map_err(|error| error.map(|pooled| pooled.turn)) {
-            Err(CallError::NoProcess(turn)) => return Err(Box::new(Called { turn, fate })),
+            Err(CallError::NoProcess(turn)) => return Err(Box::new(WaitingCall { turn, fate })),
             outcome => fate.settle(outcome),
         }
         Ok(())
