@@ -398,7 +398,7 @@ mod tests {
     use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
     use super::*;
-    use crate::{ClientAddress, Limits, SocketLimits, SocketUpgrade, Sockets, connection};
+    use crate::{Answers, ClientAddress, Limits, SocketLimits, SocketUpgrade, Sockets, connection};
 
     const HOUR: Duration = Duration::from_secs(3600);
 
@@ -429,7 +429,8 @@ mod tests {
         let (drain, drained) = watch::channel(false);
         let client = ClientAddress(peer.ip());
         let task = tokio::spawn(async move {
-            connection::serve(arrival, client, router(), Arc::new(limits), drained).await;
+            let (limits, answers) = (Arc::new(limits), Answers::default());
+            connection::serve(arrival, client, router(), limits, answers, drained).await;
             drop(drain);
         });
 
