@@ -26,7 +26,9 @@ struct User {
     visits: u64,
 }
 
-impl Process for User {}
+impl Process for User {
+    const NEVER_BLOCKS: bool = true;
+}
 
 struct Visit;
 

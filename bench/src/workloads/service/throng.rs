@@ -13,7 +13,10 @@ pub(in super::super) struct Throng {
 
 pub(in super::super) struct Server<S>(pub(in super::super) S);
 
-impl<S: Service> Process for Server<S> {}
+impl<S: Service> Process for Server<S> {
+    // As tokio expects of the rivals' tasks; the service only computes.
+    const NEVER_BLOCKS: bool = true;
+}
 
 pub(in super::super) struct Request(pub(in super::super) u64);
 
