@@ -9,8 +9,8 @@ use crate::runtimes;
 pub(in super::super) struct Inbox<A>(A);
 
 impl<A: Actor<Throng>> Process for Inbox<A> {
-    async fn started(&mut self, cx: &mut Context<Self>) {
-        self.0.started(cx);
+    async fn started(&mut self, mut cx: &mut Context<Self>) {
+        self.0.started(&mut cx);
     }
 }
 
@@ -21,12 +21,12 @@ impl<M: Send + 'static> Message for Tell<M> {
 }
 
 impl<A: Actor<Throng>> Handle<Tell<A::Message>> for Inbox<A> {
-    async fn handle(&mut self, Tell(message): Tell<A::Message>, cx: &mut Context<Self>) {
-        self.0.handle(message, cx);
+    async fn handle(&mut self, Tell(message): Tell<A::Message>, mut cx: &mut Context<Self>) {
+        self.0.handle(message, &mut cx);
     }
 }
 
-impl<A: Actor<Throng>> ActorContext<Throng, A> for Context<Inbox<A>> {
+impl<A: Actor<Throng>> ActorContext<Throng, A> for &mut Context<Inbox<A>> {
     fn address(&self) -> Address<Inbox<A>> {
         Context::address(self)
     }
@@ -36,7 +36,7 @@ impl<A: Actor<Throng>> ActorContext<Throng, A> for Context<Inbox<A>> {
     }
 
     fn start<B: Actor<Throng>>(&mut self, actor: B) -> Address<Inbox<B>> {
-        runtimes::throng::start(self.runtime(), Inbox(actor))
+        runtimes::throng::start(Context::runtime(self), Inbox(actor))
     }
 
     fn stop(&mut self) {
