@@ -16,8 +16,8 @@ use crate::address::ask::{Ask, ReplyTo};
 use crate::address::call::Call;
 use crate::address::delivery::Delivery;
 use crate::address::recipient::Recipient;
-use crate::cell::Cell;
 use crate::cell::extension::{ExitCallback, callback_key};
+use crate::cell::{Cell, CellRef};
 use crate::error::SendError;
 use crate::exit::ExitReason;
 use crate::mailbox::Generation;
@@ -28,6 +28,7 @@ use crate::scheduler;
 use crate::scheduler::worker::Worker;
 use crate::signal::{self, Signal};
 use crate::sync::atomic::{self, AtomicPtr};
+use crate::turn::waker;
 use std::cmp::Ordering;
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -36,7 +37,7 @@ use std::marker::PhantomData;
 use std::mem;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 /// Identifies a process of any type. By its pid a process can be linked, monitored, asked to exit
 /// or killed; sending it a message takes its typed [`Address`].
@@ -137,7 +138,7 @@ impl Pid {
         let reason = poll_fn(|cx| match Pin::new(&mut reason).poll(cx) {
             // The watcher is dropped uncalled only if the runtime went down with the process in it.
             Poll::Ready(reason) => Poll::Ready(Some(reason.unwrap_or(ExitReason::Shutdown))),
-            Poll::Pending if self.is_running_here() => Poll::Ready(None),
+            Poll::Pending if self.waits_here(cx.waker()) => Poll::Ready(None),
             Poll::Pending => Poll::Pending,
         });
         let Some(reason) = reason.await else { return ExitReason::Cycle };
@@ -145,12 +146,11 @@ impl Pid {
         reason
     }
 
-    /// Whether this thread runs a turn of the process.
-    fn is_running_here(self) -> bool {
-        let is_own = |worker: Option<&Worker>| {
-            worker.and_then(Worker::running).is_some_and(|cell| self.0.is_in(cell))
-        };
-        scheduler::with_worker(is_own)
+    /// Whether a turn of the process, which this thread runs, is what waits with this waker. A turn may also
+    /// poll a future that it passes on to a task.
+    fn waits_here(self, waker: &Waker) -> bool {
+        let is_own = |cell: &CellRef| self.0.is_in(*cell) && waker::is_of(waker, *cell);
+        scheduler::with_worker(|worker| worker.and_then(Worker::running).filter(is_own).is_some())
     }
 }
 

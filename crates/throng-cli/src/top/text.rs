@@ -58,6 +58,7 @@ processes  2 of 1000
 spawned    60
 exited     0
 panics     0
+dropped    0
 messages   6
 mailboxes  0 B
 ready      0

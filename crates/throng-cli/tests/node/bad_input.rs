@@ -149,26 +149,6 @@ async fn a_head_that_comes_too_slowly_gets_a_408() {
 }
 
 #[tokio::test]
-async fn a_node_out_of_files_serves_again_when_there_are_some() {
-    let data = tempfile::tempdir().unwrap();
-    let served = serve(data.path(), &["--listen", "127.0.0.1:0"]);
-    let mut limited = Command::new("sh");
-    limited.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]);
-    limited.arg(served.get_program()).args(served.get_args());
-    let node = Node::spawn(limited);
-    // More connections than files; the system keeps the connections that the node cannot accept.
-    let crowd: Vec<TcpStream> =
-        (0..100).map(|_| TcpStream::connect(&node.address).unwrap()).collect();
-    node.wait_until_said("cannot accept").await;
-    drop(crowd);
-    node.client().assert_healthy().await;
-
-    node.signal("INT").await;
-    let ended = node.wait();
-    assert!(ended.status.success(), "{ended:?}");
-}
-
-#[tokio::test]
 async fn valid_requests_can_be_repeated() {
     let data = tempfile::tempdir().unwrap();
     let node = Node::start(data.path(), &[]);

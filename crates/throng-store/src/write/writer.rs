@@ -117,6 +117,8 @@ impl Writer {
             }
             self.is_broken = false;
             self.counters.recoveries.fetch_add(1, Ordering::Relaxed);
+            // A recovery has proved the disk.
+            self.counters.is_failing.store(false, Ordering::Relaxed);
             self.queue.end_recovery();
         }
         let Writer { queue, group, spare, group_delay, .. } = self;
