@@ -221,7 +221,8 @@ async fn guessed_tokens_are_limited_and_cost_the_user_nothing() {
     }
     client.get("/api/v1/timeline", alice).await.is_problem(429, "rate-limited");
 
-    let node = Node::start(tempfile::tempdir().unwrap().path(), &["--rate-tokens", "3/d"]);
+    let other = tempfile::tempdir().unwrap();
+    let node = Node::start(other.path(), &["--rate-tokens", "3/d"]);
     let client = node.client();
     let alice = client.register("alice").await;
     assert_eq!(admitted(async || client.get("/api/v1/timeline", "letmein").await).await, 3);
