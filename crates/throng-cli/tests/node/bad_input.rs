@@ -2,14 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Command;
 use std::time::Duration;
 
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use throng_server::Signer;
 
-use crate::harness::{Client, Node, PASSWORD, send, serve};
+use crate::harness::{Client, Node, PASSWORD, send};
 
 #[tokio::test]
 async fn every_bad_request_gets_its_problem() {
