@@ -34,7 +34,7 @@ fn makes_a_store_and_a_copy() {
     let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
     let store = Store::open(&directory).unwrap();
     store.write(Batch::new().put("key", "value")).wait().unwrap();
-    store.backup(directory.join("copies/copy")).unwrap();
+    store.backup(directory.with_file_name("copies").join("copy")).unwrap();
 }
 
 fn walk(path: &Path, found: &mut Vec<(PathBuf, u32)>) {
