@@ -28,7 +28,17 @@ const HANDLE_METHODS: &[(&str, &str, &[&str])] = &[
     (
         "Entity",
         "an entity of `throng-durable`",
-        &["call", "forget", "in_current_span", "instrument", "key", "pin", "send", "unpin"],
+        &[
+            "call",
+            "forget",
+            "in_current_span",
+            "instrument",
+            "key",
+            "monitor",
+            "pin",
+            "send",
+            "unpin",
+        ],
     ),
     ("InstrumentedEntity", "an entity with a span", &["call", "send"]),
     // The type is tracing's.
