@@ -560,7 +560,7 @@ impl Social {
     pub fn health(&self) -> Result<Health, SocialError> {
         let store = self.node.store();
         // Checked first, and without reading: a failed commit may have ended all reading.
-        let writable = store.is_writable();
+        let writable = store.is_writable() && !store.is_failing();
         let stat = match store.stat() {
             Ok(stat) => Some(stat),
             Err(_) if !writable => None,

@@ -47,10 +47,15 @@ impl Stop {
 /// Builds the routes of both probes.
 pub(crate) fn routes(node: Node, stop: Stop) -> Router {
     let ready = move || {
-        let answer = ready(stop.is_announced(), node.store().is_writable());
+        let answer = ready(stop.is_announced(), writes(&node));
         async move { answer }
     };
     Router::new().route("/livez", get(|| async { ok() })).route("/readyz", get(ready))
+}
+
+/// Whether the store accepts writes, and the last of them did not fail.
+fn writes(node: &Node) -> bool {
+    node.store().is_writable() && !node.store().is_failing()
 }
 
 fn ready(stops: bool, writable: bool) -> Response {
@@ -86,7 +91,7 @@ impl Probe {
 pub(crate) async fn keep_writable(node: &Node) {
     let mut was_writable = true;
     loop {
-        if !node.store().is_writable() {
+        if !writes(node) {
             let written = timeout(INTERVAL, node.entity::<Probe>("write").write()).await;
             if mem::replace(&mut was_writable, false) {
                 let reason = match written {
@@ -99,7 +104,7 @@ pub(crate) async fn keep_writable(node: &Node) {
                 );
             }
         }
-        if !was_writable && node.store().is_writable() {
+        if !was_writable && writes(node) {
             was_writable = true;
             tracing::info!("writes to the store succeed again");
         }

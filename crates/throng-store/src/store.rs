@@ -99,7 +99,7 @@ pub struct Stat {
     /// Number of times the store accepted writes again after it had refused them, because the outcome of a
     /// commit was unknown.
     pub recoveries: u64,
-    /// Whether the store accepts writes; see [`Store::is_writable`].
+    /// Whether the store accepts writes ([`Store::is_writable`]) and the last did not fail ([`Store::is_failing`]).
     pub writable: bool,
 }
 
@@ -372,13 +372,18 @@ impl Store {
         self.0.queue.room_for(batch)
     }
 
-    /// Whether the store accepts writes and the last of them was written. `false` while the store recovers from a
-    /// failed commit, after it is closed, if it was opened read-only, and after a write that failed because of the
-    /// disk, for example because it is full, until another write succeeds.
+    /// Whether the store accepts writes. `false` while the store recovers from a failed commit, after it is closed,
+    /// or if it was opened read-only.
     ///
     /// Takes a lock. Unlike [`stat`](Store::stat), this method also answers during recovery.
     pub fn is_writable(&self) -> bool {
-        self.0.queue.is_open() && !self.0.counters.is_failing.load(Ordering::Relaxed)
+        self.0.queue.is_open()
+    }
+
+    /// Whether the last write failed because of the disk, for example because it is full. `true` until a write
+    /// or a recovery succeeds, so only an attempt to write tells that the disk is well again.
+    pub fn is_failing(&self) -> bool {
+        self.0.counters.is_failing.load(Ordering::Relaxed)
     }
 
     /// Returns a frozen view of everything whose ticket has resolved.
@@ -438,7 +443,7 @@ impl Store {
             checkpoints,
             checkpoint_time,
             checkpointing: environment.view().frozen().is_some(),
-            writable: self.is_writable(),
+            writable: self.is_writable() && !self.is_failing(),
         })
     }
 
