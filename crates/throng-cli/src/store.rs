@@ -1,11 +1,12 @@
 //! `throng store`: inspects, verifies, copies and imports a store.
 //!
 //! Invariants:
-//! * A store is opened read-only, so all commands but `salvage` work while a node writes to it. No store is
-//!   created, except by an import. A store that was not closed cleanly is read as it is, with its log.
+//! * A store is opened read-only, so all commands but `salvage` and `entity forget` work while a node writes to it.
+//!   No store is created, except by an import. A store that was not closed cleanly is read as it is, with its log.
 //! * Results go to standard output. Progress goes to standard error, only on a terminal.
 //! * A damaged file that crashes its reader crashes a child process, and the parent reports it.
 
+mod entity;
 mod show;
 
 use std::fs::{self, OpenOptions};
@@ -20,9 +21,11 @@ use std::time::{Duration, SystemTime};
 
 use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
+use entity::EntityArgs;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use show::ByteFormat;
+use throng_durable::RecordsError;
 use throng_server::{KeyError, Signer};
 use throng_store::{
     Bytes, DATABASES_MAX, Database, DatabaseOptions, DatabaseStat, ImportError, OpenError,
@@ -56,6 +59,8 @@ enum StoreCommand {
     Get(GetArgs),
     /// Print entries in key order, one per line: key, tab, value
     Scan(ScanArgs),
+    /// List stored entities, export one as bytes, or remove one that cannot be loaded
+    Entity(EntityArgs),
 }
 
 #[derive(Debug, Args)]
@@ -214,6 +219,10 @@ pub(crate) enum StoreError {
     NoKey(String),
     #[error(transparent)]
     Read(#[from] ReadError),
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    #[error("nothing is stored of the {kind} {key:?}")]
+    NoEntity { kind: String, key: String },
     #[error(
         "the data file in {} is damaged: the process that read it crashed ({status})",
         path.display()
@@ -259,6 +268,7 @@ impl StoreArgs {
             StoreCommand::Import(import) => import.run()?,
             StoreCommand::Get(get) => get.run()?,
             StoreCommand::Scan(walk) => walk.run()?,
+            StoreCommand::Entity(entity) => entity.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }
