@@ -134,7 +134,7 @@ impl<P: Process> Pool<P> {
             let workers = Arc::downgrade(&workers);
             child.slot().on_start(move || {
                 if let Some(workers) = workers.upgrade() {
-                    workers.move_up(at);
+                    workers.move_up(at, None);
                 }
             });
         }
@@ -332,22 +332,31 @@ impl<P: Process> Workers<P> {
 
     /// Frees a place of a worker, which `goes_on` if that is known, and lets the line move up.
     fn free(self: &Arc<Self>, at: usize, goes_on: bool) {
-        if lock(&self.line).free(at) {
-            if goes_on { self.move_up(at) } else { self.ask(at) }
+        let mut line = lock(&self.line);
+        let is_awaited = line.free(at);
+        // The place changes hands under one lock: a pool with a line never looks empty.
+        let next = if goes_on { line.next(at) } else { None };
+        drop(line);
+        match next {
+            Some(next) => self.move_up(at, Some(next)),
+            None if is_awaited => self.ask(at),
+            None => {}
         }
     }
 
-    /// Gives the free places of a worker to the line; if the worker has exited, returns the messages that no
-    /// worker is left to handle.
-    fn move_up(self: &Arc<Self>, at: usize) {
+    /// Sends the message that has `taken` a place of a worker, and gives the worker's free places to the line; if
+    /// the worker has exited, returns the messages that no worker is left to handle.
+    fn move_up(self: &Arc<Self>, at: usize, mut taken: Option<Next<P>>) {
         // The turn under way may have a train to the worker, which a message in the line must not join: its sender
         // may have sent another one since the train was pushed.
         scheduler::with_worker(|worker| worker.map(Worker::end_streaks));
         loop {
-            if !self.is_running(at) {
+            if taken.is_none() && !self.is_running(at) {
                 return self.refuse_stranded();
             }
-            let Some((ticket, message)) = lock(&self.line).next(at) else { return };
+            let Some((ticket, message)) = taken.take().or_else(|| lock(&self.line).next(at)) else {
+                return;
+            };
             if let Err(back) = message.admit(Permit { workers: self.clone(), at }) {
                 let mut line = lock(&self.line);
                 // The lock orders this check with a sender that gives up.
@@ -387,6 +396,9 @@ impl<P: Process> Workers<P> {
     }
 }
 
+/// A message that has left the line for a place.
+type Next<P> = (Ticket, Box<dyn Waiting<P>>);
+
 /// Question to a worker whether it goes on, after a message of the pool was dropped there. A worker that runs its
 /// turn goes on; a worker that exits drops it.
 struct Relief<P: Process> {
@@ -402,7 +414,7 @@ impl<P: Process> Turn<P> for Relief<P> {
     async fn run(mut self, _: &mut P, _: &mut Context<P>) {
         if let Some(workers) = self.workers.take() {
             lock(&workers.line).set_asked(self.at, false);
-            workers.move_up(self.at);
+            workers.move_up(self.at, None);
         }
     }
 }
