@@ -11,4 +11,5 @@ pub(crate) mod private;
 pub(crate) mod reader_table;
 pub(crate) mod record;
 pub(crate) mod recovery;
+pub(crate) mod reserve;
 pub(crate) mod stretch;

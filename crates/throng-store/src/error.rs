@@ -161,7 +161,8 @@ pub enum WriteError {
         /// Reason for the rejection.
         reason: Rejection,
     },
-    /// The disk, quota or map is full: nothing was written; free some space and try again.
+    /// The disk, quota or map is full: nothing was written; free some space and try again. Room is kept for batches
+    /// that delete and put nothing but [counters](Batch::add): of some ten deletions, anywhere.
     #[error("no space is left for the write: {source}")]
     Full {
         /// The batch, unchanged.

@@ -441,7 +441,7 @@ fn an_entity_that_cannot_be_loaded_is_listed_exported_and_forgotten() {
     let export = json(&said(&["entity", "export", path, "note", "ann", "--json"]));
     let left = text.replacen('T', "t", 1);
     assert!(export["state"].as_str().unwrap().ends_with(&left), "{export}");
-    let cell = json!({ "map": "marks", "key": "length", "value": ":" });
+    let cell = json!({ "map": "marks", "key": "length", "value": "\\x01:" });
     assert_eq!((&export["cells"], &export["pinned"]), (&json!([cell]), &json!(true)));
     let lines = said(&["entity", "export", path, "note", "ann"]);
     assert!(lines.starts_with("state\t") && lines.ends_with("\npinned\n"), "{lines}");

@@ -211,6 +211,34 @@ fn a_failed_commit_discards_the_turn_and_is_the_callers_error() {
 }
 
 #[test]
+fn entities_are_forgotten_in_a_full_store() {
+    with_node(
+        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
+        async |node| {
+            let entity = |number: usize| node.entity::<Counter>(format!("{number}"));
+            let mut kept = Vec::new();
+            let mut lost = 0;
+            for number in 0.. {
+                match entity(number).call(Flood(1 + number * 977 % 30_000)).await {
+                    Ok(_) => kept.push(number),
+                    Err(EntityError::NotCommitted(CommitError::Lost(_))) => lost += 1,
+                    Err(other) => panic!("{other}"),
+                }
+                if lost == 40 {
+                    break;
+                }
+            }
+            assert!(kept.len() > 100, "{}", kept.len());
+            for (round, number) in kept.iter().enumerate() {
+                entity(*number).forget().await.unwrap();
+                assert_eq!(stored(node, "counter"), (kept.len() - round - 1) as u64);
+            }
+            entity(0).call(Flood(30_000)).await.unwrap();
+        },
+    );
+}
+
+#[test]
 fn a_crowded_store_queue_is_waited_for() {
     with_node(
         |options| options.store(throng_store::Store::options().queue_batches_max(2)),

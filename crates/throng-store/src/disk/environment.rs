@@ -7,6 +7,7 @@
 //! | `data.mdb` | LMDB: the tables in `format.rs`, as of the last checkpoint     |
 //! | `log/`     | changes since the last checkpoint (see `log.rs`)               |
 //! | `lock.mdb` | LMDB's table of readers                                        |
+//! | `reserve`  | room for deletions on a full disk (`reserve.rs`)               |
 //! | `draft/`   | a new store before it is complete (`draft.rs`)                 |
 //!
 //! The map is as large as the file may ever become: addresses are cheap, and a map of fixed size
@@ -22,6 +23,8 @@
 //! Lock order: the log, then `writing`, then the memtables of the view; `named` comes last.
 //!
 //! [`reopen`]: Environment::reopen
+
+mod room;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -41,6 +44,7 @@ use crate::disk::lmdb::{self, Closed, Env, IdleTxn, ReadTxn, Settings, Table};
 use crate::disk::pages::{self, Damage};
 use crate::disk::private;
 use crate::disk::recovery::recover;
+use crate::disk::reserve::Reserve;
 use crate::log::{self, Access, Archive, Location, Log, Point, Replay};
 use crate::memtable::change::Change;
 use crate::memtable::{Layers, Memtable};
@@ -49,7 +53,6 @@ use crate::read::follower::Follower;
 use crate::read::pool::{Pool, Pooled};
 use crate::read::view::View;
 use crate::restore::{Restored, Until, time_of};
-use crate::write::commit::room_for;
 use crate::{CheckReport, DatabaseError, LoadFailure, OpenError, Options, ReadError, RestoreError};
 
 /// Name that the engine gives to its data file.
@@ -88,6 +91,8 @@ pub(crate) struct Environment {
     room: [AtomicUsize; 2],
     /// Id by which the handles of databases know their store.
     id: u64,
+    /// Room on the disk for deletions; `None` in a read-only store.
+    reserve: Option<Reserve>,
     verify_reads: bool,
     snapshot_age_max: Duration,
     began: Epoch,
@@ -189,6 +194,10 @@ impl Environment {
             room: [AtomicUsize::new(0), AtomicUsize::new(0)],
             // Relaxed: the id only has to be unique.
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            reserve: (!options.read_only).then(|| {
+                let files = options.platform.files.clone();
+                Reserve::hold(files, claim.path(), env.map_bytes())
+            }),
             verify_reads: options.verify_reads,
             snapshot_age_max: options.snapshot_age_max,
             began: options.platform.clock.begin(),
@@ -478,6 +487,11 @@ impl Environment {
     /// order of their sort keys.
     pub(crate) fn load(&self, table: Table, mut changes: &[u8]) -> Result<(), LoadFailure> {
         let mut log = self.log().ok_or(LoadFailure::ReadOnly)?;
+        self.drain(&log).map_err(LoadFailure::from_engine)?;
+        // The entries lie side by side, so they need no copies of pages but those of one place.
+        if !self.keeps_reserve(changes.len(), 1).map_err(LoadFailure::from_engine)? {
+            return Err(LoadFailure::Full(io::ErrorKind::StorageFull.into()));
+        }
         let stored = self.commit_in_engine(&mut log, 1, |env, at| {
             let mut txn = env.begin_write()?;
             let next = || Change::take(&mut changes);
@@ -731,43 +745,6 @@ impl Environment {
         Location { directory, platform, store: self.store, is_durable, is_kept: false }
     }
 
-    /// Whether LMDB has room for everything in memory and these changes.
-    pub(crate) fn has_room(&self, bytes: usize, changes: usize) -> bool {
-        let memtables = self.view.memtables();
-        let bytes = bytes + memtables.iter().map(|memtable| memtable.bytes()).sum::<usize>();
-        let changes = changes + memtables[0].changes();
-        let frozen = memtables.get(1).map_or(0, |frozen| frozen.changes());
-        // Relaxed: only the writer asks.
-        let [bytes_asked, changes_asked] = &self.room;
-        if bytes <= bytes_asked.load(Ordering::Relaxed)
-            && changes <= changes_asked.load(Ordering::Relaxed)
-        {
-            return true;
-        }
-        let Some(env) = self.env() else { return true };
-        let has_room = |bytes, changes| {
-            let need = room_for(bytes, [changes, frozen], env.page_bytes(), env.used_bytes());
-            env.used_bytes().saturating_add(need) <= env.map_bytes() && !self.lacks_room(need)
-        };
-        // Asked for a little more, so that not each group asks.
-        let ahead = (bytes + ROOM_AHEAD.0, changes + ROOM_AHEAD.1);
-        if has_room(ahead.0, ahead.1) {
-            bytes_asked.store(ahead.0, Ordering::Relaxed);
-            changes_asked.store(ahead.1, Ordering::Relaxed);
-            return true;
-        }
-        has_room(bytes, changes)
-    }
-
-    /// Whether the disk reports less free space than `bytes`, or the file size limit is lower.
-    pub(crate) fn lacks_room(&self, bytes: u64) -> bool {
-        let free = self.settings.platform.files.free_bytes(self.claim.path());
-        free.is_some_and(|free| free < bytes)
-            || file_bytes_max().is_some_and(|longest| {
-                self.file_bytes().is_ok_and(|now| now.saturating_add(bytes) > longest)
-            })
-    }
-
     /// Returns the size of the log, in bytes.
     pub(crate) fn log_bytes(&self) -> Result<u64, ReadError> {
         log::bytes(&self.location()).map_err(ReadError::Io)
@@ -797,24 +774,10 @@ const DATABASE_NAME_BYTES_MAX: usize = 500;
 const STALE_INTERVAL: Duration = Duration::from_secs(10);
 /// Number of reader slots that are reserved for the writer.
 pub(crate) const RESERVED: u32 = 1;
-/// Bytes and changes between two questions for room.
-const ROOM_AHEAD: (usize, usize) = (64 << 10, 512);
 
 /// Returns a number above all numbers of tables: LMDB has two of its own.
 pub(crate) fn tables_of(settings: &Settings) -> usize {
     settings.tables_max as usize + 2
-}
-
-/// Returns the limit on the length of a file of this process.
-#[cfg(unix)]
-fn file_bytes_max() -> Option<u64> {
-    rustix::process::getrlimit(rustix::process::Resource::Fsize).current
-}
-
-/// Returns `None`: this system has no such limit.
-#[cfg(not(unix))]
-fn file_bytes_max() -> Option<u64> {
-    None
 }
 
 /// Claims the directory.

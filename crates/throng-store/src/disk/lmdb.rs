@@ -30,7 +30,7 @@ mod error;
 mod txn;
 
 pub(crate) use cursor::{Cursor, Entry, Move, Put, WriteCursor};
-pub(crate) use env::{Closed, Env, Make, Settings};
+pub(crate) use env::{Closed, Env, Make, Settings, file_bytes_max};
 pub(crate) use error::Error;
 #[cfg(test)]
 pub(crate) use txn::begins;
@@ -40,6 +40,8 @@ pub(crate) use txn::{IdleTxn, Order, ReadTxn, WriteTxn};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Table(pub(crate) u32);
 
+/// LMDB's own table of the pages that are free: under the number of each commit, the pages that it has freed.
+const FREE: Table = Table(0);
 /// The table with the names of all other tables.
 pub(crate) const ROOT: Table = Table(1);
 

@@ -63,17 +63,40 @@ impl<'e> Commit<'e> {
         self.log.point().position + 1
     }
 
-    /// Commits the group's changes, and returns the time that the disk took.
-    pub(crate) fn finish(mut self, changes: Changes) -> Result<Duration, Failure> {
+    /// Commits the group's changes, and returns the time that the disk took. If the group `makes_room`, it may use
+    /// the room that is kept for deletions.
+    pub(crate) fn finish(
+        mut self,
+        changes: Changes,
+        makes_room: bool,
+    ) -> Result<Duration, Failure> {
         let count = changes.count();
         if count == 0 {
             return Ok(Duration::ZERO);
         }
         let chunks = changes.into_chunks();
-        let bytes = chunks.iter().map(|chunk| chunk.len()).sum();
-        if bytes > GROUP_BYTES_MAX {
+        if chunks.iter().map(|chunk| chunk.len()).sum::<usize>() > GROUP_BYTES_MAX {
             return Err(Failure::TooLarge(io::ErrorKind::FileTooLarge.into()));
         }
+        if !makes_room {
+            self.environment.holds_reserve();
+            return self.commit(chunks, count, makes_room);
+        }
+        match self.commit(chunks.clone(), count, makes_room) {
+            Err(Failure::Full(_) | Failure::Clogged(_)) if self.environment.release_reserve() => {
+                self.commit(chunks, count, makes_room)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn commit(
+        &mut self,
+        chunks: Vec<Box<[u8]>>,
+        count: u32,
+        makes_room: bool,
+    ) -> Result<Duration, Failure> {
+        let bytes = chunks.iter().map(|chunk| chunk.len()).sum();
         self.make_room()?;
         if let Some(env) = self.environment.env() {
             env.check().map_err(Failure::Failed)?;
@@ -90,6 +113,13 @@ impl<'e> Commit<'e> {
                 // LMDB may have room in free pages.
                 Err(AppendError::Refused(error)) if is_lack_of_room(&error) => {}
                 Err(AppendError::Refused(error)) => return Err(Failure::Failed(error)),
+            }
+        }
+        self.drain()?;
+        if !makes_room {
+            let keeps = self.environment.keeps_reserve(bytes, count as usize);
+            if !keeps.map_err(|error| Failure::of_engine(self.environment, error))? {
+                return Err(Failure::Full(io::ErrorKind::StorageFull.into()));
             }
         }
         self.finish_in_engine(chunks, count)
@@ -137,13 +167,12 @@ impl<'e> Commit<'e> {
         })
     }
 
-    /// Commits the group in LMDB, after everything that is in memory.
+    /// Commits the group in LMDB, which has everything that is in memory.
     fn finish_in_engine(
         &mut self,
         chunks: Vec<Box<[u8]>>,
         count: u32,
     ) -> Result<Duration, Failure> {
-        self.drain()?;
         let environment = self.environment;
         let memtable = Memtable::new(environment.tables_max(), 0);
         memtable.add_all(self.first(), chunks);
@@ -156,18 +185,6 @@ impl<'e> Commit<'e> {
         }
     }
 }
-
-/// The greatest estimate of the room that the changes of the two memtables need in LMDB: their bytes twice,
-/// since a value may leave a page half empty, and for each change the pages on the way to its leaf. No
-/// checkpoint copies a page twice, but two of them may under a snapshot.
-pub(crate) fn room_for(bytes: usize, changes: [usize; 2], page_bytes: u64, used_bytes: u64) -> u64 {
-    const DEPTH: u64 = 4;
-    let copied = changes.map(|changes| (changes as u64 * DEPTH * page_bytes).min(used_bytes));
-    (2 * bytes as u64).saturating_add(copied[0] + copied[1]) + ROOM_LEFT
-}
-
-/// Room that is left free for deletions, which need pages before they free any.
-const ROOM_LEFT: u64 = 192 << 10;
 
 /// `EIO`, which is 5 on every Unix.
 const SHORT_WRITE: i32 = 5;

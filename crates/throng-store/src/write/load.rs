@@ -16,8 +16,10 @@ use crate::memtable::change::{self, Operation};
 use crate::write::batch::{check_key, check_value};
 use crate::{Codec, LoadError, LoadFailure, Rejection};
 
-/// Bytes of a chunk, and most entries: what a writer waits for, if it comes meanwhile.
+/// Most bytes and entries of a chunk: what a writer waits for, if it comes meanwhile.
 const CHUNK_BYTES: usize = 8 << 20;
+/// Most chunks that a map has room for: the last that does not fit leaves little room unused.
+const CHUNKS_MAX: u64 = 64;
 const CHUNK_ENTRIES: usize = 64 << 10;
 
 /// A load under way.
@@ -26,6 +28,8 @@ struct Loader<'e> {
     table_ref: TableRef,
     /// Encoded changes.
     chunk: Vec<u8>,
+    /// Bytes of a chunk that is stored.
+    chunk_bytes: usize,
     /// Number of entries in the chunk.
     entries: u64,
     /// Number of entries that are stored.
@@ -40,10 +44,12 @@ pub(crate) fn load<K: Codec, V: Codec>(
     table_ref: TableRef,
     entries: impl IntoIterator<Item = (impl Borrow<K::Item>, impl Borrow<V::Item>)>,
 ) -> Result<u64, LoadError> {
+    let share = environment.env().map_or(0, |env| env.map_bytes() / CHUNKS_MAX);
     let mut loader = Loader {
         environment,
         table_ref,
         chunk: Vec::new(),
+        chunk_bytes: usize::try_from(share).map_or(CHUNK_BYTES, |share| share.min(CHUNK_BYTES)),
         entries: 0,
         loaded: 0,
         last: (Vec::new(), Vec::new()),
@@ -86,7 +92,7 @@ impl Loader<'_> {
         if (self.last.0.as_slice(), self.last.1.as_slice()) >= (key, sorted_by) {
             return Err(LoadFailure::Order);
         }
-        if self.chunk.len() >= CHUNK_BYTES || self.entries >= CHUNK_ENTRIES as u64 {
+        if self.chunk.len() >= self.chunk_bytes || self.entries >= CHUNK_ENTRIES as u64 {
             self.store().map_err(|error| error.failure)?;
         }
         self.last.0.clear();

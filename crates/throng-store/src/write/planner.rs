@@ -36,6 +36,10 @@ pub(crate) struct Planner<'w> {
     /// Position of the first change.
     first: u64,
     changes: Changes,
+    /// Whether a change deletes something.
+    deletes: bool,
+    /// Whether a change puts more than a counter.
+    puts: bool,
     /// The state to read, begun by the first request that reads.
     base: Option<Base>,
 }
@@ -52,21 +56,22 @@ struct Base {
 impl<'w> Planner<'w> {
     /// Begins a plan whose first change gets the position `first`.
     pub(crate) fn new(environment: &'w Environment, first: u64) -> Planner<'w> {
-        Planner { environment, first, changes: Changes::default(), base: None }
+        let changes = Changes::default();
+        Planner { environment, first, changes, deletes: false, puts: false, base: None }
     }
 
     /// Plans the changes of the group, and stores the outcome of each request in `outcomes`. Returns the
-    /// changes.
+    /// changes, and whether they make room: they delete, and put nothing but counters.
     pub(crate) fn plan(
         mut self,
         group: &mut [Request],
         outcomes: &mut [Outcome],
-    ) -> Result<Changes, Failure> {
+    ) -> Result<(Changes, bool), Failure> {
         let planned = self.plan_all(group, outcomes);
         if let Some(base) = self.base {
             self.environment.end_reserved(base.txn);
         }
-        planned.map(|()| self.changes)
+        planned.map(|()| (self.changes, self.deletes && !self.puts))
     }
 
     fn plan_all(&mut self, group: &mut [Request], outcomes: &mut [Outcome]) -> Result<(), Failure> {
@@ -107,6 +112,11 @@ impl<'w> Planner<'w> {
         change: Change<'_>,
     ) -> Result<(), Failure> {
         let several = table_ref.kind == Kind::Duplicates;
+        match change {
+            Change::Put(_) | Change::PutNew(_) => self.puts = true,
+            Change::Delete | Change::DeleteValue(_) | Change::Clear => self.deletes = true,
+            Change::Add(_) => {}
+        }
         match change {
             Change::Put(value) | Change::PutNew(value) => self.put(table_ref, key, value),
             Change::Add(difference) => {

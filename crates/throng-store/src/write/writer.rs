@@ -209,9 +209,9 @@ impl Writer {
     ) -> Result<Duration, Failure> {
         let commit = Commit::begin(&self.environment)?;
         let planner = Planner::new(&self.environment, commit.first());
-        let changes = planner.plan(group, outcomes)?;
+        let (changes, makes_room) = planner.plan(group, outcomes)?;
         let count = changes.count();
-        let flush = commit.finish(changes)?;
+        let flush = commit.finish(changes, makes_room)?;
         self.counters.commits.fetch_add(u64::from(count > 0), Ordering::Relaxed);
         if count > 0 && self.counters.is_failing.load(Ordering::Relaxed) {
             self.counters.is_failing.store(false, Ordering::Relaxed);

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::thread;
 
-use throng_store::{Batch, Store, WriteError};
+use throng_store::{Batch, Durability, Store, WriteError};
 
 static VALUE: [u8; 20_000] = [7; 20_000];
 
@@ -51,6 +51,74 @@ fn check_and_heal(store: &Store, fitted: usize) {
     store.write(Batch::new().put("again", VALUE)).wait().unwrap();
     assert!(!store.is_failing());
     assert_eq!(store.snapshot().unwrap().get(b"again").unwrap(), Some(&VALUE[..]));
+}
+
+/// Fills the store with small entries until not even the smallest fits, and then deletes them all, in batches of
+/// five from all over the keys, beside writes that do not fit.
+fn fill_and_empty(store: &Store) {
+    let entry = |number: usize| (scattered(number), vec![7; 1 + number * 37 % 700]);
+    let mut stored = Vec::new();
+    // A smaller entry may fit where a larger one did not.
+    let mut refused = 0;
+    for number in 0.. {
+        let (key, value) = entry(number);
+        match store.write(Batch::new().put(&key, &value)).wait() {
+            Ok(()) => stored.push(key),
+            Err(WriteError::Full { .. }) => refused += 1,
+            Err(other) => panic!("{other:?}"),
+        }
+        if refused == 500 {
+            break;
+        }
+    }
+    assert!(stored.len() > 500, "{}", stored.len());
+    let mut left = stored.len() as u64;
+    stored.sort_by_key(|key| key.chars().rev().collect::<String>());
+    for (number, keys) in stored.chunks(5).enumerate() {
+        let batch = keys.iter().fold(Batch::new(), |batch, key| batch.delete(key));
+        // As an entity does that is forgotten.
+        let batch = batch.add("count", -1);
+        let large = store.write(Batch::new().put("large", vec![0; 3 << 20]));
+        store.write(batch).wait().unwrap_or_else(|error| panic!("batch {number}: {error}"));
+        assert!(matches!(large.wait(), Err(WriteError::Full { .. })));
+        left -= keys.len() as u64;
+        assert_eq!(store.stat().unwrap().entries, left + 1);
+    }
+    store.write(Batch::new().put("again", VALUE)).wait().unwrap();
+}
+
+/// A key whose place among the keys has nothing to do with the number.
+fn scattered(number: usize) -> String {
+    format!("{:016x}", (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+#[test]
+fn what_makes_room_goes_on_a_full_map() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Store::options().map_bytes(2 << 20).durability(Durability::Volatile);
+    fill_and_empty(&options.open(directory.path()).unwrap());
+}
+
+#[test]
+#[ignore = "the child of what_makes_room_goes_on_a_full_disk and .._in_a_limited_file"]
+fn emptying_child() {
+    let directory = std::env::var(super::DIRECTORY).unwrap();
+    fill_and_empty(&Store::open(Path::new(&directory).join("data")).unwrap());
+}
+
+#[cfg(unix)]
+#[test]
+fn what_makes_room_goes_in_a_limited_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let limit = "trap '' XFSZ; ulimit -f 4096;";
+    let status = super::child("full::emptying_child", directory.path(), limit).status().unwrap();
+    assert!(status.success());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn what_makes_room_goes_on_a_full_disk() {
+    on_a_small_disk("full::emptying_child", 8);
 }
 
 #[test]
@@ -166,12 +234,17 @@ fn filling_a_disk_child() {
     println!("{entries} writes acknowledged; the disk was full three times");
 }
 
-/// A file system of 64 MiB in memory that is really full, where the system permits the mount.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_disk_without_room_refuses_writes_until_there_is_room() {
+    on_a_small_disk("full::filling_a_disk_child", 64);
+}
+
+/// Runs a test on a file system in memory that can really be full, where the system permits the mount.
+#[cfg(target_os = "linux")]
+fn on_a_small_disk(test: &str, mebibytes: u8) {
     let directory = tempfile::tempdir().unwrap();
-    let mount = "mount -t tmpfs -o size=64m none";
+    let mount = format!("mount -t tmpfs -o size={mebibytes}m none");
     let is_permitted = Command::new("unshare")
         .args(["-rm", "sh", "-c", &format!("{mount} \"$0\"")])
         .arg(directory.path())
@@ -184,7 +257,6 @@ fn a_disk_without_room_refuses_writes_until_there_is_room() {
     // The shell passes the arguments after its own command to the child, which runs on that disk.
     let within = format!("{mount} \"${}\" && exec \"$0\" \"$@\"", super::DIRECTORY);
     let limit = format!("exec unshare -rm sh -c '{within}' \"$0\" \"$@\";");
-    let status =
-        super::child("full::filling_a_disk_child", directory.path(), &limit).status().unwrap();
+    let status = super::child(test, directory.path(), &limit).status().unwrap();
     assert!(status.success(), "{status}");
 }

@@ -69,7 +69,8 @@ impl Env {
     /// Opens the environment in the claimed directory, and creates it if the claim is for writing.
     ///
     /// If not enough address space is available for the map, a smaller map is used. Half of the address
-    /// space that a limit leaves stays free: a map that takes all lets the next allocation end the process.
+    /// space that a limit leaves stays free: a map that takes all lets the next allocation end the process. A map
+    /// to write is not larger than a file may become.
     pub(crate) fn open(claim: &Claim, settings: &Settings) -> Result<(Arc<Env>, Closed), Error> {
         pages::check_length(&claim.path().join(DATA_FILE)).map_err(|damage| match damage {
             Damage::Foreign => Error::NotData,
@@ -78,7 +79,11 @@ impl Env {
         })?;
         // Whole pages, for any page size in use.
         let half = |left: usize| (left / 2).max(1).next_multiple_of(64 << 10);
-        let most = address_bytes_left().map_or(usize::MAX, half);
+        let mut most = address_bytes_left().map_or(usize::MAX, half);
+        if !claim.is_read_only() {
+            let longest = file_bytes_max().and_then(|bytes| usize::try_from(bytes).ok());
+            most = most.min(longest.map_or(usize::MAX, |bytes| (bytes & !0xffff).max(64 << 10)));
+        }
         let mut map_bytes = settings.map_bytes.min(most);
         loop {
             match Env::open_mapped(claim, settings, map_bytes) {
@@ -358,6 +363,18 @@ pub(crate) struct Make {
 
 /// Smallest map that is tried after a larger map failed.
 const MAP_BYTES_LEAST: usize = 64 << 20;
+
+/// Returns the limit on the length of a file of this process.
+#[cfg(unix)]
+pub(crate) fn file_bytes_max() -> Option<u64> {
+    rustix::process::getrlimit(rustix::process::Resource::Fsize).current
+}
+
+/// Returns `None`: this system has no such limit.
+#[cfg(not(unix))]
+pub(crate) fn file_bytes_max() -> Option<u64> {
+    None
+}
 
 /// Returns the address space that a limit of this process leaves, in bytes.
 #[cfg(unix)]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use lmdb_master_sys as ffi;
 
 use super::env::open_in;
-use super::{Cursor, Env, Error, Make, Table, WriteCursor, blank, borrowed};
+use super::{Cursor, Env, Error, FREE, Make, Move, Table, WriteCursor, blank, borrowed};
 
 /// A frozen view. Takes a reader slot until it is dropped.
 #[derive(Debug)]
@@ -116,6 +116,23 @@ impl ReadTxn {
         let stat = unsafe { stat(self.0.txn.as_ptr(), table) }?;
         let pages = stat.ms_branch_pages + stat.ms_leaf_pages + stat.ms_overflow_pages;
         Ok(pages as u64 * u64::from(stat.ms_psize))
+    }
+
+    /// Returns the number of pages that the next commit may take again: commits before that of the `oldest` view
+    /// have freed them.
+    pub(crate) fn free_pages(&self, oldest: u64) -> Result<u64, Error> {
+        let mut cursor = self.cursor(FREE)?;
+        let word = |bytes: &[u8]| bytes.first_chunk().map_or(0, |word| usize::from_ne_bytes(*word));
+        let mut pages = 0;
+        let mut next = cursor.step(Move::First)?;
+        while let Some((commit, list)) = next
+            && (word(commit) as u64) < oldest
+        {
+            // A list begins with its length.
+            pages += word(list) as u64;
+            next = cursor.step(Move::Next)?;
+        }
+        Ok(pages)
     }
 
     /// Releases the view and keeps the slot.
