@@ -250,6 +250,7 @@ impl Connection {
         if let Some(session) = &mut self.session {
             session.place = Some(place);
         }
+        cx.set_label(name.as_str());
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
         self.deadline.set(cx, Duration::from_millis(expires).saturating_sub(now), Expire {});
         self.send(cx, ToClient::Welcome { name: &name, position }.frame());

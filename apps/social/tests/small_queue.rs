@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use serde_json::{Value, json};
 use social::{Name, RateLimits, RoomName, Settings, Text, routes};
 use support::on;
+use throng::SortBy;
 use throng::prelude::*;
 use throng_server::{Limits, Server, Signer, SocketLimits, Sockets};
 use tungstenite::Message;
@@ -90,6 +91,14 @@ fn a_socket_with_a_small_queue_knows_what_it_misses_of_a_busy_room() {
                 assert!(!client.is_finished(), "the client failed");
                 tokio::task::yield_now().await;
             }
+            let found = runtime.search("user_0", 10, SortBy::Memory).await;
+            let label = |kind: &str| {
+                let mut of_kind = found.iter().filter(|found| {
+                    found.kind.is_some_and(|found| throng::short_kind(found) == kind)
+                });
+                of_kind.next().and_then(|found| found.label.as_deref())
+            };
+            assert_eq!((label("Connection"), label("User")), (Some("user_0"), Some("user/user_0")));
             for round in 0..ROUNDS {
                 let say = async |author: &Name| {
                     let text = Text::new(format!("round {round}")).unwrap();
