@@ -205,6 +205,35 @@ fn a_span_follows_a_request_through_calls_sends_and_piped_futures() {
     assert!(requests("account").contains(&None) && requests("front").contains(&None));
 }
 
+/// A process that a guest runs where it is called from a task.
+struct Nimble;
+
+#[process(never_blocks)]
+impl Nimble {
+    #[message]
+    fn nod(&mut self) -> std::thread::ThreadId {
+        info!("nod");
+        std::thread::current().id()
+    }
+}
+
+#[test]
+fn a_turn_on_the_thread_of_its_caller_is_not_in_the_callers_span() {
+    let runtime = start(1);
+    let nimble = runtime.spawn(Nimble).unwrap();
+    let tokio = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let (span, id) = request();
+    let nods = async move {
+        info!("asks");
+        // Now and then a worker is faster.
+        while nimble.nod().await.unwrap() != std::thread::current().id() {}
+        nimble.call(Nod {}.instrument(Span::current())).await.unwrap();
+    };
+    tokio.block_on(async { tokio::spawn(nods.instrument(span)).await.unwrap() });
+    eventually(|| events(id) == ["asks", "nod"]);
+    assert!(requests("nod").contains(&None));
+}
+
 /// A process whose handlers wait.
 struct Waits;
 

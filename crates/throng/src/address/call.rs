@@ -20,7 +20,8 @@ use std::time::Duration;
 ///
 /// A call can be awaited by any executor, inside a process or not, with tokio or without. The handler's turn
 /// never runs inside the poll of this future: not on its stack, nor in its span or with its task-locals, and
-/// not as a part of its unwinding.
+/// not as a part of its unwinding. The same holds in a `LocalSet`, a panic hook, and the destructor of a
+/// thread-local.
 ///
 /// The deadline counts from the first poll, by throng's own clock: a paused clock of tokio's does not change
 /// it, nor does a handler that blocks its thread, unless its type promises

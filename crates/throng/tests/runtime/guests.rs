@@ -5,8 +5,9 @@
 use crate::{Add, Counter, scaled};
 use std::cell::Cell;
 use std::future::Future;
+use std::panic;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, Once, mpsc};
 use std::task::{Context as Task, Poll, Wake, Waker};
 use std::thread::{self, Thread, ThreadId};
 use std::time::Duration;
@@ -74,24 +75,30 @@ enum Place {
     Task,
     /// A task of a tokio runtime with one thread.
     OneThread,
+    /// A task of a set of tasks that stay on their thread.
+    LocalSet,
     /// A thread that knows nothing of tokio.
     Plain,
     /// A thread with a small stack.
     SmallStack,
     /// A `Drop` while the thread unwinds.
     Unwinding,
+    /// The hook of a panic.
+    PanicHook,
     /// The destructor of a thread-local, when the others are gone.
     ThreadEnds,
     /// A blocking thread of tokio's.
     Blocking,
 }
 
-const PLACES: [Place; 7] = [
+const PLACES: [Place; 9] = [
     Place::Task,
     Place::OneThread,
+    Place::LocalSet,
     Place::Plain,
     Place::SmallStack,
     Place::Unwinding,
+    Place::PanicHook,
     Place::ThreadEnds,
     Place::Blocking,
 ];
@@ -108,6 +115,8 @@ impl Drop for OnDrop {
 
 thread_local! {
     static AT_END: Cell<Option<OnDrop>> = const { Cell::new(None) };
+    /// What the hook of this thread's next panic drops.
+    static IN_HOOK: Cell<Option<OnDrop>> = const { Cell::new(None) };
     /// Whether a future of [`at`] is being polled on this thread.
     static POLLING: Cell<bool> = const { Cell::new(false) };
 }
@@ -146,6 +155,11 @@ where
         Place::OneThread => {
             Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
         }
+        Place::LocalSet => {
+            let tokio = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+            let local = tokio::task::LocalSet::new();
+            local.block_on(&tokio, async { tokio::task::spawn_local(task).await.unwrap() });
+        }
         Place::Plain => thread::spawn(|| block_on(task)).join().unwrap(),
         Place::SmallStack => {
             let small = thread::Builder::new().stack_size(128 << 10);
@@ -154,9 +168,24 @@ where
         Place::Unwinding => {
             let unwinds = thread::spawn(|| {
                 let _at_end = OnDrop(Some(Box::new(|| block_on(task))));
-                std::panic::resume_unwind(Box::new(()));
+                panic::resume_unwind(Box::new(()));
             });
             assert!(unwinds.join().is_err());
+        }
+        Place::PanicHook => {
+            static HOOK: Once = Once::new();
+            HOOK.call_once(|| {
+                let before = panic::take_hook();
+                panic::set_hook(Box::new(move |info| match IN_HOOK.take() {
+                    Some(run) => drop(run),
+                    None => before(info),
+                }));
+            });
+            let panics = thread::spawn(|| {
+                IN_HOOK.set(Some(OnDrop(Some(Box::new(|| block_on(task))))));
+                panic!("in a hook");
+            });
+            assert!(panics.join().is_err());
         }
         Place::ThreadEnds => {
             thread::spawn(|| AT_END.set(Some(OnDrop(Some(Box::new(|| block_on(task)))))))
