@@ -15,9 +15,9 @@ use crate::harness::RUNS;
 use crate::settings::Settings;
 use crate::workloads::{
     Workload, activate, burst, call, calls, chat, children, churn, durable_live, durable_rest,
-    durable_turns, fairness, fan, http, http_social, monitors, outside, pairs, processes, ring,
-    savina, send, send_cost, skynet, sleep, social, spawn, store_get, store_mega, store_put,
-    store_recover, store_scan, store_update, tasks, timers,
+    durable_turns, fairness, fan, first_call, http, http_social, monitors, outside, pairs,
+    processes, ring, savina, send, send_cost, send_then_call, skynet, sleep, social, spawn,
+    store_get, store_mega, store_put, store_recover, store_scan, store_update, tasks, timers,
 };
 
 /// The source whose claim a measurement repeats, or the group that it belongs to.
@@ -425,6 +425,11 @@ pub(crate) const SUITE: &[Measurement] = &[
         .with(&[("tasks", "64")])
         .quick_with(&[("samples", "1000")]),
     of("outside-64-1", Shapes, &outside::WORKLOAD, 0).with(&[("tasks", "64")]).alone(),
+    of("first-call", Shapes, &first_call::WORKLOAD, 5_000).quick_with(&[("samples", "1000")]),
+    of("first-call-1", Shapes, &first_call::WORKLOAD, 0).alone(),
+    of("send-then-call", Shapes, &send_then_call::WORKLOAD, 5_000)
+        .quick_with(&[("samples", "1000")]),
+    of("send-then-call-1", Shapes, &send_then_call::WORKLOAD, 0).alone(),
     of("http", Shapes, &http::WORKLOAD, 5_000)
         .quick_with(&[("users", "10000"), ("samples", "1000")]),
     of("http-1", Shapes, &http::WORKLOAD, 0).alone(),

@@ -50,24 +50,42 @@ pub(crate) fn own_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
+/// Number of times so far that a thread of this process gave up its core to wait.
+///
+/// # Errors
+/// If there is no `/proc` with a `status` for each thread, as outside Linux.
+pub(crate) fn own_sleeps() -> io::Result<u64> {
+    let field = |line: &str| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok();
+    sum_of_threads("/proc/self/task", "status", |status| status.lines().find_map(field))
+}
+
 /// Processor time so far of all threads that another process has, in nanoseconds, to within a tick of the
-/// kernel's clock for each thread that runs. The time of threads that have ended is not included.
+/// kernel's clock for each thread that runs.
 ///
 /// # Errors
 /// If the process has ended, or there is no `/proc` with a `schedstat` for each thread, as outside Linux.
 pub(crate) fn cpu_ns_of(process: u32) -> io::Result<u64> {
+    let running = |times: &str| times.split_whitespace().next()?.parse().ok();
+    sum_of_threads(&format!("/proc/{process}/task"), "schedstat", running)
+}
+
+/// Adds up a number that a file of each thread has. Threads that have ended are not included.
+fn sum_of_threads(
+    threads: &str,
+    file: &str,
+    number: impl Fn(&str) -> Option<u64>,
+) -> io::Result<u64> {
     let mut sum = 0;
-    for thread in fs::read_dir(format!("/proc/{process}/task"))? {
+    for thread in fs::read_dir(threads)? {
         let thread = thread?.path();
-        let times = match fs::read_to_string(thread.join("schedstat")) {
-            Ok(times) => times,
+        let text = match fs::read_to_string(thread.join(file)) {
+            Ok(text) => text,
             // A thread that has ended since the directory was read.
             Err(_) if !thread.exists() => continue,
             Err(error) => return Err(error),
         };
-        let running =
-            times.split_whitespace().next().and_then(|running| running.parse::<u64>().ok());
-        sum += running.ok_or_else(|| io::Error::other(format!("{times:?} has no time")))?;
+        sum += number(&text)
+            .ok_or_else(|| io::Error::other(format!("{file} has no such number: {text:?}")))?;
     }
     Ok(sum)
 }

@@ -6,6 +6,7 @@
 //! file per runtime: it is written in terms of services, receivers, actors and clients. To add a
 //! workload, add its file, a file per runtime unless it is a shape, and a line in [`ALL`].
 
+mod account;
 pub(crate) mod activate;
 mod actor;
 mod answer;
@@ -23,6 +24,7 @@ pub(crate) mod durable_rest;
 pub(crate) mod durable_turns;
 pub(crate) mod fairness;
 pub(crate) mod fan;
+pub(crate) mod first_call;
 pub(crate) mod http;
 pub(crate) mod http_social;
 pub(crate) mod latency;
@@ -38,6 +40,7 @@ pub(crate) mod ring;
 pub(crate) mod savina;
 pub(crate) mod send;
 pub(crate) mod send_cost;
+pub(crate) mod send_then_call;
 pub(crate) mod served;
 mod service;
 mod shape;
@@ -90,9 +93,9 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// The unit, derived from the end of the name: `1/s`, `ns`, `s`, or else `bytes`.
+    /// The unit, derived from the end of the name: `1/s`, `ns`, `s`, `1` per call, or else `bytes`.
     pub(crate) fn unit(self) -> &'static str {
-        let ends: [(&str, &str); 3] = [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s")];
+        let ends = [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s"), ("_per_call", "1")];
         let end = ends.iter().find(|(end, _)| self.name.ends_with(end));
         end.map_or("bytes", |(_, unit)| unit)
     }
@@ -117,6 +120,8 @@ pub(crate) const ALL: &[&Workload] = &[
     &ring::WORKLOAD,
     &calls::WORKLOAD,
     &outside::WORKLOAD,
+    &first_call::WORKLOAD,
+    &send_then_call::WORKLOAD,
     &http::WORKLOAD,
     &http_social::WORKLOAD,
     &chat::WORKLOAD,

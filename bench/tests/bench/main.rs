@@ -354,6 +354,21 @@ fn outside_is_verified_on_each_runtime() {
 }
 
 #[test]
+fn the_first_calls_of_new_processes_are_verified_on_each_runtime() {
+    let metrics =
+        [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns"), ("sleeps_per_call", "1")];
+    let runtimes = ["throng", "throng-default", "tokio", "tokio-current-thread"];
+    for (workload, workers) in
+        [("first-call", "1"), ("first-call", "2"), ("send-then-call", "1"), ("send-then-call", "2")]
+    {
+        let small = ["--count", "2000", "--set", "samples=500"];
+        check_on(&runtimes, workers, workload, &small, &metrics);
+        let least = ["--count", "1", "--set", "samples=1"];
+        check_on(&runtimes, workers, workload, &least, &metrics);
+    }
+}
+
+#[test]
 fn http_is_verified_on_each_runtime() {
     let cpu = [("server_cpu_ns", "ns"), ("client_cpu_ns", "ns")];
     let metrics = [&[("requests_per_s", "1/s"), ("p50_ns", "ns"), ("p99_ns", "ns")][..], &cpu];

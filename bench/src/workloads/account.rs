@@ -1,0 +1,134 @@
+//! New processes and their first messages, for `first-call` and `send-then-call`: a tokio task opens N accounts, one
+//! after the other, as the handlers of a web server do for users whom they have not seen before.
+//!
+//! ```text
+//! task    (open, call) × N                 │ (clock, open, call, clock) × samples
+//!         ├─ round_trip_ns, sleeps_per_call┤ p50_ns, p99_ns
+//! ```
+//!
+//! - An account is a process with a balance, at first its key. A deposit adds to the balance, and its reply is the sum.
+//! - Every account is kept until the end. The runtime's own count of its processes must be that of the keys, and each
+//!   reply shows the key of its account and all deposits.
+//! - `sleeps_per_call` counts the times that a thread of the program gave up its core to wait, divided by N: a call
+//!   whose turn runs on another thread makes the caller's thread sleep until the reply.
+
+mod throng;
+mod tokio;
+
+use std::io;
+use std::time::Instant;
+
+use self::throng::Throng;
+use self::tokio::Tokio;
+use super::latency;
+use crate::outcome::Outcome;
+use crate::peer::Peer;
+use crate::runtimes::{self, Measured};
+use crate::settings::{Key, Kind, Settings};
+use crate::usage;
+
+pub(super) const KEYS: &[Key] = &[Key {
+    name: "samples",
+    kind: Kind::Number(20_000),
+    about: "number of further processes, each timed separately for the percentiles",
+}];
+
+pub(super) const METRICS: &str = "round_trip_ns p50_ns p99_ns sleeps_per_call";
+
+/// A runtime's means to open accounts, with the accounts that are open; used in a tokio task.
+trait AccountHost: Send + 'static {
+    type Address: Send + Sync + 'static;
+
+    /// Returns the account of a key, which is opened unless it is in the host's table.
+    fn get_or_open(&self, key: u64) -> Self::Address;
+
+    /// Opens an account that is in no table.
+    fn open(&self, key: u64) -> Self::Address;
+
+    /// Sends a deposit without waiting for its reply. A deposit that does not arrive is missing in the balance.
+    fn send(account: &Self::Address, amount: u64);
+
+    /// Makes a deposit and awaits its reply, the balance; returns `None` if no reply came.
+    fn call(account: &Self::Address, amount: u64) -> impl Future<Output = Option<u64>> + Send;
+
+    /// Number of living processes by the runtime's own count.
+    fn processes(&self) -> u64;
+}
+
+/// The peers of a workload that contacts an account by a call, or, if it `SENDS`, by a send and a call.
+pub(super) const fn peers<const SENDS: bool>() -> [Peer; 4] {
+    [
+        runtimes::throng::peer(on_throng::<SENDS, true>),
+        runtimes::throng::peer(on_throng::<SENDS, false>).named("throng-default"),
+        runtimes::tokio::peer(|settings| {
+            let measure = |settings| measure::<SENDS, _>(Tokio::default(), settings);
+            runtimes::tokio::drive_outside(settings, measure)
+        }),
+        runtimes::tokio::current_thread_peer(|settings| {
+            let measure = |settings| measure::<SENDS, _>(Tokio::default(), settings);
+            runtimes::tokio::drive_current_thread_outside(settings, measure)
+        }),
+    ]
+}
+
+fn on_throng<const SENDS: bool, const NEVER_BLOCKS: bool>(settings: &Settings) -> Measured {
+    let processes = settings.count + settings.get("samples");
+    runtimes::throng::drive_outside(settings, processes, |runtime, settings| {
+        measure::<SENDS, _>(Throng::<NEVER_BLOCKS>::on(runtime), settings)
+    })
+}
+
+/// Drives the workload in a task: the thread of `block_on` is none of tokio's workers, and would sleep until each
+/// reply.
+async fn measure<const SENDS: bool, H: AccountHost>(host: H, settings: Settings) -> Measured {
+    let accounts = Vec::with_capacity((settings.count + settings.get("samples")) as usize);
+    let task = Task::<SENDS, H> { host, accounts };
+    ::tokio::spawn(task.measure(settings)).await.map_err(io::Error::other)?
+}
+
+/// The task that contacts the accounts, with those of them that are in no table.
+struct Task<const SENDS: bool, H: AccountHost> {
+    host: H,
+    accounts: Vec<H::Address>,
+}
+
+impl<const SENDS: bool, H: AccountHost> Task<SENDS, H> {
+    /// Measures: the order, the clocks and the checks.
+    async fn measure(mut self, settings: Settings) -> Measured {
+        let all = settings.count + settings.get("samples");
+        let mut latencies = latency::histogram()?;
+        let mut replies = 0;
+
+        let (sleeps, clock) = (usage::own_sleeps()?, Instant::now());
+        for key in 0..settings.count {
+            replies += u64::from(self.contact(key).await);
+        }
+        let (elapsed, sleeps) = (clock.elapsed(), usage::own_sleeps()? - sleeps);
+        for key in settings.count..all {
+            let clock = Instant::now();
+            replies += u64::from(self.contact(key).await);
+            latencies.saturating_record(clock.elapsed().as_nanos() as u64);
+        }
+
+        let mut outcome = Outcome::default();
+        outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
+        latency::report(&mut outcome, "", "p50 p99", &latencies);
+        outcome.metric("sleeps_per_call", sleeps as f64 / settings.count as f64);
+        outcome.check("correct replies", replies, all);
+        outcome.check("living processes", self.host.processes(), all);
+        Ok(outcome)
+    }
+
+    /// Contacts the account of a new key for the first time; returns whether the reply was correct.
+    async fn contact(&mut self, key: u64) -> bool {
+        if SENDS {
+            let account = self.host.open(key);
+            H::send(&account, 2 * key);
+            let balance = H::call(&account, 1).await;
+            self.accounts.push(account);
+            balance == Some(3 * key + 1)
+        } else {
+            H::call(&self.host.get_or_open(key), 1).await == Some(key + 1)
+        }
+    }
+}
