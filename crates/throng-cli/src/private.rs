@@ -208,7 +208,7 @@ fn names(directory: &OwnedFd, wanted: FileType) -> Vec<Result<PathBuf, Errno>> {
 
 /// Files of a store and of a node, except for the signing key and the admin socket, which each
 /// start creates.
-const FILES: [&str; 4] = [DATA_FILE, "lock.mdb", "draft", TOKEN_FILE];
+const FILES: [&str; 5] = [DATA_FILE, "lock.mdb", "reserve", "draft", TOKEN_FILE];
 
 /// Directory of a store's log, which has files of its own.
 const LOG: &str = "log";
