@@ -51,11 +51,7 @@ enum Command {
         list: bool,
     },
     /// Checks of structure and wording that the compiler does not make
-    Tidy {
-        /// Lower the limits on prose to today's figures first
-        #[arg(long)]
-        tighten: bool,
-    },
+    Tidy,
     /// Undefined behaviour, in the unsafe files and in the runtime as it runs, under Miri
     Miri,
     /// Compares throng with Erlang/OTP, scenario by scenario
@@ -86,8 +82,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Test { steps, list: false } => test::run(&steps),
-        Command::Tidy { tighten: true } => tidy::tighten(),
-        Command::Tidy { tighten: false } => tidy::run(),
+        Command::Tidy => tidy::run(),
         Command::Conformance { record: true, .. } => conformance::run(Compare::Record),
         Command::Conformance { with_erlang: true, .. } => {
             conformance::run(Compare::ThrongAndErlang)

@@ -10,11 +10,10 @@ mod citations;
 mod licences;
 mod manifests;
 mod prose;
-mod ratchet;
 mod source;
 mod tree;
 
-use crate::steps::{Failure, root};
+use crate::steps::Failure;
 use std::fmt;
 use tree::Tree;
 
@@ -37,7 +36,6 @@ const CHECKS: &[fn(&Tree) -> Vec<Violation>] = &[
     prose::check_readme_commands,
     prose::check_changelog,
     citations::check_citations,
-    ratchet::check_limits,
 ];
 
 /// A place that breaks a rule.
@@ -75,18 +73,6 @@ pub(crate) fn run() -> Result<(), Failure> {
         1 => Err(Failure("tidy found 1 violation".to_owned())),
         count => Err(Failure(format!("tidy found {count} violations"))),
     }
-}
-
-/// Lowers the limits on prose to today's figures, then checks the tree.
-///
-/// # Errors
-/// Names the check of [`run`] that failed, or the table of limits if it cannot be read or written.
-pub(crate) fn tighten() -> Result<(), Failure> {
-    let limits = ratchet::tightened(&Tree::load()?)
-        .map_err(|message| Failure(format!("{}: {message}", ratchet::LIMITS)))?;
-    std::fs::write(root().join(ratchet::LIMITS), limits)
-        .map_err(|error| Failure(format!("cannot write {}: {error}", ratchet::LIMITS)))?;
-    run()
 }
 
 fn check(tree: &Tree) -> Vec<Violation> {
