@@ -13,7 +13,7 @@
 //!   mean over the first tenth. The system can reclaim the mapped pages of the data file at any time.
 //! - With `cold=1` the files' pages are dropped from the system's cache before the node starts. After it has stopped
 //!   they are dropped again, and as many threads as there were calls in flight read random blocks of 4 KiB
-//!   of the largest file for two seconds, or each block once: `disk_reads_per_s`, which is 0 otherwise. This is the limit
+//!   of the data file for two seconds, or each block once: `disk_reads_per_s`, which is 0 otherwise. This is the limit
 //!   that the disk sets to a node that reads a block per activation.
 
 use std::fs::{self, File};
@@ -153,14 +153,11 @@ fn drop_cached(directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads random blocks of the largest file of a directory, and checks that they come from the disk.
+/// Reads random blocks of a store's data file, and checks that they come from the disk.
 fn measure_disk(directory: &Path, threads: u64, outcome: &mut Outcome) -> io::Result<()> {
     drop_cached(directory)?;
-    let sizes = files(directory)?.into_iter().map(|path| Ok((fs::metadata(&path)?.len(), path)));
-    let largest = sizes.collect::<io::Result<Vec<_>>>()?.into_iter().max();
-    let (bytes, path) = largest.ok_or_else(|| io::Error::other("there are no files"))?;
-    let blocks = bytes / BLOCK_BYTES;
-    let file = File::open(path)?;
+    let file = File::open(directory.join("data.mdb"))?;
+    let blocks = file.metadata()?.len() / BLOCK_BYTES;
     // Otherwise the system would read neighbouring blocks as well.
     fadvise(&file, 0, None, Advice::Random)?;
     let (next, before) = (AtomicU64::new(0), memory::disk_read_bytes()?);
