@@ -10,9 +10,9 @@
 //! for everything in memory, by an estimate that is too high; otherwise LMDB takes the group at once, and
 //! decides itself.
 
-use std::io;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
+use std::{io, mem};
 
 use crate::disk::environment::Environment;
 use crate::disk::lmdb;
@@ -74,25 +74,26 @@ impl<'e> Commit<'e> {
         if count == 0 {
             return Ok(Duration::ZERO);
         }
-        let chunks = changes.into_chunks();
+        let mut chunks = changes.into_chunks();
         if chunks.iter().map(|chunk| chunk.len()).sum::<usize>() > GROUP_BYTES_MAX {
             return Err(Failure::TooLarge(io::ErrorKind::FileTooLarge.into()));
         }
         if !makes_room {
             self.environment.holds_reserve();
-            return self.commit(chunks, count, makes_room);
+            return self.commit(&mut chunks, count, makes_room);
         }
-        match self.commit(chunks.clone(), count, makes_room) {
+        match self.commit(&mut chunks, count, makes_room) {
             Err(Failure::Full(_) | Failure::Clogged(_)) if self.environment.release_reserve() => {
-                self.commit(chunks, count, makes_room)
+                self.commit(&mut chunks, count, makes_room)
             }
             outcome => outcome,
         }
     }
 
+    /// Commits the chunks of a group, and takes them, unless a group that `makes_room` finds none.
     fn commit(
         &mut self,
-        chunks: Vec<Box<[u8]>>,
+        chunks: &mut Vec<Box<[u8]>>,
         count: u32,
         makes_room: bool,
     ) -> Result<Duration, Failure> {
@@ -103,9 +104,9 @@ impl<'e> Commit<'e> {
         }
         if self.environment.has_room(bytes, count as usize) {
             let first = self.first();
-            match self.log.append(&chunks, count) {
+            match self.log.append(chunks, count) {
                 Ok(flush) => {
-                    self.environment.view().memtables()[0].add_all(first, chunks);
+                    self.environment.view().memtables()[0].add_all(first, mem::take(chunks));
                     self.environment.publish(self.log.point().position);
                     return Ok(flush);
                 }
@@ -122,6 +123,8 @@ impl<'e> Commit<'e> {
                 return Err(Failure::Full(io::ErrorKind::StorageFull.into()));
             }
         }
+        // A group that makes room may be tried again.
+        let chunks = if makes_room { chunks.clone() } else { mem::take(chunks) };
         self.finish_in_engine(chunks, count)
     }
 

@@ -115,7 +115,7 @@ impl Drop for OnDrop {
 
 thread_local! {
     static AT_END: Cell<Option<OnDrop>> = const { Cell::new(None) };
-    /// What the hook of this thread's next panic drops.
+    /// Value that the hook of this thread's next panic drops.
     static IN_HOOK: Cell<Option<OnDrop>> = const { Cell::new(None) };
     /// Whether a future of [`at`] is being polled on this thread.
     static POLLING: Cell<bool> = const { Cell::new(false) };
