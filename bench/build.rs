@@ -34,7 +34,7 @@ const SOURCES: [&str; 8] = [
     "../crates/throng/src",
     "../crates/throng-durable/src",
     "../crates/throng-macros/src",
-    "../crates/throng-server/src",
+    "../crates/throng-node/src",
     "../crates/throng-store/src",
 ];
 

@@ -1,4 +1,4 @@
 //! Headers of proxies.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| throng_server::fuzzing::forwarded(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| throng_node::http::fuzzing::forwarded(data));

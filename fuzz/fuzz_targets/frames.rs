@@ -1,4 +1,4 @@
 //! The frames of a WebSocket, in its decoder.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| throng_server::fuzzing::frames(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| throng_node::http::fuzzing::frames(data));

@@ -1,4 +1,4 @@
 //! Tokens and cursors.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| throng_server::fuzzing::sealed(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| throng_node::http::fuzzing::sealed(data));

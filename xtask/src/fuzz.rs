@@ -1,7 +1,7 @@
 //! `cargo xtask stress fuzz`: each fuzz target under libFuzzer, for a number of seconds.
 //!
 //! ```text
-//! fuzz/seeds/TARGET   committed; tried first, also by the test `fuzz` of throng-cli
+//! fuzz/seeds/TARGET   committed; tried first, also by the test `fuzz` of social
 //! fuzz/words/TARGET   words that libFuzzer inserts, if the file is there
 //! fuzz/corpus/TARGET  inputs that libFuzzer has kept; not committed
 //! ```

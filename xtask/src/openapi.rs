@@ -21,7 +21,7 @@ const EXAMPLES: u64 = 30;
 /// If a check fails, or schemathesis cannot be installed.
 pub(crate) fn run(examples: Option<u64>) -> Result<(), Failure> {
     let program = ensure_schemathesis()?;
-    let node = Tool::new("cargo build --locked -p throng-cli")
+    let node = Tool::new("cargo build --locked -p social")
         .arg("--message-format=json-render-diagnostics")
         .build()?;
     let examples = examples.unwrap_or(EXAMPLES).to_string();

@@ -27,18 +27,13 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("store-faults", "throng-store --test power an_operation", "THRONG_STORE_FAULTS", 1_000),
     ("store-damage", "throng-store --test store a_damaged_byte", "THRONG_STORE_FLIP_STRIDE", 1),
     ("store-salvage", "throng-store --test store a_salvage_loses", "THRONG_SALVAGE_STRIDE", 61),
-    ("service-kill", "throng-cli --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
+    ("service-kill", "social --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
     ("bank-kill", "throng-durable --test durable killed_banks", "THRONG_BANK_KILLS", 100),
     ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
     ("service-model", "social --test model", "THRONG_SOCIAL_SEEDS", 1_000),
     ("room-model", "social --test rooms rooms_have", "THRONG_SOCIAL_SEEDS", 1_000),
     ("store-sim", "throng-store --test store a_simulated_power_cut", "THRONG_STORE_SIM", 100),
-    (
-        "connections",
-        "throng-cli --test node thousands_of_connections",
-        "THRONG_CONNECTIONS",
-        20_000,
-    ),
+    ("connections", "social --test node thousands_of_connections", "THRONG_CONNECTIONS", 20_000),
 ];
 
 /// A run that is neither a test nor a part of the example program; its argument is the size.

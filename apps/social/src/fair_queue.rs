@@ -24,7 +24,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use indexmap::IndexMap;
-use throng_server::ClientAddress;
+use throng_node::http::ClientAddress;
 use tokio::sync::oneshot;
 
 use crate::name::Name;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde_json::Value;
 use throng::Runtime;
 use throng_durable::{Node, fuzzing};
-use throng_server::{Cursor, Limits, Server, Serving, Signer, Sockets};
+use throng_node::http::{Cursor, Limits, Server, Serving, Signer, Sockets};
 
 use crate::http::{RateLimits, Settings, routes};
 use crate::ids::PostId;

@@ -70,7 +70,9 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
-use throng_server::{ClientAddress, Cursor, Json, Path, Problem, Query, Signer, Sockets, Token};
+use throng_node::http::{
+    ClientAddress, Cursor, Json, Path, Problem, Query, Signer, Sockets, Token,
+};
 
 use crate::error::SocialError;
 use crate::ids::PostId;
@@ -101,7 +103,7 @@ pub struct Settings {
     pub limits: RateLimits,
 }
 
-/// Builds the routes of the service, for a [`Server`](throng_server::Server).
+/// Builds the routes of the service, for a [`Server`](throng_node::http::Server).
 pub fn routes(social: Social, settings: Settings) -> Router {
     let app = App(Arc::new(AppState { social, settings }));
     let api = Router::new()

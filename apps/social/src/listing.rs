@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Bytes;
-use throng_server::{Cursor, Signer};
+use throng_node::http::{Cursor, Signer};
 
 use crate::ids::PostId;
 use crate::live::Published;

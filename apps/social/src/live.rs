@@ -39,7 +39,7 @@ use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng::{MonitorRef, Registry, Restart, SupervisorSpec, Timeout};
-use throng_server::{Frames, Signer};
+use throng_node::http::{Frames, Signer};
 
 use crate::error::{SocialError, unavailable};
 use crate::ids::{PostId, unique_micros};

@@ -9,7 +9,7 @@
 //! The document is written beside the routes, not on them: a handler stays as short as it is, and a new route
 //! changes no type of the router. Tests keep the two together.
 //!
-//! Invariants, each kept by `crates/throng-cli/tests/node/openapi.rs`:
+//! Invariants, each kept by `apps/social/tests/node/openapi.rs`:
 //! * The document and the router have the same paths and methods.
 //! * An answer of the node has a status, a content type, headers and fields that the document lists.
 

@@ -9,7 +9,7 @@
 //! The page shows the texts of users as text nodes, and never as HTML.
 
 use axum::Router;
-use throng_server::page_routes;
+use throng_node::http::page_routes;
 
 /// Builds the routes of the page, for a router with any state.
 pub(crate) fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {

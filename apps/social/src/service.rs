@@ -13,7 +13,7 @@ use axum::body::Bytes;
 use serde::Serialize;
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, InstrumentedEntity, Node};
-use throng_server::Signer;
+use throng_node::http::Signer;
 use tokio::sync::Mutex;
 
 use crate::error::{SocialError, unavailable};
@@ -161,7 +161,7 @@ impl Social {
     /// this machine.
     ///
     /// `address` should be the client's own. Behind a reverse proxy that is not in
-    /// [`Limits::trusted_proxies`](throng_server::Limits::trusted_proxies), every request has the
+    /// [`Limits::trusted_proxies`](throng_node::http::Limits::trusted_proxies), every request has the
     /// proxy's address: all clients count as one, only names take turns, and a flood with as many
     /// different names as there are places blocks other logins.
     #[must_use]

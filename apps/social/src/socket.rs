@@ -30,7 +30,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::StreamExt;
 use throng::Timeout;
 use throng::prelude::*;
-use throng_server::{
+use throng_node::http::{
     ClientAddress, CloseCode, Frames, Outbox, OutboxError, Problem, SocketEnd, SocketInbox,
     SocketUpgrade, Token, Utf8Bytes,
 };

@@ -27,7 +27,7 @@ use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, DurableContext, Str, U64};
-use throng_server::Signer;
+use throng_node::http::Signer;
 
 use crate::error::SocialError;
 use crate::for_you::collector::{ChangeKind, Collectors, PostChange};

@@ -10,7 +10,7 @@ use social::{Name, RateLimits, RoomName, Settings, Text, routes};
 use support::on;
 use throng::SortBy;
 use throng::prelude::*;
-use throng_server::{Limits, Server, Signer, SocketLimits, Sockets};
+use throng_node::http::{Limits, Server, Signer, SocketLimits, Sockets};
 use tungstenite::Message;
 use users::register;
 

@@ -10,7 +10,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use social::{Name, Password, RateLimits, Settings as ServiceSettings, Social};
 use throng::{Runtime, RuntimeHandle};
 use throng_durable::Node;
-use throng_server::{Limits, Server, Signer, Sockets};
+use throng_node::http::{Limits, Server, Signer, Sockets};
 use tokio::task::spawn_blocking;
 
 use super::{Workload, served};

@@ -26,17 +26,15 @@ use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use show::ByteFormat;
 use throng_durable::RecordsError;
-use throng_server::{KeyError, Signer};
+use throng_node::http::{KEY_FILE, KeyError, Signer};
 use throng_store::{
     Bytes, DATABASES_MAX, Database, DatabaseOptions, DatabaseStat, ImportError, OpenError,
     ReadError, RestoreError, Restored, SalvageError, Salvaged, Scan, Store, Until,
 };
 
-use crate::serve::KEY_FILE;
-
 /// Arguments of `throng store`.
 #[derive(Debug, Args)]
-pub(crate) struct StoreArgs {
+pub struct StoreArgs {
     #[command(subcommand)]
     command: StoreCommand,
 }
@@ -834,17 +832,12 @@ fn entries_bar(entries: Option<u64>) -> ProgressBar {
 }
 
 /// Returns a bar for the changes of a recovery.
-pub(crate) fn changes_bar() -> ProgressBar {
-    bar(ProgressBar::new(0), CHANGES_BAR)
-}
-
-const CHANGES_BAR: &str = "{bar:40} {human_pos} of {human_len} changes replayed, {eta} to go";
 const ENTRIES_BAR: &str = "{bar:40} {human_pos} of {human_len} entries, {eta} to go";
 const ENTRIES_SPINNER: &str = "{spinner} {human_pos} entries";
 const BYTES_BAR: &str = "{bar:40} {bytes} of at most {total_bytes}, {bytes_per_sec}";
 
 /// Styles a progress bar, which is drawn on standard error if that is a terminal.
-pub(crate) fn bar(bar: ProgressBar, template: &str) -> ProgressBar {
+fn bar(bar: ProgressBar, template: &str) -> ProgressBar {
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style),
         Err(_) => bar,
@@ -864,7 +857,7 @@ mod tests {
 
     #[test]
     fn all_templates_are_templates() {
-        for template in [CHANGES_BAR, ENTRIES_BAR, ENTRIES_SPINNER, BYTES_BAR] {
+        for template in [ENTRIES_BAR, ENTRIES_SPINNER, BYTES_BAR] {
             assert!(ProgressStyle::with_template(template).is_ok(), "{template}");
         }
     }

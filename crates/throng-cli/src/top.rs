@@ -25,16 +25,17 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use throng_node::admin::SOCKET_FILE;
+use throng_node::admin::wire::Order;
+use throng_node::args::parse_positive;
+use throng_node::log::error_chain;
 
-use crate::admin::SOCKET_FILE;
-use crate::admin::wire::Order;
-use crate::duration;
 use client::{Client, ClientError, Query, Report, ViewMode};
 use screen::{KeyAction, Screen};
 
 /// Arguments of `throng top`.
 #[derive(Debug, Args)]
-pub(crate) struct TopArgs {
+pub struct TopArgs {
     /// Data directory of the node
     #[arg(long, value_name = "DIRECTORY", env = "THRONG_DATA", default_value = "./throng-data")]
     data: PathBuf,
@@ -67,7 +68,7 @@ pub(crate) struct TopArgs {
 
     /// Time between two updates
     #[arg(long, value_name = "DURATION", default_value = "1s")]
-    #[arg(value_parser = duration::parse_positive)]
+    #[arg(value_parser = parse_positive)]
     interval: Duration,
 
     /// Print the current state once as plain text and exit
@@ -154,7 +155,7 @@ fn run_live(
         while let Some(answer) = poller.answer() {
             match answer {
                 Ok(report) => screen.show(report),
-                Err(error) => screen.fail(crate::error_chain(&error)),
+                Err(error) => screen.fail(error_chain(&error)),
             }
         }
         let due = asked.is_none_or(|asked| !screen.paused && asked.elapsed() >= interval);

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use throng::__sync::{HashState, Instant};
 use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
-use throng_store::{OpenError, ReadError, Stat, Store};
+use throng_store::{OpenError, ReadError, Recovery, Stat, Store};
 use tokio::task::JoinHandle;
 
 use crate::catalogue::Catalogue;
@@ -98,6 +98,7 @@ struct Handle(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Store,
+    path: PathBuf,
     pub(crate) gate: Arc<OutputGate>,
     pub(crate) loader: Arc<Loader>,
     pub(crate) runtime: RuntimeHandle,
@@ -382,6 +383,18 @@ impl Options {
         self
     }
 
+    /// Sets a function that is told of the progress while the start replays the log of the store.
+    #[must_use]
+    pub fn on_recovery(mut self, progress: impl Fn(Recovery) + Send + Sync + 'static) -> Options {
+        self.store = self.store.on_recovery(progress);
+        self
+    }
+
+    /// Returns the path of the data directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Puts the node on a simulated disk.
     #[cfg(feature = "sim")]
     pub(crate) fn simulated(mut self, disk: &throng_store::sim::Disk) -> Options {
@@ -398,10 +411,13 @@ impl Options {
     pub fn start(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
         let (catalogue, keeper) = Catalogue::open(&store, &self.path)?;
+        // A simulated disk has no such directory.
+        let path = self.path.canonicalize().unwrap_or(self.path);
         let inner = Arc::new(Inner {
             gate: OutputGate::start(store.outcomes(), runtime),
             loader: Loader::new(runtime.tokio().clone()),
             store,
+            path,
             runtime: runtime.clone(),
             counts: Arc::default(),
             handles: AtomicUsize::new(0),
@@ -451,6 +467,11 @@ impl Node {
             live_bytes_max: usize::MAX,
             store: Store::options(),
         }
+    }
+
+    /// Returns the absolute path of the data directory, as it was when the node was started.
+    pub fn path(&self) -> &Path {
+        &self.inner().path
     }
 
     /// Returns a handle that does not keep the node open.

@@ -28,10 +28,10 @@ struct Confined {
 
 const UNSAFE_CODE: &str = "rust.unsafe_code";
 
-const HTTP: &[&str] = &["throng-server", "social", "throng-cli"];
+const HTTP: &[&str] = &["throng-node", "social", "throng-cli"];
 
 /// An example shows a service to copy, on axum alone.
-const HTTP_OR_EXAMPLES: &[&str] = &["throng-server", "social", "throng-cli", "throng-examples"];
+const HTTP_OR_EXAMPLES: &[&str] = &["throng-node", "social", "throng-cli", "throng-examples"];
 
 const CONFINED: &[Confined] = &[
     Confined { library: "heed", to: &["throng-store"], in_tests: false },
@@ -43,7 +43,7 @@ const CONFINED: &[Confined] = &[
     Confined { library: "http", to: HTTP, in_tests: true },
     Confined { library: "http-body", to: HTTP, in_tests: true },
     Confined { library: "http-body-util", to: HTTP, in_tests: true },
-    Confined { library: "reqwest", to: HTTP, in_tests: true },
+    Confined { library: "reqwest", to: HTTP_OR_EXAMPLES, in_tests: true },
     Confined { library: "tower-http", to: HTTP, in_tests: true },
     Confined { library: "tokio-tungstenite", to: HTTP, in_tests: true },
 ];

@@ -7,7 +7,7 @@
 //! |---|---|---|
 //! | `store`, `power`, `memory` | crates/throng-store/tests/TARGET/ | main.rs |
 //! | `durable` | crates/throng-durable/tests/durable/ | main.rs |
-//! | `node` | crates/throng-cli/tests/node/ | main.rs |
+//! | `node` | apps/social/tests/node/ | main.rs |
 //! | `social` | apps/social/tests/ | social.rs |
 //! | `src` | crates/CRATE/src/ of the page's crate | lib.rs |
 //!
@@ -64,7 +64,8 @@ fn place<'c>(cited: &'c str, member: &str) -> Option<(String, &'c str)> {
     let (directory, face) = match target {
         "store" | "power" | "memory" => (format!("crates/throng-store/tests/{target}/"), "main"),
         "durable" => ("crates/throng-durable/tests/durable/".to_owned(), "main"),
-        "node" => ("crates/throng-cli/tests/node/".to_owned(), "main"),
+        "cli" => ("crates/throng-cli/tests/".to_owned(), "store"),
+        "node" => ("apps/social/tests/node/".to_owned(), "main"),
         "social" => ("apps/social/tests/".to_owned(), "social"),
         "src" => (format!("{member}src/"), "lib"),
         _ => return None,
@@ -86,7 +87,7 @@ mod tests {
             ("crates/throng-store/tests/power/main.rs", "fn a_cut_loses_nothing() {}"),
             ("crates/throng-store/src/lib.rs", "fn opens() {}"),
             ("crates/throng-store/src/write/queue.rs", "fn keeps_order(steps in steps()) {}"),
-            ("crates/throng-cli/tests/node/store.rs", "fn a_copy_is_a_store() {}"),
+            ("apps/social/tests/node/store.rs", "fn a_copy_is_a_store() {}"),
             ("apps/social/tests/social.rs", "fn a_key_posts_once() {}"),
         ]);
         check_citations(&tree).iter().map(ToString::to_string).collect()

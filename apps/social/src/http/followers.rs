@@ -11,7 +11,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
 use serde::Deserialize;
-use throng_server::{Json, Path, Problem, Query};
+use throng_node::http::{Json, Path, Problem, Query};
 
 use super::{App, FoundView, check_limit, parse_after, parse_name};
 

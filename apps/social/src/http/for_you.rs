@@ -24,7 +24,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use serde::{Deserialize, Serialize};
-use throng_server::{Cursor, Json, Path, Problem, Query};
+use throng_node::http::{Cursor, Json, Path, Problem, Query};
 
 use super::likes::LikedPostView;
 use super::{App, Caller, PageQuery};

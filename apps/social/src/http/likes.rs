@@ -15,7 +15,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use serde::Serialize;
-use throng_server::{Json, Path, Problem};
+use throng_node::http::{Json, Path, Problem};
 
 use super::{App, Caller, PostView, parse_id, parse_name};
 use crate::ids::PostId;

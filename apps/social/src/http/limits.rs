@@ -29,7 +29,9 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use throng_server::{Bearer, ClientAddress, Limited, Problem, Rate, RateTable, Token, bearer_text};
+use throng_node::http::{
+    Bearer, ClientAddress, Limited, Problem, Rate, RateTable, Token, bearer_text,
+};
 
 use super::{App, Caller, parse_name};
 use crate::error::SocialError;

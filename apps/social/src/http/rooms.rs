@@ -25,7 +25,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
-use throng_server::{Cursor, Json, Path, Problem, Query};
+use throng_node::http::{Cursor, Json, Path, Problem, Query};
 
 use super::{
     App, Caller, PageQuery, SearchQuery, after_invalid, check_limit, idempotency_key, invalid,

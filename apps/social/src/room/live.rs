@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use indexmap::IndexMap;
 use throng::prelude::*;
 use throng::{MonitorRef, Restart, Timeout};
-use throng_server::Frames;
+use throng_node::http::Frames;
 
 use crate::error::{SocialError, unavailable};
 use crate::live::{relay_count, relay_of, unreachable_process};

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
-use throng_server::Frames;
+use throng_node::http::Frames;
 
 use crate::name::{Name, RoomName};
 use crate::post::Text;

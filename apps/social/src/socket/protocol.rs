@@ -54,7 +54,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
-use throng_server::Frames;
+use throng_node::http::Frames;
 
 use crate::http::PostView;
 use crate::ids::PostId;

@@ -18,7 +18,7 @@ use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
 use throng::prelude::*;
-use throng_server::{Frames, Limited};
+use throng_node::http::{Frames, Limited};
 
 use crate::error::SocialError;
 use crate::http::limits::Class;

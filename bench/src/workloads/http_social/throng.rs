@@ -1,4 +1,4 @@
-//! `http-social` with the message service as `throng serve` runs it, on a store in a directory of its own.
+//! `http-social` with the message service as `social serve` runs it, on a store in a directory of its own.
 
 use std::io;
 

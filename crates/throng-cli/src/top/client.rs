@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::admin::wire::{
+use throng_node::admin::wire::{
     self, Answer, KindSums, LineError, Metrics, Order, Process, Refusal, RefusalKind, Request,
     TreeRow,
 };
@@ -21,11 +21,11 @@ pub(crate) struct Client {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
     #[error(
-        "no node is running: {path} does not exist; start a node with `throng serve`, or name its \
-         directory with --data or its socket with --socket"
+        "no node is running: {path} does not exist; start the node, or name its directory with --data or its socket \
+         with --socket"
     )]
     NoNode { path: PathBuf },
-    #[error("no node is running: nothing listens on {path}; start a node with `throng serve`")]
+    #[error("no node is running: nothing listens on {path}; start the node")]
     Ended { path: PathBuf },
     #[error("permission denied: {path} belongs to another user")]
     Denied { path: PathBuf },

@@ -2,7 +2,7 @@
 
 use super::client::Rows;
 use super::figures;
-use crate::admin::wire::{KindSums, Process, TreeRow};
+use throng_node::admin::wire::{KindSums, Process, TreeRow};
 
 /// Column of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

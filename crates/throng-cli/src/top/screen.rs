@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::client::{Query, Report, Rows, ViewMode};
-use crate::admin::wire::{Metrics, Order, Process};
+use throng_node::admin::wire::{Metrics, Order, Process};
 
 /// State of the live view.
 #[derive(Debug)]
@@ -250,7 +250,7 @@ const PAGE: isize = 20;
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::admin::wire::{TreeRow, Worker};
+    use throng_node::admin::wire::{TreeRow, Worker};
 
     /// Builds a report of processes that are named by the letters of `pids`, after `seconds`.
     pub(crate) fn report(seconds: f64, turns: u64, pids: &str) -> Report {

@@ -22,7 +22,7 @@ use super::client::{Report, ViewMode};
 use super::figures;
 use super::rows::{self, Column};
 use super::screen::{ORDERS, Rates, Screen};
-use crate::admin::wire::{Metrics, Process};
+use throng_node::admin::wire::{Metrics, Process};
 
 /// Draws the screen.
 pub(crate) fn draw(frame: &mut Frame<'_>, screen: &Screen) {
@@ -267,9 +267,9 @@ mod tests {
     use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
     use super::*;
-    use crate::admin::wire::{KindSums, Order, Worker};
     use crate::top::client::Rows;
     use crate::top::screen::tests::{report, screen, tree};
+    use throng_node::admin::wire::{KindSums, Order, Worker};
 
     /// Returns the lines of the screen, drawn in the given size.
     fn drawn(screen: &Screen, width: u16, height: u16) -> Vec<String> {

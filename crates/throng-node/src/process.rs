@@ -1,0 +1,86 @@
+//! This program as the system sees it: the metrics that Prometheus calls `process_…`.
+//!
+//! Figures that the system does not tell are left out. They come from Linux's `/proc`, but for the limit of open files.
+
+use std::fs;
+use std::sync::OnceLock;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rustix::param::{clock_ticks_per_second, page_size};
+use throng::__PrometheusText as PrometheusText;
+
+use crate::files;
+
+/// Records the start of the program, for the metric `process_start_time_seconds`. The first line of `main` calls it.
+pub fn begin() {
+    let _ = START.set(SystemTime::now());
+}
+
+static START: OnceLock<SystemTime> = OnceLock::new();
+
+/// Returns the memory of this program in the machine's memory, in bytes.
+pub(crate) fn resident_bytes() -> Option<u64> {
+    let pages = fs::read_to_string("/proc/self/statm").ok()?;
+    pages.split(' ').nth(1)?.parse::<u64>().ok()?.checked_mul(page_size() as u64)
+}
+
+/// Returns the time for which this program has kept processors busy, in seconds.
+fn cpu_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    // The name of the program, in parentheses, may hold anything.
+    let mut fields = stat.rsplit_once(')')?.1.split(' ');
+    let (user, system) = (fields.nth(12)?, fields.next()?);
+    let ticks = user.parse::<u64>().ok()? + system.parse::<u64>().ok()?;
+    Some(ticks as f64 / clock_ticks_per_second() as f64)
+}
+
+/// Appends the figures that the system tells.
+pub(crate) fn write_prometheus(text: &mut PrometheusText) {
+    if let Some(seconds) = cpu_seconds() {
+        let help = "Time for which this program has kept processors busy.";
+        text.counter("process_cpu_seconds_total", help, seconds);
+    }
+    if let Some(bytes) = resident_bytes() {
+        text.gauge("process_resident_memory_bytes", "Memory in the machine's memory.", bytes);
+    }
+    if let Some(open) = files::open() {
+        text.gauge("process_open_fds", "Open files.", open);
+    }
+    if let Some(max) = files::limit_max() {
+        text.gauge("process_max_fds", "Maximum number of open files.", max);
+    }
+    if let Some(start) = START.get().and_then(|start| start.duration_since(UNIX_EPOCH).ok()) {
+        let help = "Start of this program, since 1970.";
+        text.gauge("process_start_time_seconds", help, start.as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_figures_of_this_program_are_known() {
+        begin();
+        assert!(resident_bytes().is_some_and(|bytes| bytes > 100_000));
+        let before = cpu_seconds().unwrap();
+        // The processor's time is counted in ticks.
+        while cpu_seconds().unwrap() <= before {}
+        let mut text = PrometheusText::default();
+        write_prometheus(&mut text);
+        let names: Vec<String> = text
+            .into_text()
+            .lines()
+            .filter_map(|line| Some(line.strip_prefix("# TYPE ")?.replace("process_", "")))
+            .collect();
+        let expected = [
+            "cpu_seconds_total counter",
+            "resident_memory_bytes gauge",
+            "open_fds gauge",
+            "max_fds gauge",
+            "start_time_seconds gauge",
+        ];
+        assert_eq!(names, expected);
+    }
+}
