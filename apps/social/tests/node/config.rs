@@ -143,7 +143,7 @@ fn a_wrong_file_is_explained_with_its_name_and_line() {
         ),
         ("connections-max = -1", "1: invalid value \"-1\" for connections-max"),
         ("origins = ['a.example']", "1: invalid value \"a.example\" for origins: an origin is"),
-        ("token-ttl = '1 month'", "1: invalid value \"1 month\" for token-ttl: a duration is"),
+        ("token-ttl = '1 moon'", "1: invalid value \"1 moon\" for token-ttl: unknown time unit"),
         ("data = 'a'\ndata = 'b'", "2: the file is not TOML: duplicate key"),
         ("data", "1: the file is not TOML"),
     ] {

@@ -45,7 +45,9 @@ pub(super) struct Sample {
     metrics: Metrics,
     /// Memory of the program in the machine's memory, in bytes; null where the system does not tell.
     rss_bytes: Option<u64>,
-    /// Null while the store cannot be read, and without durable processes.
+    /// Whether the program has durable processes.
+    has_store: bool,
+    /// Null while the store cannot be read.
     durable: Option<Durable>,
     /// Number of requests in each bucket of their times; see [`Latency`](super::latency::Latency).
     requests: Vec<u64>,
@@ -248,6 +250,7 @@ impl Source {
                 sequence,
                 metrics,
                 rss_bytes,
+                has_store: subject.node.is_some(),
                 durable,
                 requests,
                 answers,

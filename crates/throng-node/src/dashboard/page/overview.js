@@ -177,7 +177,11 @@ export class Overview {
   }
 
   #showDurable(history) {
-    const { durable } = history.last;
+    const { durable, has_store } = history.last;
+    if (!has_store) {
+      say(byId("durable-aside"), "this program has no durable processes");
+      return;
+    }
     say(byId("durable-aside"), !durable ? "the store cannot be read at the moment" : durable.writable ? "" : "the store takes no writes");
     byId("durable-aside").classList.toggle("alert", !durable?.writable);
     if (!durable) return;
