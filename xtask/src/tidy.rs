@@ -10,6 +10,7 @@ mod citations;
 mod licences;
 mod manifests;
 mod prose;
+mod rooms;
 mod source;
 mod tree;
 
@@ -23,6 +24,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Violation>] = &[
     architecture::check_length,
     architecture::check_edges,
     architecture::check_unsafe_files,
+    rooms::check_arrows,
     absences::check_forbid_unsafe,
     absences::check_confined_dependencies,
     absences::check_clock_threads_randomness,

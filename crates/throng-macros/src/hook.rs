@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn every_hook_of_a_process_is_known() {
-        let file = syn::parse_file(include_str!("../../throng/src/process.rs")).unwrap();
+        let file = syn::parse_file(include_str!("../../throng/src/turn/process.rs")).unwrap();
         let process = file.items.iter().find_map(|item| match item {
             Item::Trait(process) if process.ident == "Process" => Some(process),
             _ => None,

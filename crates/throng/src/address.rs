@@ -6,9 +6,11 @@ pub(crate) mod client;
 pub(crate) mod cycle;
 pub(crate) mod deadline;
 pub(crate) mod delivery;
+pub(crate) mod message_timer;
 mod raw;
 pub(crate) mod recipient;
 pub(crate) mod send_all;
+pub(crate) mod timeout;
 
 pub(crate) use self::raw::RawAddress;
 
@@ -21,13 +23,13 @@ use crate::cell::{Cell, CellRef};
 use crate::error::SendError;
 use crate::exit::ExitReason;
 use crate::mailbox::Generation;
+use crate::mailbox::dead_letters::DropReason;
 use crate::mailbox::envelope::{Cast, Route};
-use crate::process::{Exactly, Handle, Message, Process, Stop, Turn};
-use crate::runtime::dead_letters::DropReason;
 use crate::scheduler;
 use crate::scheduler::worker::Worker;
 use crate::signal::{self, Signal};
 use crate::sync::atomic::{self, AtomicPtr};
+use crate::turn::process::{Exactly, Handle, Message, Process, Stop, Turn};
 use crate::turn::waker;
 use std::cmp::Ordering;
 use std::fmt;

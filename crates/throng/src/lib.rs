@@ -117,6 +117,11 @@ mod sync;
 cfg_if::cfg_if! {
     if #[cfg(throng_loom)] {
         // The files that have loom models, under the module paths that they have in the runtime.
+        mod address {
+            mod message_timer {
+                mod timer_state;
+            }
+        }
         mod mailbox;
         mod scheduler {
             mod lifo_slot;
@@ -133,7 +138,6 @@ cfg_if::cfg_if! {
             mod outside {
                 mod plan;
             }
-            mod timer_state;
         }
         mod turn {
             pub(crate) mod turn_state;
@@ -142,12 +146,12 @@ cfg_if::cfg_if! {
         mod address;
         mod cell;
         mod error;
+        mod events;
         mod exit;
         mod fault;
         mod mailbox;
         mod memory;
         pub mod prelude;
-        mod process;
         mod runtime;
         mod scheduler;
         mod signal;
@@ -158,7 +162,7 @@ cfg_if::cfg_if! {
         // Processes, messages and handlers.
         pub use crate::exit::panic::{Panic, PanicPlace};
         pub use crate::exit::{ExitReason, IntoExitReason};
-        pub use crate::process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn};
+        pub use crate::turn::process::{Down, Exit, Handle, Message, MonitorRef, Process, Repeatable, Turn};
         pub use crate::turn::agent::{Agent, With};
         pub use crate::turn::async_process::{AsyncProcess, Inbox};
         pub use crate::turn::context::Context;
@@ -175,8 +179,8 @@ cfg_if::cfg_if! {
             StartError,
         };
         pub use crate::mailbox::bound::{MailboxBound, Overflow};
-        pub use crate::timer::message_timer::Timer;
-        pub use crate::timer::timeout::Timeout;
+        pub use crate::address::message_timer::Timer;
+        pub use crate::address::timeout::Timeout;
 
         // The runtime: start, shutdown, spawning.
         pub use crate::runtime::spawner::Spawner;
@@ -197,7 +201,7 @@ cfg_if::cfg_if! {
         pub use crate::runtime::inspect::{
             KindSums, ProcessInfo, ProcessList, ProcessState, ProcessTree, SortBy,
         };
-        pub use crate::runtime::dead_letters::{
+        pub use crate::mailbox::dead_letters::{
             DeadLetter, DeadLetters, DropReason, DroppedMessages,
         };
         pub use crate::runtime::metrics::{KindMetrics, Metrics, WorkerMetrics};
@@ -217,7 +221,7 @@ cfg_if::cfg_if! {
         #[doc(hidden)]
         pub use crate::address::AtomicAddress as __AtomicAddress;
         #[doc(hidden)]
-        pub use crate::process::has_started as __has_started;
+        pub use crate::turn::process::has_started as __has_started;
         #[doc(hidden)]
         pub use crate::runtime::metrics::PrometheusText as __PrometheusText;
         #[doc(hidden)]

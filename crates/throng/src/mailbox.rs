@@ -58,6 +58,8 @@ pub(crate) mod bounded;
 pub(crate) mod budget;
 pub(crate) mod coupling;
 #[cfg(not(throng_loom))]
+pub(crate) mod dead_letters;
+#[cfg(not(throng_loom))]
 pub(crate) mod envelope;
 pub(crate) mod reply_slot;
 #[cfg(not(throng_loom))]
@@ -67,7 +69,9 @@ use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicPtr, Ordering};
 use std::ptr::{self, NonNull};
 
-pub(crate) const GENERATION_MASK: usize = 0xFFFF_0000_0000_003F;
+const GENERATION_MASK: usize = 0xFFFF_0000_0000_003F;
+#[cfg(not(throng_loom))]
+const _: () = assert!(GENERATION_MASK == crate::memory::spare_bits::SPARE_BITS);
 const IDLE: usize = 0;
 const BUSY: usize = 1 << 6;
 const AWAITING: usize = 2 << 6;

@@ -10,8 +10,6 @@
 //!
 //! A runtime starts in `builder` and ends in `shutdown`; processes are made in `spawn`.
 
-pub(crate) mod dead_letters;
-pub(crate) mod events;
 pub(crate) mod inspect;
 pub(crate) mod metrics;
 pub(crate) mod short_kind;
@@ -22,6 +20,7 @@ mod abandoned;
 mod builder;
 mod class_cache;
 mod clock_keeper;
+mod dead_letters;
 mod permits;
 mod shutdown;
 mod spawn;
@@ -35,16 +34,16 @@ use self::abandoned::Abandoned;
 use self::clock_keeper::ClockKeeper;
 use self::permits::Permits;
 use crate::address::Address;
+use crate::address::message_timer::{self, Timer};
 use crate::cell::Class;
 use crate::cell::extension::Extension;
+use crate::cell::slab::{Slab, SlotCache};
 use crate::error::BlockingError;
 use crate::error::SpawnError;
+use crate::events::Events;
 use crate::exit::catch;
 use crate::mailbox::budget::OwnBudget;
-use crate::memory::slab::{Slab, SlotCache};
-use crate::process::{Process, Repeatable, Turn};
-use crate::runtime::dead_letters::Drops;
-use crate::runtime::events::Events;
+use crate::mailbox::dead_letters::Drops;
 use crate::scheduler::spare::Activated;
 use crate::scheduler::worker::Worker;
 use crate::scheduler::{Phase, Scheduler};
@@ -52,8 +51,8 @@ use crate::signal::group::Groups;
 use crate::signal::registry::Names;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{HashState, JoinHandle, Mutex, ThreadBuilder, lock};
-use crate::timer::message_timer::{self, Timer};
 use crate::turn::pipe;
+use crate::turn::process::{Process, Repeatable, Turn};
 use std::any::TypeId;
 use std::collections::HashMap;
 use std::ops::Deref;
@@ -474,9 +473,9 @@ impl Drop for WorkerRunning {
 mod tests {
     use super::*;
     use crate::exit::ExitReason;
-    use crate::process::{Handle, Message};
     use crate::sync;
     use crate::turn::context::Context;
+    use crate::turn::process::{Handle, Message};
 
     struct Idle;
     impl Process for Idle {}

@@ -11,6 +11,7 @@
 //! has a queue like the others, but no alarms of its own; it sets the alarms of its processes with
 //! a regular worker.
 
+pub(crate) mod alarms;
 pub(crate) mod counters;
 pub(crate) mod guest;
 pub(crate) mod kinds;
@@ -26,11 +27,13 @@ pub(crate) mod worker;
 
 use crate::address::RawAddress;
 use crate::address::cycle::Probe;
+use crate::address::message_timer::{TimerShare, Unsent};
 use crate::cell::{CurrentProcess, Stranded, Token};
+use crate::events::Events;
 use crate::exit::catch;
 use crate::fault::{self, Step};
-use crate::runtime::events::Events;
 use crate::runtime::metrics::WorkerMetrics;
+use crate::scheduler::alarms::{AlarmTarget, Alarms, PackedTarget};
 use crate::scheduler::counters::Counters;
 use crate::scheduler::guest::Guests;
 use crate::scheduler::kinds::{Counts, KindCounts, KindNumber};
@@ -41,8 +44,6 @@ use crate::scheduler::watchdog::CurrentTurn;
 use crate::scheduler::worker::Worker;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Fences, Mutex, Thread, lock};
-use crate::timer::alarms::{AlarmTarget, Alarms, PackedTarget};
-use crate::timer::message_timer::{TimerShare, Unsent};
 use crate::timer::{Clock, Tick};
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::VecDeque;
@@ -62,6 +63,11 @@ thread_local! {
 pub(crate) fn with_worker<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
     // SAFETY: `enter` sets `CURRENT` to a worker it borrows, and resets it before the borrow ends.
     f(unsafe { CURRENT.get().as_ref() })
+}
+
+/// Returns the number of the turn that this thread runs, if it is a worker or a guest.
+pub(crate) fn turn_number() -> Option<u32> {
+    with_worker(|worker| worker.map(|worker| worker.current_turn().stamp()))
 }
 
 /// Runs `f` as a worker. A thread that is another worker already, in a handler that drives a

@@ -51,18 +51,18 @@ pub(crate) mod small_map;
 
 use crate::address::Pid;
 use crate::address::cycle::Probe;
+use crate::address::message_timer::{TimerRef, TimerTie};
 use crate::cell::Token;
 use crate::cell::extension::{self, ExitCallback, Membership};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::fault::{self, Step};
 use crate::mailbox::Link;
 use crate::mailbox::envelope;
-use crate::process::{Down, Exit, MonitorRef};
 use crate::scheduler;
 use crate::scheduler::worker::Worker;
 use crate::signal::monitors::{MonitorNumber, Watcher};
-use crate::timer::message_timer::{TimerRef, TimerTie};
 use crate::turn::frame::After;
+use crate::turn::process::{Down, Exit, MonitorRef};
 use std::ptr::NonNull;
 
 /// A signal to a process. See the file's head.

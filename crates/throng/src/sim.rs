@@ -58,8 +58,7 @@ use crate::runtime::{Runtime, RuntimeBuilder, RuntimeHandle};
 use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::{Mutex, Random, VirtualInstant, lock};
-use std::cell::Cell;
+use crate::sync::{Mutex, Random, Simulated, VirtualInstant, lock};
 use std::collections::VecDeque;
 use std::fmt::{self, Display, Formatter};
 use std::future::Future;
@@ -147,33 +146,6 @@ fn run<F: Future<Output = ()>>(
             Err(payload) => resume_unwind(payload),
         }
     })
-}
-
-thread_local! {
-    static SIMULATED: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether this thread drives a simulation, whose virtual time counts.
-pub(crate) fn is_simulated_here() -> bool {
-    SIMULATED.get()
-}
-
-/// The time for which this thread drives a simulation.
-struct Simulated {
-    /// Whether it drives another one outside of this.
-    outer: bool,
-}
-
-impl Simulated {
-    fn begin() -> Simulated {
-        Simulated { outer: SIMULATED.replace(true) }
-    }
-}
-
-impl Drop for Simulated {
-    fn drop(&mut self) {
-        SIMULATED.set(self.outer);
-    }
 }
 
 /// A run of the simulator, as passed to the test. Cloning it costs two reference counts.

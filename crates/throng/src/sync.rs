@@ -52,6 +52,40 @@ mod cell {
     }
 }
 
+#[cfg(all(feature = "sim", not(throng_loom)))]
+pub(crate) use simulated::{Simulated, is_simulated_here};
+#[cfg(all(feature = "sim", not(throng_loom)))]
+mod simulated {
+    use std::cell::Cell;
+
+    thread_local! {
+        static SIMULATED: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Whether the calling thread drives a simulation, whose virtual time counts.
+    pub(crate) fn is_simulated_here() -> bool {
+        SIMULATED.get()
+    }
+
+    /// The time for which the calling thread drives a simulation.
+    pub(crate) struct Simulated {
+        /// Whether the thread drives another simulation outside of this one.
+        outer: bool,
+    }
+
+    impl Simulated {
+        pub(crate) fn begin() -> Simulated {
+            Simulated { outer: SIMULATED.replace(true) }
+        }
+    }
+
+    impl Drop for Simulated {
+        fn drop(&mut self) {
+            SIMULATED.set(self.outer);
+        }
+    }
+}
+
 #[cfg(not(throng_loom))]
 pub(crate) use real::*;
 #[cfg(not(throng_loom))]

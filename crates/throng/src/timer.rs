@@ -16,12 +16,7 @@
 //! milliseconds since the runtime's start, mod 2³²; an alarm further off than the wheel reaches (12
 //! days) rings at its end and is set again by the process if it still waits.
 
-pub(crate) mod alarms;
-pub(crate) mod message_timer;
 pub(crate) mod outside;
-pub(crate) mod receive_timeout;
-pub(crate) mod timeout;
-pub(crate) mod timer_state;
 
 mod bucket;
 

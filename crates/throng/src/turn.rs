@@ -7,6 +7,8 @@ pub(crate) mod context;
 pub(crate) mod frame;
 pub(crate) mod layer;
 pub(crate) mod pipe;
+pub(crate) mod process;
+pub(crate) mod receive_timeout;
 mod span;
 pub(crate) mod turn_state;
 pub(crate) mod waker;

@@ -19,7 +19,7 @@ use super::source::Source;
 use super::tree::{DependencyKind, Tree};
 use std::collections::{BTreeMap, BTreeSet};
 
-const ARCHITECTURE: &str = "ARCHITECTURE.md";
+pub(super) const ARCHITECTURE: &str = "ARCHITECTURE.md";
 const LINES_MAX: usize = 260;
 
 /// Rust files in a folder that needs no entry in the code map.
@@ -190,7 +190,7 @@ pub(super) fn unsafe_files<'a>(tree: &'a Tree) -> Vec<(usize, &'a str)> {
 }
 
 /// The lines under the heading `## title`, the heading first; empty if there is none.
-fn section<'a>(text: &'a str, title: &str) -> Vec<(usize, &'a str)> {
+pub(super) fn section<'a>(text: &'a str, title: &str) -> Vec<(usize, &'a str)> {
     let heading = format!("## {title}");
     let mut lines = text
         .lines()
@@ -202,7 +202,7 @@ fn section<'a>(text: &'a str, title: &str) -> Vec<(usize, &'a str)> {
 }
 
 /// The lines in the fenced blocks of `lines`, without empty lines.
-fn fenced<'a>(lines: &[(usize, &'a str)]) -> Vec<(usize, &'a str)> {
+pub(super) fn fenced<'a>(lines: &[(usize, &'a str)]) -> Vec<(usize, &'a str)> {
     let mut inside = false;
     let mut found = Vec::new();
     for &(line, text) in lines {

@@ -4,11 +4,10 @@ use crate::address::Address;
 use crate::address::ask::{Ask, ReplyTo};
 use crate::address::call::Call;
 use crate::error::{CallError, SendError};
-use crate::process::{Handle, Message, Process};
-use crate::supervisor::Child;
+use crate::turn::process::{Handle, Message, Process};
 use std::future::Future;
 
-/// A value that takes the messages of a process: an [`Address`], or a reference to a [`Child`].
+/// A value that takes the messages of a process: an [`Address`], or a reference to a [`Child`](crate::Child).
 ///
 /// `#[process]` generates a trait such as `AccountClient`, with a method for each message of an
 /// `Account`. Every `Client` of an `Account` has these methods. A layer on top of processes
@@ -96,7 +95,7 @@ pub trait AskClient: Client {
         Self::Process: Handle<M>;
 }
 
-/// Implements both traits through the methods of the same names.
+/// Implements both traits for a handle of a `P`, through the handle's methods of the same names.
 macro_rules! client {
     ($client:ty: $target:ident) => {
         impl<P: Process> Client for $client {
@@ -145,7 +144,6 @@ macro_rules! client {
     };
 }
 
+pub(crate) use client;
+
 client!(Address<P>: Address);
-// By reference, like all methods of a handle: the methods are found on a handle and on a reference
-// to a handle.
-client!(&Child<P>: Child);

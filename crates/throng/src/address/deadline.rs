@@ -55,7 +55,7 @@ impl Deadline {
         self.at = None;
         let time = self.within.unwrap_or(USUAL);
         #[cfg(feature = "sim")]
-        if crate::sim::is_simulated_here() {
+        if crate::sync::is_simulated_here() {
             use std::future::Future;
             let sleep = self.sleep.get_or_insert_with(|| Box::pin(tokio::time::sleep(time)));
             return sleep.as_mut().poll(cx).is_ready();

@@ -13,14 +13,14 @@
 
 use crate::address::Pid;
 use crate::cell::inspect::Borrowed;
+use crate::cell::slab;
 use crate::cell::{Cell, CellRef, Token};
 use crate::mailbox::bound::Overflow;
 use crate::mailbox::bounded::{BoundedQueue, Offered, Refusal, Waiter};
 use crate::mailbox::budget::Budget;
+use crate::mailbox::dead_letters::{DeadLetter, DropReason};
 use crate::mailbox::envelope;
 use crate::mailbox::{Generation, Gone, Link};
-use crate::memory::slab;
-use crate::runtime::dead_letters::{DeadLetter, DropReason};
 use crate::scheduler;
 use crate::scheduler::worker::Worker;
 use std::fmt;

@@ -6,7 +6,7 @@ use crate::address::delivery::Delivery;
 use crate::address::{Address, Pid, RawAddress};
 use crate::error::SendError;
 use crate::mailbox::envelope::{Cast, OfferOrWait, Route};
-use crate::process::{Handle, Message};
+use crate::turn::process::{Handle, Message};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 

@@ -1,11 +1,10 @@
-//! Operations on many processes: sending a message to all of them, and spawning them.
+//! Sending a message to many processes.
 
 use crate::address::Address;
 use crate::address::recipient::Recipient;
-use crate::error::{SendAllError, SendError, SpawnManyError};
-use crate::process::{Message, Process, Turn};
-use crate::runtime::RuntimeHandle;
+use crate::error::{SendAllError, SendError};
 use crate::scheduler;
+use crate::turn::process::{Message, Process, Turn};
 
 /// Sends a message to many processes: for slices of addresses and of recipients.
 ///
@@ -89,21 +88,4 @@ fn send_each<A: Copy, T: Clone>(
         send(last, message);
     });
     if failed.is_empty() { Ok(()) } else { Err(SendAllError { failed }) }
-}
-
-impl RuntimeHandle {
-    /// Spawns many processes of the same type. Returns their addresses in the order of the states.
-    ///
-    /// # Errors
-    /// If there is not room for all, [`SpawnManyError`] holds the addresses of the processes that
-    /// were spawned, and hands back the other states.
-    ///
-    /// Cost: a spawn of each process; less from outside of the workers, because the locks are taken
-    /// once. All states are collected in memory before the first process lives.
-    pub fn spawn_many<P: Process>(
-        &self,
-        processes: impl IntoIterator<Item = P>,
-    ) -> Result<Vec<Address<P>>, SpawnManyError<P>> {
-        self.spawner().spawn_many(processes)
-    }
 }

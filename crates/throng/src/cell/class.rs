@@ -8,15 +8,15 @@
 //! over the type agrees.
 
 use super::{Cell, Token};
+use crate::cell::slab::SlotClass;
 use crate::exit::ExitReason;
 use crate::mailbox::Link;
 use crate::mailbox::envelope::Cast;
-use crate::memory::slab::SlotClass;
-use crate::process::{Exit, ExitTurn, Process};
 use crate::runtime::RuntimeHandle;
 use crate::scheduler::kinds::KindNumber;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::turn::frame::Progress;
+use crate::turn::process::{Exit, ExitTurn, Process};
 use std::any::TypeId;
 use std::marker::PhantomData;
 use std::ptr::NonNull;

@@ -15,15 +15,15 @@
 //! ask for changes in it by a signal (see `signal`).
 
 use crate::address::Pid;
+use crate::address::message_timer::{TimerRef, TimerTie, Timers};
 use crate::cell::MessageList;
 use crate::exit::ExitReason;
 use crate::mailbox::envelope::Load;
-use crate::process::Down;
 use crate::signal::links::Links;
 use crate::signal::monitors::{MonitorNumber, Monitors, Watcher, Watchers};
 use crate::signal::small_map::SmallMap;
-use crate::timer::message_timer::{TimerRef, TimerTie, Timers};
 use crate::turn::layer::{AnyAround, Layered};
+use crate::turn::process::Down;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::mem;

@@ -3,7 +3,7 @@
 use super::Token;
 use crate::cell::extension::Extension;
 use crate::exit::ExitReason;
-use crate::runtime::dead_letters::{DeadLetter, DropReason};
+use crate::mailbox::dead_letters::{DeadLetter, DropReason};
 use crate::scheduler::watchdog::TurnTitle;
 use crate::turn::async_process;
 use std::mem;

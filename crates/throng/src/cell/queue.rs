@@ -12,17 +12,17 @@
 
 use super::Token;
 use crate::cell::extension::Extension;
+use crate::cell::slab;
 use crate::exit::{ExitReason, catch};
 use crate::fault::{self, Step};
 use crate::mailbox::bounded::BoundedQueue;
 use crate::mailbox::envelope::{self, Cast};
 use crate::mailbox::{Generation, Link};
-use crate::memory::slab;
-use crate::process::{Process, Turn};
 use crate::scheduler::watchdog::CurrentTurn;
 use crate::scheduler::worker::Worker;
 use crate::signal::{Outcome, Signal};
 use crate::turn::frame::{After, Progress};
+use crate::turn::process::{Process, Turn};
 use crate::turn::turn_state::SIGNALS_MOST;
 use std::ptr::{self, NonNull};
 

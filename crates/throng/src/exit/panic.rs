@@ -14,13 +14,12 @@
 //! Invariants: only the thread that wrote a note sees it. Code that does not panic runs nothing of this
 //! file.
 
-use crate::scheduler::with_worker;
 use crate::sync::is_unwinding;
 use std::any::{Any, TypeId};
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, OnceLock};
 
 /// Maximum number of notes of a thread. There are several if user code catches panics itself, also
 /// while it unwinds from another panic.
@@ -189,22 +188,27 @@ fn message_of(payload: &(dyn Any + Send)) -> Option<&str> {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str))
 }
 
-/// Number of the turn that this thread runs, if it is a worker or a guest.
+/// Number of the turn that the calling thread runs, if it runs one.
+type TurnNumber = fn() -> Option<u32>;
+
+/// The function by which notes learn their turn, from the first start of a runtime on.
+static TURN_NUMBER: OnceLock<TurnNumber> = OnceLock::new();
+
 fn current_turn() -> Option<u32> {
-    with_worker(|worker| worker.map(|worker| worker.current_turn().stamp()))
+    TURN_NUMBER.get().and_then(|turn_number| turn_number())
 }
 
 /// Installs the panic hook that notes places, at the first call in the program.
-pub(crate) fn note_places() {
-    static INSTALLED: Once = Once::new();
+pub(crate) fn note_places(turn_number: TurnNumber) {
     // A thread that unwinds must not change the hook. The next start of a runtime changes it.
     if !is_unwinding() {
-        INSTALLED.call_once(|| {
+        TURN_NUMBER.get_or_init(|| {
             let before = std::panic::take_hook();
             std::panic::set_hook(Box::new(move |info| {
                 note(info);
                 before(info);
             }));
+            turn_number
         });
     }
 }

@@ -38,13 +38,13 @@
 //! and a panic in them does not keep the remaining steps from being done. Steps that are the
 //! owner's alone are methods of [`Token`], below.
 
+use crate::cell::slab;
 use crate::cell::{CellRef, Losses, Token};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::mailbox::bound::{MailboxBound, Overflow};
 use crate::mailbox::budget::{self, Budget};
 use crate::mailbox::envelope::{self, Load};
 use crate::mailbox::{Generation, Gone, Link};
-use crate::memory::slab;
 use crate::scheduler::watchdog::CurrentTurn;
 use crate::sync::{Mutex, lock};
 use crate::turn::frame::Progress;

@@ -21,9 +21,9 @@
 //! 3. A budget is never freed: a stale address may lead to a budget whose runtime is over. By
 //!    invariant 1, a charge that goes there by mistake is taken back.
 
+use crate::events::Events;
 use crate::mailbox::coupling::OutsidePushes;
-use crate::runtime::dead_letters::Drops;
-use crate::runtime::events::Events;
+use crate::mailbox::dead_letters::Drops;
 use crate::scheduler;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{Mutex, lock};

@@ -32,6 +32,7 @@
 
 use crate::address::RawAddress;
 use crate::cell::Token;
+use crate::cell::slab;
 use crate::error::SendError;
 use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::Link;
@@ -39,13 +40,12 @@ use crate::mailbox::budget;
 use crate::mailbox::coupling::{Coupling, Found, OutsidePushes};
 use crate::mailbox::envelope::{self, Cast, Dispatch, Envelope};
 use crate::memory::block;
-use crate::memory::slab;
-use crate::process::{Process, Turn};
 use crate::scheduler;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::worker::Worker;
 use crate::sync::UnsafeCell;
 use crate::turn::frame::{self, After, Progress};
+use crate::turn::process::{Process, Turn};
 use std::alloc::Layout;
 use std::any::TypeId;
 use std::cell::{Cell, RefCell};

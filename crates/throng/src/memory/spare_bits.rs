@@ -5,10 +5,11 @@
 //! check. The check is made when memory for them comes from the system, and once before a runtime
 //! starts: on a system without such memory, the start fails and reports the reason.
 
-use crate::mailbox::GENERATION_MASK;
 use std::fmt;
 use std::ptr::NonNull;
 
+/// Bits of a word that the address in it leaves free.
+pub(crate) const SPARE_BITS: usize = 0xFFFF_0000_0000_003F;
 /// Low bits of an address, which its alignment leaves free.
 const ALIGNMENT_MASK: usize = 0x3F;
 
@@ -35,7 +36,7 @@ impl fmt::Display for NoSpareBits {
 /// multiples of 64 bytes: that its addresses have at most 48 bits.
 pub(crate) fn check_spare_bits(memory: *mut u8, bytes: usize) -> Result<(), NoSpareBits> {
     let (first, last) = (memory.addr(), memory.addr().saturating_add(bytes.saturating_sub(1)));
-    let beyond = |address: usize| address & GENERATION_MASK & !ALIGNMENT_MASK != 0;
+    let beyond = |address: usize| address & SPARE_BITS & !ALIGNMENT_MASK != 0;
     match [first, last].into_iter().find(|&address| beyond(address)) {
         Some(address) => Err(NoSpareBits { address }),
         None => Ok(()),

@@ -5,15 +5,15 @@
 //! [`Runtime`] ends the threads that have already started.
 
 use super::{Abandoned, ClockKeeper, Permits, Runtime, RuntimeHandle, Shared};
+use crate::cell::slab::{Slab, SlotCache};
 use crate::error::StartError;
+use crate::events::Events;
 use crate::exit::panic;
 use crate::mailbox::budget::{BUDGET_BYTES, OwnBudget};
 use crate::memory::block;
-use crate::memory::slab::{Slab, SlotCache};
 use crate::memory::spare_bits::NoSpareBits;
-use crate::runtime::events::Events;
-use crate::scheduler::Scheduler;
 use crate::scheduler::watchdog::Watchdog;
+use crate::scheduler::{self, Scheduler};
 use crate::signal::group::Groups;
 use crate::signal::registry::Names;
 use crate::sync::atomic::AtomicUsize;
@@ -234,7 +234,7 @@ impl RuntimeBuilder {
         events: Arc<Events>,
         tokio: tokio::runtime::Handle,
     ) -> Arc<Shared> {
-        panic::note_places();
+        panic::note_places(scheduler::turn_number);
         let budget = OwnBudget::new(self.mailbox_budget, events.clone());
         Arc::new(Shared {
             scheduler: Scheduler::new(

@@ -6,11 +6,11 @@
 use super::RuntimeHandle;
 use crate::cell::{Class, ClassOf, Token};
 use crate::exit::ExitReason;
-use crate::process::{self, Process, Started, Stopping, TimedOut};
 use crate::scheduler::Phase;
 use crate::scheduler::kinds::KindNumber;
 use crate::sync::lock;
 use crate::turn::frame::{self, Progress};
+use crate::turn::process::{self, Process, Started, Stopping, TimedOut};
 use std::any::TypeId;
 use std::sync::Arc;
 

@@ -15,14 +15,14 @@
 //! given back before anything is awaited; inspection costs nothing while it is not used.
 
 use crate::address::Pid;
+use crate::cell::slab::SlotPlace;
 use crate::cell::{CellRef, Token};
-use crate::memory::slab::SlotPlace;
-use crate::process::Process;
 use crate::runtime::RuntimeHandle;
 use crate::runtime::short_kind::short_kind;
 use crate::signal::{self, Signal};
 use crate::sync::{Mutex, lock};
 use crate::turn::context::Context;
+use crate::turn::process::Process;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;

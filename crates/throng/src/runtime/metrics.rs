@@ -8,9 +8,9 @@
 //! samples; names of counters end in `_total`; units are base units (seconds, bytes) and part of
 //! the name.
 
+use crate::mailbox::dead_letters::{DropReason, DroppedMessages};
 use crate::memory::block;
 use crate::runtime::RuntimeHandle;
-use crate::runtime::dead_letters::{DropReason, DroppedMessages};
 use crate::scheduler::kinds::Counts;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

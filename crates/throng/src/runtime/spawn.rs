@@ -7,14 +7,14 @@
 use super::{RuntimeHandle, Shared};
 use crate::address::{Address, RawAddress};
 use crate::cell::extension::Extension;
+use crate::cell::slab::SlotCache;
 use crate::cell::{ClassOf, Token};
 use crate::error::SpawnError;
 use crate::mailbox::bound::MailboxBound;
-use crate::memory::slab::SlotCache;
-use crate::process::{self, Process, Turn};
 use crate::scheduler::worker::Worker;
 use crate::scheduler::{self, Phase, Remote};
 use crate::sync::lock;
+use crate::turn::process::{self, Process, Turn};
 
 impl RuntimeHandle {
     #[inline(always)]

@@ -8,11 +8,11 @@ use crate::cell::CurrentProcess;
 use crate::cell::extension::{Extension, TellDown};
 use crate::error::{SpawnError, SpawnManyError};
 use crate::mailbox::bound::MailboxBound;
-use crate::process::{MonitorRef, Process, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::scheduler;
 use crate::signal::monitors::{MonitorNumber, Watcher};
 use crate::turn::context::{Context, tell_down};
+use crate::turn::process::{MonitorRef, Process, Turn};
 use std::cell::Cell;
 
 /// Spawns processes with options: linked or monitored, with a bounded mailbox, and with a label. Made by
@@ -85,6 +85,21 @@ impl RuntimeHandle {
     /// [`spawn`](Self::spawn) does not have.
     pub fn spawner(&self) -> Spawner<'_> {
         Spawner { runtime: self, tie: None, mailbox: None, label: None }
+    }
+
+    /// Spawns many processes of the same type. Returns their addresses in the order of the states.
+    ///
+    /// # Errors
+    /// If there is not room for all, [`SpawnManyError`] holds the addresses of the processes that
+    /// were spawned, and hands back the other states.
+    ///
+    /// Cost: a spawn of each process; less from outside of the workers, because the locks are taken
+    /// once. All states are collected in memory before the first process lives.
+    pub fn spawn_many<P: Process>(
+        &self,
+        processes: impl IntoIterator<Item = P>,
+    ) -> Result<Vec<Address<P>>, SpawnManyError<P>> {
+        self.spawner().spawn_many(processes)
     }
 }
 

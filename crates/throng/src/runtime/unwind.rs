@@ -10,8 +10,8 @@
 
 use crate::address::RawAddress;
 use crate::address::ask::ReplyTo;
+use crate::address::message_timer::Timer;
 use crate::runtime::{Runtime, RuntimeHandle};
-use crate::timer::message_timer::Timer;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
 impl UnwindSafe for RawAddress {}
@@ -42,8 +42,8 @@ const _: () = {
     use crate::ProcessList;
     use crate::Recipient;
     use crate::Registered;
-    use crate::process::{Down, Exit, Message, MonitorRef, Process};
     use crate::signal::group::{Group, GroupEvent, GroupMonitor};
+    use crate::turn::process::{Down, Exit, Message, MonitorRef, Process};
 
     struct Fragile(#[expect(dead_code, reason = "only its type matters")] std::cell::Cell<u8>);
     impl Process for Fragile {}

@@ -13,11 +13,11 @@
 //! If a loaded machine keeps a worker off its core for that long, the same happens, and helps as
 //! much.
 
-use crate::process::Process;
 use crate::runtime::Shared;
 use crate::scheduler::Scheduler;
 use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::timer::Tick;
+use crate::turn::process::Process;
 use std::any::type_name;
 use std::ptr;
 use std::sync::Arc;

@@ -19,12 +19,12 @@
 use crate::address::recipient::Recipient;
 use crate::address::{Address, Pid};
 use crate::cell::extension::Membership;
-use crate::process::{Handle, Message, Process, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::signal::registry::Name;
 use crate::signal::registry::table::shard_of;
 use crate::signal::{self, Signal};
 use crate::sync::{Mutex, lock};
+use crate::turn::process::{Handle, Message, Process, Turn};
 use indexmap::IndexMap;
 use rustc_hash::FxBuildHasher;
 use std::any::{Any, TypeId};

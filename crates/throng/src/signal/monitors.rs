@@ -263,7 +263,7 @@ impl<K: Copy + Eq + Hash> Watchers<K> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    fn tell(_: Pid, _: crate::process::Down) {}
+    fn tell(_: Pid, _: crate::turn::process::Down) {}
 
     fn watcher(pid: usize, number: MonitorNumber) -> Watcher<usize> {
         Watcher { pid, number, tell }

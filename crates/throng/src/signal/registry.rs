@@ -9,8 +9,8 @@
 
 use crate::address::{Address, Pid};
 use crate::error::Error;
-use crate::process::Process;
 use crate::runtime::RuntimeHandle;
+use crate::turn::process::Process;
 use std::any::{TypeId, type_name};
 use std::borrow::Borrow;
 use std::fmt;

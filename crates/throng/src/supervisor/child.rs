@@ -3,11 +3,12 @@
 use super::engine::Key;
 use crate::address::ask::{Ask, ReplyTo};
 use crate::address::call::Call;
+use crate::address::client::{AskClient, Client, client};
 use crate::address::delivery::Delivery;
 use crate::address::{Address, AtomicPid, Pid};
-use crate::error::SendError;
-use crate::process::{Exactly, Process, Turn};
+use crate::error::{CallError, SendError};
 use crate::sync::{Mutex, lock};
+use crate::turn::process::{Exactly, Handle, Message, Process, Turn};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::AssertUnwindSafe;
@@ -203,3 +204,7 @@ impl<P: Process> fmt::Debug for Child<P> {
         }
     }
 }
+
+// By reference, like all methods of a handle: the methods are found on a handle and on a reference
+// to a handle.
+client!(&Child<P>: Child);

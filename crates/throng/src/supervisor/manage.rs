@@ -8,11 +8,11 @@ use super::spec::{ChildSpec, IntoChildSpec, Restart, SupervisorSpec};
 use crate::address::{Address, Pid};
 use crate::error::SpawnError;
 use crate::exit::ExitReason;
-use crate::process::{Process, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::scheduler;
 use crate::signal::registry::Name;
 use crate::turn::context::Context;
+use crate::turn::process::{Process, Turn};
 use std::any::TypeId;
 use std::sync::{Arc, mpsc};
 

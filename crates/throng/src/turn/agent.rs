@@ -2,8 +2,8 @@
 
 use crate::address::Address;
 use crate::address::call::Call;
-use crate::process::{Process, Turn};
 use crate::turn::context::Context;
+use crate::turn::process::{Process, Turn};
 use std::fmt;
 use std::marker::PhantomData;
 

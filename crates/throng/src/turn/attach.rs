@@ -15,8 +15,8 @@
 use crate::address::{Address, Pid};
 use crate::error::SpawnError;
 use crate::exit::{ExitReason, drop_users};
-use crate::process::{Process, Turn};
 use crate::turn::context::Context;
+use crate::turn::process::{Process, Turn};
 use futures_core::Stream;
 use std::future::{Future, poll_fn};
 use std::pin::pin;

@@ -1,17 +1,18 @@
 //! The context of a handler: its view of its own process.
 
+use crate::address::message_timer::Timer;
 use crate::address::{Address, Pid};
 use crate::cell::CurrentProcess;
 use crate::cell::extension::{Extension, TellDown};
 use crate::exit::ExitReason;
 use crate::mailbox::envelope::Cast;
-use crate::process::{self, DownTurn, Exactly, MonitorRef, Process, Repeatable, Turn};
 use crate::runtime::RuntimeHandle;
 use crate::signal::monitors::Watcher;
 use crate::signal::{self, Signal};
-use crate::timer::message_timer::Timer;
-use crate::timer::{Tick, receive_timeout};
+use crate::timer::Tick;
 use crate::turn::frame::{After, BoxedReason};
+use crate::turn::process::{self, DownTurn, Exactly, MonitorRef, Process, Repeatable, Turn};
+use crate::turn::receive_timeout;
 use std::marker::PhantomData;
 use std::num::NonZeroU32;
 use std::time::Duration;

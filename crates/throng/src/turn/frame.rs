@@ -23,13 +23,13 @@
 
 use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, catch, drop_users};
+use crate::mailbox::dead_letters::{DeadLetter, DropReason};
 use crate::memory::block;
-use crate::process::{Process, Turn};
-use crate::runtime::dead_letters::{DeadLetter, DropReason};
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::with_worker;
 use crate::turn::context::{Context, OwnContext};
 use crate::turn::layer::{self, Layer, TurnEnd};
+use crate::turn::process::{Process, Turn};
 use crate::turn::waker;
 use std::alloc::Layout;
 use std::future::Future;

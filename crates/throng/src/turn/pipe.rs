@@ -4,9 +4,9 @@
 use crate::address::{Address, Pid};
 use crate::error::{BlockingError, SpawnError};
 use crate::exit::{ExitReason, catch, catch_panic, drop_users, panic};
-use crate::process::{Process, Turn};
 use crate::sync::{Mutex, lock};
 use crate::turn::context::Context;
+use crate::turn::process::{Process, Turn};
 use std::future::Future;
 use std::sync::Arc;
 use tokio::runtime::Handle;

@@ -4,9 +4,9 @@
 
 use super::Worker;
 use crate::cell::CellRef;
+use crate::scheduler::alarms::PackedTarget;
 use crate::scheduler::watchdog;
 use crate::timer::Tick;
-use crate::timer::alarms::PackedTarget;
 use std::time::Duration;
 
 /// Number of woken processes in the own queue from which alarms wait: a million alarms of one

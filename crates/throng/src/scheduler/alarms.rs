@@ -12,10 +12,10 @@
 //! | 0 | a cell, which nothing counts | its cell's alarm word does not name it any more |
 //! | 1 | a share in a message timer | its timer is over |
 
+use crate::address::message_timer::{TimerShare, Unsent};
 use crate::cell::CellRef;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
-use crate::timer::message_timer::{TimerShare, Unsent};
 use crate::timer::{Tick, Wheel};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;

@@ -465,9 +465,9 @@ impl Unused {
 #[cfg(test)]
 mod tests_miri {
     use super::*;
+    use crate::events::Events;
     use crate::mailbox::bound::{MailboxBound, Overflow};
     use crate::mailbox::budget::OwnBudget;
-    use crate::runtime::events::Events;
     use std::collections::HashSet;
 
     #[test]

@@ -7,11 +7,11 @@
 //! Invariant: the message of a timeout is handled only if the timeout has not been set again, cancelled or
 //! dropped before that turn. A message that is in the mailbox already is dropped in its turn.
 
+use crate::address::message_timer::{self, Timer};
 use crate::exit::drop_users;
-use crate::process::{Process, Turn};
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::timer::message_timer::{self, Timer};
 use crate::turn::context::Context;
+use crate::turn::process::{Process, Turn};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;

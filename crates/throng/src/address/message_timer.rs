@@ -33,25 +33,27 @@
 //! Thus a slow process finds at most one message of an interval in its mailbox, and missed beats are
 //! skipped.
 
+mod timer_state;
+
+use self::timer_state::{Ended, TimerState};
 use crate::address::{Address, Pid, RawAddress};
 use crate::cell::extension::Extension;
 use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, drop_users};
 use crate::mailbox::budget;
+use crate::mailbox::dead_letters::DropReason;
 use crate::mailbox::envelope::{Cast, Dispatch, Envelope};
 use crate::mailbox::{Gone, Link};
 use crate::memory::block;
-use crate::process::{Process, Turn};
-use crate::runtime::dead_letters::DropReason;
 use crate::scheduler::Scheduler;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::signal::{self, Signal};
 use crate::sync::UnsafeCell;
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::timer::timer_state::{Ended, TimerState};
 use crate::timer::{REACH_TIME, Tick};
 use crate::turn::context::Context;
 use crate::turn::frame::{self, NoReply, Progress};
+use crate::turn::process::{Process, Turn};
 use std::alloc::Layout;
 use std::fmt;
 use std::marker::PhantomData;
