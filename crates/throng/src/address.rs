@@ -12,7 +12,7 @@ pub(crate) mod recipient;
 pub(crate) mod send_all;
 pub(crate) mod timeout;
 
-pub(crate) use self::raw::RawAddress;
+pub(crate) use self::raw::{Patience, RawAddress};
 
 use crate::address::ask::{Ask, ReplyTo};
 use crate::address::call::Call;

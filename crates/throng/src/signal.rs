@@ -61,7 +61,7 @@ use crate::mailbox::envelope;
 use crate::scheduler;
 use crate::scheduler::worker::Worker;
 use crate::signal::monitors::{MonitorNumber, Watcher};
-use crate::turn::frame::After;
+use crate::turn::after::After;
 use crate::turn::process::{Down, Exit, MonitorRef};
 use std::ptr::NonNull;
 

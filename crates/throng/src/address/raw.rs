@@ -3,9 +3,12 @@
 //! | function | delivers |
 //! |---|---|
 //! | [`push`](RawAddress::push) | a message to which no limit applies |
-//! | [`offer`](RawAddress::offer) | a message that a bound or the budget may refuse |
-//! | [`offer_or_wait`](RawAddress::offer_or_wait) | the same, if its sender may also wait for room |
+//! | [`push_on`](RawAddress::push_on) | a user's message from a worker, if nothing can hold it up |
+//! | [`offer`](RawAddress::offer) | a user's message, which a bound or the budget may hold up |
 //! | [`push_signal`](RawAddress::push_signal) | a signal |
+//!
+//! An offer decides once: the message goes onto the mailbox's word, into the queue of a bounded
+//! process, or back to its sender.
 //!
 //! Invariant: only atomic words of a cell are touched through an address, because the process may
 //! have exited and the slot may serve another. The mailbox's exchange compares the generation
@@ -36,6 +39,24 @@ pub(crate) struct RawAddress(pub(super) NonNull<Cell>);
 unsafe impl Send for RawAddress {}
 // SAFETY: as for `Send`: several threads touch only atomics of the cell.
 unsafe impl Sync for RawAddress {}
+
+/// Way of a user's message to its process.
+enum Way {
+    /// Onto the mailbox's word, as a message without limits.
+    Word,
+    /// Into the queue of a bounded process.
+    Queue(&'static BoundedQueue),
+}
+
+/// What a message does when the mailbox is full and its policy is `Overflow::Wait`.
+#[derive(Clone, Copy)]
+pub(crate) enum Patience<'a> {
+    /// Goes back to its sender.
+    None,
+    /// Waits for room. The waker, if there is one, is called when the wait is over; without a waker the
+    /// message's own `refuse` notifies its sender.
+    UntilRoom(Option<&'a Waker>),
+}
 
 impl RawAddress {
     pub(crate) fn new(cell: NonNull<Cell>, generation: Generation) -> RawAddress {
@@ -75,7 +96,7 @@ impl RawAddress {
         // SAFETY: the caller owns the message, so it exists.
         let bytes = unsafe { envelope::bytes(message) };
         let budget = slab::budget_of(cell);
-        budget.charge(bytes);
+        let payer = budget.charge(bytes);
         let pushed = if generation.is_bounded() {
             slab::bounded_queue_of(cell).ok_or(Gone).and_then(|queue| {
                 // SAFETY: the caller owns the message, and it is a signal.
@@ -87,7 +108,7 @@ impl RawAddress {
         };
         // An exit signal may become a message, which must keep its place among the sender's
         // messages. So a push from outside the workers is counted: see `coupling::OutsidePushes`.
-        budget.note_signal();
+        budget.note_push(payer);
         after_push(pushed, budget, bytes)
     }
 
@@ -121,18 +142,16 @@ impl RawAddress {
         // SAFETY: the caller owns the message, so it exists.
         let bytes = unsafe { envelope::bytes(message) };
         let budget = slab::budget_of(cell);
-        if !budget.charge_here(bytes) {
-            // SAFETY: this function has the same contract as the function it calls.
-            return unsafe { self.push_from_outside(message, bytes) };
-        }
+        let payer = budget.charge(bytes);
         // SAFETY: the caller owns the message, and it is for the type of process here.
         let pushed = unsafe { cell.push(generation, message) };
+        budget.note_push(payer);
         after_push(pushed, budget, bytes)
     }
 
     /// Queues a message of a user's from a worker of the process's runtime. Returns whether the
-    /// process was at rest; `None`, and the message is not queued, if it must take the way of
-    /// [`offer_or_wait`](Self::offer_or_wait).
+    /// process was at rest; `None`, and the message is not queued, if it must be
+    /// [offered](Self::offer).
     ///
     /// # Safety
     /// The same as for [`push`](Self::push); the message takes `bytes`.
@@ -162,125 +181,72 @@ impl RawAddress {
         })
     }
 
-    /// Does the same as [`push`](Self::push) on a thread that is no worker of the process's
-    /// runtime.
-    ///
-    /// # Safety
-    /// The same as for [`push`](Self::push).
-    #[cold]
-    unsafe fn push_from_outside(self, message: NonNull<Link>, bytes: u32) -> Result<(), Gone> {
-        let (generation, cell) = self.parts();
-        let budget = slab::budget_of(cell);
-        budget.charge(bytes);
-        // SAFETY: the caller owns the message, and it is for the type of process here.
-        let pushed = unsafe { cell.push(generation, message) };
-        // After the push, and before this thread can let any other learn of it: see
-        // `coupling::OutsidePushes`.
-        budget.outside_pushes().note();
-        after_push(pushed, budget, bytes)
-    }
-
-    /// Queues a message of a user's, if the process's bound and the runtime's budget allow it.
+    /// Queues a message of a user's, if the process's bound and the runtime's budget allow it; if the
+    /// mailbox is full and its policy is `Overflow::Wait`, a patient message waits for room.
     ///
     /// # Safety
     /// The same as for [`push`](Self::push).
     #[inline(always)]
-    pub(crate) unsafe fn offer(self, message: NonNull<Link>) -> Result<(), Refusal> {
-        let (generation, cell) = self.parts();
-        if generation.is_bounded() || slab::budget_of(cell).is_over() {
-            // SAFETY: this function has the same contract as the function it calls.
-            return unsafe { self.offer_slowly(message, BoundedQueue::offer) }.map(|_| ());
-        }
-        // SAFETY: this function has the same contract as the function it calls.
-        unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone)
-    }
-
-    /// Queues a user's message like [`offer`](Self::offer), from a turn of a worker. `bytes` is the
-    /// charge for the message.
-    ///
-    /// # Safety
-    /// The same as for [`push`](Self::push).
-    #[inline(always)]
-    pub(crate) unsafe fn offer_from(
-        self,
-        worker: &Worker,
-        message: NonNull<Link>,
-        bytes: u32,
-    ) -> Result<(), Refusal> {
-        // SAFETY: both functions have the contract of this one.
-        match unsafe { self.push_on(worker, message, bytes) } {
-            Some(pushed) => pushed.map(|_| ()).map_err(|Gone| Refusal::Gone),
-            // SAFETY: the message was not queued; the contract is the same.
-            None => unsafe { self.offer_unusually(message) },
-        }
-    }
-
-    /// Queues a user's message for a bounded process, over the budget, or to another runtime.
-    ///
-    /// # Safety
-    /// The same as for [`push`](Self::push).
-    #[cold]
-    unsafe fn offer_unusually(self, message: NonNull<Link>) -> Result<(), Refusal> {
-        // SAFETY: this function has the same contract as the function it calls.
-        unsafe { self.offer(message) }
-    }
-
-    /// Queues a user's message like [`offer`](Self::offer), but if the mailbox is full and bounded
-    /// with `Overflow::Wait`, the message waits for room. The waker, if given, is called when the
-    /// wait is over; without a waker, the message's own `refuse` must notify its sender.
-    ///
-    /// # Safety
-    /// The same as for [`push`](Self::push).
-    #[inline(always)]
-    pub(crate) unsafe fn offer_or_wait(
+    pub(crate) unsafe fn offer(
         self,
         message: NonNull<Link>,
-        waker: Option<&Waker>,
+        patience: Patience<'_>,
     ) -> Result<Option<Waiter>, Refusal> {
         let (generation, cell) = self.parts();
         if generation.is_bounded() || slab::budget_of(cell).is_over() {
-            // SAFETY: this function has the same contract as the function it calls.
-            return unsafe {
-                self.offer_slowly(message, |queue, generation, message| {
-                    queue.offer_or_wait(generation, message, waker.cloned())
-                })
-            };
+            // SAFETY: both functions have the contract of this one.
+            unsafe {
+                if let Way::Queue(queue) = self.way(message)? {
+                    return self.enqueue(queue, message, patience);
+                }
+            }
         }
         // SAFETY: this function has the same contract as the function it calls.
         unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None)
     }
 
-    /// Queues a message of a bounded process, or of a runtime that is over its budget. `offer` puts
-    /// the message into the bounded queue.
+    /// Returns the way of a message whose process is bounded, or whose runtime was over its budget when the
+    /// caller looked.
+    ///
+    /// # Safety
+    /// The caller owns the message.
+    #[cold]
+    unsafe fn way(self, message: NonNull<Link>) -> Result<Way, Refusal> {
+        let (generation, cell) = self.parts();
+        // SAFETY: the caller owns the message, so it exists.
+        if !unsafe { envelope::is_counted(message) } {
+            return Ok(Way::Word);
+        }
+        if slab::budget_of(cell).is_over() {
+            return Err(if self.is_alive() { Refusal::Full } else { Refusal::Gone });
+        }
+        if !generation.is_bounded() {
+            return Ok(Way::Word);
+        }
+        slab::bounded_queue_of(cell).map(Way::Queue).ok_or(Refusal::Gone)
+    }
+
+    /// Queues a counted message in the queue of its bounded process.
     ///
     /// # Safety
     /// The same as for [`push`](Self::push).
     #[cold]
-    unsafe fn offer_slowly(
+    unsafe fn enqueue(
         self,
+        queue: &'static BoundedQueue,
         message: NonNull<Link>,
-        offer: impl FnOnce(&BoundedQueue, Generation, NonNull<Link>) -> Result<Offered, Refusal>,
+        patience: Patience<'_>,
     ) -> Result<Option<Waiter>, Refusal> {
         let (generation, cell) = self.parts();
-        // SAFETY: the caller owns the message, so it exists.
-        if !unsafe { envelope::is_counted(message) } {
-            // SAFETY: this function has the same contract as the function it calls.
-            return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
-        }
         let budget = slab::budget_of(cell);
-        if budget.is_over() {
-            return Err(if self.is_alive() { Refusal::Full } else { Refusal::Gone });
-        }
-        // The budget had been exceeded when the caller looked, and is not any more.
-        if !generation.is_bounded() {
-            // SAFETY: this function has the same contract as the function it calls.
-            return unsafe { self.push(message) }.map_err(|Gone| Refusal::Gone).map(|()| None);
-        }
-        let queue = slab::bounded_queue_of(cell).ok_or(Refusal::Gone)?;
         // SAFETY: the caller owns the message, so it exists.
         let bytes = unsafe { envelope::bytes(message) };
         budget.charge(bytes);
-        let dropped = match offer(queue, generation, message) {
+        let offered = match patience {
+            Patience::None => queue.offer(generation, message),
+            Patience::UntilRoom(waker) => queue.offer_or_wait(generation, message, waker.cloned()),
+        };
+        let dropped = match offered {
             Ok(Offered::Queued(dropped)) => dropped,
             Ok(Offered::Waiting(number)) => {
                 return Ok(Some(Waiter { queue, budget, bytes, number }));

@@ -15,7 +15,7 @@ use crate::mailbox::envelope::Cast;
 use crate::runtime::RuntimeHandle;
 use crate::scheduler::kinds::KindNumber;
 use crate::scheduler::watchdog::TurnTitle;
-use crate::turn::frame::Progress;
+use crate::turn::after::Progress;
 use crate::turn::process::{Exit, ExitTurn, Process};
 use std::any::TypeId;
 use std::marker::PhantomData;

@@ -7,7 +7,8 @@
 //!    "token held" of the table in `cell`.
 
 use super::class;
-use super::{Cell, CellRef, TICK_SHIFT, Token, WAITS, pid};
+use super::frame_word::{TICK_SHIFT, WAITS};
+use super::{Cell, CellRef, Token, pid};
 use crate::address::Pid;
 use crate::cell::extension::Extension;
 use crate::exit::ExitReason;
@@ -16,7 +17,8 @@ use crate::runtime::RuntimeHandle;
 use crate::scheduler::watchdog::CurrentTurn;
 use crate::signal::{self, Signal};
 use crate::timer::Tick;
-use crate::turn::frame::{self, After, Progress};
+use crate::turn::after::{After, Progress};
+use crate::turn::frame;
 use crate::turn::process::Process;
 use std::any::Any;
 use std::mem::ManuallyDrop;

@@ -21,7 +21,7 @@ use crate::mailbox::{Generation, Link};
 use crate::scheduler::watchdog::CurrentTurn;
 use crate::scheduler::worker::Worker;
 use crate::signal::{Outcome, Signal};
-use crate::turn::frame::{After, Progress};
+use crate::turn::after::{After, Progress};
 use crate::turn::process::{Process, Turn};
 use crate::turn::turn_state::SIGNALS_MOST;
 use std::ptr::{self, NonNull};

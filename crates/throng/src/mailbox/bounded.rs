@@ -47,7 +47,7 @@ use crate::mailbox::envelope::{self, Load};
 use crate::mailbox::{Generation, Gone, Link};
 use crate::scheduler::watchdog::CurrentTurn;
 use crate::sync::{Mutex, lock};
-use crate::turn::frame::Progress;
+use crate::turn::after::Progress;
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::ptr::NonNull;

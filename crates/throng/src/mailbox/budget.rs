@@ -51,6 +51,15 @@ pub(crate) struct Budget {
     drops: Drops,
 }
 
+/// The thread to which a message is charged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Payer {
+    /// A worker of the budget's runtime.
+    Worker,
+    /// Any other thread.
+    Outside,
+}
+
 /// Bytes and pushes of threads that are not workers of the runtime.
 #[derive(Default)]
 #[repr(align(128))]
@@ -77,24 +86,18 @@ impl Budget {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Charges the bytes of a message that is about to be queued.
+    /// Charges the bytes of a message that is about to be queued, to the calling thread.
     #[inline(always)]
-    pub(crate) fn charge(&self, bytes: u32) {
+    pub(crate) fn charge(&self, bytes: u32) -> Payer {
         self.with_tally(|tally| match tally {
-            Some(tally) => add(&tally.charged, bytes),
-            None => self.charge_from_outside(bytes),
-        });
-    }
-
-    /// Charges the bytes of a message that is about to be queued, if the calling thread is a worker
-    /// of this runtime; otherwise charges nothing and returns false.
-    #[inline(always)]
-    pub(crate) fn charge_here(&self, bytes: u32) -> bool {
-        self.with_tally(|tally| {
-            if let Some(tally) = tally {
+            Some(tally) => {
                 add(&tally.charged, bytes);
+                Payer::Worker
             }
-            tally.is_some()
+            None => {
+                self.charge_from_outside(bytes);
+                Payer::Outside
+            }
         })
     }
 
@@ -109,9 +112,11 @@ impl Budget {
         &self.guests.pushes
     }
 
-    /// Counts the push of a signal if the calling thread is not a worker of this runtime.
-    pub(crate) fn note_signal(&self) {
-        if !self.is_workers() {
+    /// Counts a push from outside the workers, after the push and before the thread can let any other learn
+    /// of it; see `coupling::OutsidePushes`.
+    #[inline(always)]
+    pub(crate) fn note_push(&self, payer: Payer) {
+        if payer == Payer::Outside {
             self.guests.pushes.note();
         }
     }

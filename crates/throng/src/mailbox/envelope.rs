@@ -26,7 +26,7 @@ use crate::exit::ExitReason;
 use crate::mailbox::Link;
 use crate::mailbox::bounded::Refusal;
 use crate::scheduler::watchdog::TurnTitle;
-use crate::turn::frame::Progress;
+use crate::turn::after::Progress;
 use std::ptr::NonNull;
 
 /// Envelope of a message: its type-erased header, at the beginning of its block.

@@ -10,7 +10,7 @@ use crate::runtime::RuntimeHandle;
 use crate::signal::monitors::Watcher;
 use crate::signal::{self, Signal};
 use crate::timer::Tick;
-use crate::turn::frame::{After, BoxedReason};
+use crate::turn::after::{After, BoxedReason};
 use crate::turn::process::{self, DownTurn, Exactly, MonitorRef, Process, Repeatable, Turn};
 use crate::turn::receive_timeout;
 use std::marker::PhantomData;

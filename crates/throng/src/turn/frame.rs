@@ -21,15 +21,20 @@
 //! 3. Whatever happens (reply, panic, exit), the sink of a turn is given exactly one answer.
 //! 4. No panic of user code leaves this file.
 
+mod layered;
+
+pub(crate) use self::layered::{Held, settle};
+
+use self::layered::{begin_layered, consult};
 use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, catch, drop_users};
-use crate::mailbox::dead_letters::{DeadLetter, DropReason};
 use crate::memory::block;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::with_worker;
+use crate::turn::after::{After, Progress};
 use crate::turn::context::{Context, OwnContext};
-use crate::turn::layer::{self, Layer, TurnEnd};
 use crate::turn::process::{Process, Turn};
+use crate::turn::sink::{NoReply, Sink};
 use crate::turn::waker;
 use std::alloc::Layout;
 use std::future::Future;
@@ -38,82 +43,6 @@ use std::mem::ManuallyDrop;
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::task::Poll;
-
-/// Progress of a turn after a poll.
-#[must_use]
-pub(crate) enum Progress {
-    /// The turn waits for something; the frame stays with the cell.
-    Pending,
-    /// The turn is over.
-    Done(After),
-}
-
-/// The step that a finished turn requests for its process.
-#[derive(Debug)]
-pub(crate) enum After {
-    /// Go on with the next message.
-    Next,
-    /// Exit.
-    Exit(BoxedReason),
-    /// Exit if no message waits.
-    ExitIfIdle,
-    /// Exit at once, without a last turn.
-    Kill,
-    /// End the process: this was the last turn of an exit, for this reason.
-    Ended(BoxedReason),
-}
-
-impl After {
-    pub(crate) fn exit(reason: ExitReason) -> After {
-        After::Exit(BoxedReason::from(reason))
-    }
-
-    pub(crate) fn ended(reason: ExitReason) -> After {
-        After::Ended(BoxedReason::from(reason))
-    }
-}
-
-// Every turn returns a `Progress`: two words travel in registers, more would go through memory.
-const _: () = assert!(size_of::<Progress>() <= 16, "a turn's progress fits two registers");
-
-/// An exit reason in one word.
-#[derive(Debug)]
-pub(crate) struct BoxedReason(Option<Box<ExitReason>>);
-
-impl BoxedReason {
-    pub(crate) const NORMAL: BoxedReason = BoxedReason(None);
-
-    pub(crate) fn reason(&self) -> &ExitReason {
-        self.0.as_deref().unwrap_or(&ExitReason::Normal)
-    }
-}
-
-impl From<ExitReason> for BoxedReason {
-    fn from(reason: ExitReason) -> BoxedReason {
-        // The most frequent reason, without an allocation.
-        BoxedReason((reason != ExitReason::Normal).then(|| Box::new(reason)))
-    }
-}
-
-impl From<BoxedReason> for ExitReason {
-    fn from(BoxedReason(reason): BoxedReason) -> ExitReason {
-        reason.map_or(ExitReason::Normal, |reason| *reason)
-    }
-}
-
-/// Destination of a turn's reply.
-pub(crate) trait Sink: Send + 'static {
-    type Reply: Send + 'static;
-    /// Whether this is the last turn of an exit. Such a turn requests the exit itself.
-    const LAST: bool = false;
-    /// Whether a layer is consulted before the answer; see `layer`.
-    const LAYERED: bool = true;
-    /// Whether anyone waits for the answer.
-    const HAS_CALLER: bool = true;
-
-    fn deliver(self, reply: Self::Reply);
-    fn fail(self, reason: &ExitReason);
-}
 
 /// The type-erased front of a frame.
 pub(crate) struct FrameHead(&'static FrameKind);
@@ -173,49 +102,6 @@ where
         }
         place(token, turn, sink, false, block::allocate, T::run)
     }
-}
-
-/// Begins a turn of a layered process, if the layer admits it.
-///
-/// # Safety
-/// The token's process is a `P` and has no turn under way.
-#[cold]
-unsafe fn begin_layered<P, T, S>(token: &Token, turn: T, sink: S) -> Progress
-where
-    P: Process,
-    T: Turn<P>,
-    S: Sink<Reply = T::Reply>,
-{
-    // SAFETY: by this function's contract the process is a `P` and has no turn under way, as
-    // `admit` and `place` require.
-    unsafe {
-        if T::LAYERED
-            && let Err(reason) = admit::<P>(token)
-        {
-            // The refused turn may be the first turn, for which signals wait.
-            token.clear_fresh();
-            drop_users(turn);
-            let title = const { &TurnTitle::of::<P, T>() };
-            let lost = u64::from(T::COUNTED);
-            let letter = DeadLetter::of(title, token.pid(), DropReason::Refused, lost);
-            token.class().runtime.drops().count(letter);
-            sink.fail(&reason);
-            return Progress::Done(After::ExitIfIdle);
-        }
-        place(token, turn, sink, true, block::allocate, T::run)
-    }
-}
-
-/// Asks the layer whether a turn may begin.
-///
-/// # Safety
-/// The token's process is a `P` and has no turn under way.
-unsafe fn admit<P: Process>(token: &Token) -> Result<(), ExitReason> {
-    let Some(layer) = layer::of::<P>(token) else { return Ok(()) };
-    // SAFETY: by the contract no turn is under way, so no other context exists while this context
-    // lives.
-    let mut context = OwnContext::new(unsafe { CurrentProcess::new(token) });
-    catch(|| (layer.begin)(&mut context)).flatten()
 }
 
 /// Begins the turn of a hook, which no message of the mailbox asks for.
@@ -634,114 +520,6 @@ where
     }
 }
 
-/// Ends a turn whose future is gone, as its layer decides.
-///
-/// # Safety
-/// The contract of [`conclude`].
-#[cold]
-unsafe fn consult<P, S, F>(
-    frame: NonNull<Frame<P, S, F>>,
-    token: &Token,
-    outcome: Result<S::Reply, ExitReason>,
-) -> Progress
-where
-    P: Process,
-    S: Sink,
-{
-    let raw = frame.as_ptr();
-    // SAFETY: the future, which borrowed state and context, is gone (invariant 2), so both may be
-    // lent to `layer.end`. After that exactly one call of `finish` or `take_apart` follows, so sink
-    // and context are moved out once.
-    unsafe {
-        let Some(layer) = layer::of::<P>(token) else { return finish(frame, outcome) };
-        let ended = catch(|| {
-            let outcome = outcome.as_ref().map(drop);
-            (layer.end)(&mut *token.state::<P>(), &mut (*raw).context, outcome, S::HAS_CALLER)
-        });
-        let ended = match ended {
-            Ok(TurnEnd::Over) => return finish(frame, outcome),
-            Ok(ended) => ended,
-            Err(reason) => {
-                drop_users(outcome);
-                return finish(frame, Err(reason));
-            }
-        };
-        let (sink, context) = take_apart(frame);
-        free(frame);
-        let held = Held(Box::new(Answer { sink, outcome }));
-        match ended {
-            TurnEnd::Refused(reason) => {
-                held.0.give(Err(reason));
-                Progress::Done(context.into_after())
-            }
-            TurnEnd::Over | TurnEnd::Settle => (layer.settle)(token, held, context),
-        }
-    }
-}
-
-/// Continues a turn that its layer has to settle before the answer, with the context of the turn so
-/// far.
-pub(crate) fn settle<P: Process, L: Layer<P>>(
-    token: &Token,
-    held: Held,
-    context: OwnContext<P>,
-) -> Progress {
-    assert!(token.is_a::<P>() && token.is_between_turns(), "the turn to settle is not over");
-    // SAFETY: the assertion above has checked that the process is a `P` with no turn under way: the
-    // frame of the turn to settle is gone.
-    unsafe {
-        place(token, Settling, held, false, block::allocate, |Settling, process: &mut P, cx| {
-            cx.go_on_from(context);
-            L::settle(process, cx)
-        })
-    }
-}
-
-/// Title of a turn that its layer settles; see `TurnTitle`.
-struct Settling;
-
-/// An answer that waits until a layer says whether it may be given.
-pub(crate) struct Held(Box<dyn Give>);
-
-/// The outcome of a turn, and the sink for it.
-struct Answer<S, R> {
-    sink: S,
-    outcome: Result<R, ExitReason>,
-}
-
-/// An [`Answer`] of any type.
-trait Give: Send {
-    /// Gives the answer, or the layer's reason to refuse it.
-    fn give(self: Box<Self>, verdict: Result<(), ExitReason>);
-}
-
-impl<S: Sink> Give for Answer<S, S::Reply> {
-    fn give(self: Box<Self>, verdict: Result<(), ExitReason>) {
-        let Answer { sink, outcome } = *self;
-        match (verdict, outcome) {
-            (Ok(()), Ok(reply)) => sink.deliver(reply),
-            (Err(reason), outcome) => {
-                drop_users(outcome);
-                sink.fail(&reason);
-            }
-            (Ok(()), Err(reason)) => sink.fail(&reason),
-        }
-    }
-}
-
-impl Sink for Held {
-    type Reply = Result<(), ExitReason>;
-    const LAYERED: bool = false;
-
-    fn deliver(self, verdict: Result<(), ExitReason>) {
-        self.0.give(verdict);
-    }
-
-    fn fail(self, reason: &ExitReason) {
-        self.0.give(Err(reason.clone()));
-    }
-}
-
 /// Answers, frees the frame, and returns the next step.
 ///
 /// # Safety
@@ -831,27 +609,4 @@ where
         let _ = drop_caught(future);
         let _ = finish(frame, Err(reason.clone()));
     }
-}
-
-/// Sink of a turn without a caller: drops the reply.
-pub(crate) struct NoReply<const LAST: bool, R>(PhantomData<fn(R)>);
-
-impl<const LAST: bool, R> NoReply<LAST, R> {
-    pub(crate) const fn new() -> Self {
-        NoReply(PhantomData)
-    }
-}
-
-impl<const LAST: bool, R: Send + 'static> Sink for NoReply<LAST, R> {
-    type Reply = R;
-    const LAST: bool = LAST;
-    const LAYERED: bool = !LAST;
-    const HAS_CALLER: bool = false;
-
-    #[inline(always)]
-    fn deliver(self, reply: R) {
-        drop_users(reply);
-    }
-
-    fn fail(self, _: &ExitReason) {}
 }

@@ -19,7 +19,7 @@ use crate::scheduler;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::worker::Worker;
 use crate::timer::Tick;
-use crate::turn::frame::{After, Progress};
+use crate::turn::after::{After, Progress};
 use std::alloc::Layout;
 use std::ptr::NonNull;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //! The slot determines which side is the last; that side frees the block.
 
 use super::{Dispatch, Envelope};
-use crate::address::{Address, RawAddress};
+use crate::address::{Address, Patience, RawAddress};
 use crate::cell::Token;
 use crate::error::CallError;
 use crate::exit::{ExitReason, drop_users};
@@ -16,8 +16,10 @@ use crate::memory::block;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::worker::Worker;
 use crate::sync::UnsafeCell;
-use crate::turn::frame::{self, Progress, Sink};
+use crate::turn::after::Progress;
+use crate::turn::frame;
 use crate::turn::process::{Process, Turn};
+use crate::turn::sink::Sink;
 use crate::turn::waker;
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -258,7 +260,7 @@ impl<T, R> PendingReply<T, R> {
         // SAFETY: by the contract; if the message is refused, both of its sides are still the
         // caller's.
         unsafe {
-            match to.offer_or_wait(message.cast(), None) {
+            match to.offer(message.cast(), Patience::UntilRoom(None)) {
                 Ok(waiter) => {
                     let waiter = waiter.map(Box::new);
                     Ok((PendingReply { message, waiter }, is_in_turn))

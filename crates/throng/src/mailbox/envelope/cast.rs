@@ -4,7 +4,7 @@
 //! moves the turn out and frees it. The bounded queue owns a cast that waits for room.
 
 use super::{Dispatch, Envelope};
-use crate::address::{Pid, RawAddress};
+use crate::address::{Patience, Pid, RawAddress};
 use crate::cell::Token;
 use crate::cell::slab;
 use crate::error::SendError;
@@ -17,7 +17,8 @@ use crate::mailbox::{Gone, Link};
 use crate::memory::block;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::scheduler::worker::Worker;
-use crate::turn::frame::{self, Progress};
+use crate::turn::after::Progress;
+use crate::turn::frame;
 use crate::turn::process::{Process, Turn};
 use std::alloc::Layout;
 use std::marker::PhantomData;
@@ -51,7 +52,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         let message = Self::allocate(turn);
         // SAFETY: the message was just allocated, for a `P`; a refused message is still the
         // caller's.
-        unsafe { to.offer(message).or_else(|refusal| Self::refused(to, message, refusal)) }
+        unsafe { offer(to, message).or_else(|refusal| Self::refused(to, message, refusal)) }
     }
 
     /// Queues a user's cast from a turn of a worker, if bound and budget allow it.
@@ -61,8 +62,11 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         // SAFETY: the message was just allocated, for a `P`, and is charged with its own size; a
         // refused message is still the caller's.
         unsafe {
-            to.offer_from(worker, message, Self::BYTES)
-                .or_else(|refusal| Self::refused(to, message, refusal))
+            let pushed = match to.push_on(worker, message, Self::BYTES) {
+                Some(pushed) => pushed.map(|_| ()).map_err(|Gone| Refusal::Gone),
+                None => offer(to, message),
+            };
+            pushed.or_else(|refusal| Self::refused(to, message, refusal))
         }
     }
 
@@ -85,7 +89,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     ) -> Result<Option<WaitingCast<T>>, (Refusal, T)> {
         let message = Self::allocate(turn);
         // SAFETY: the message was just allocated, for a `P`.
-        match unsafe { to.offer_or_wait(message, Some(waker)) } {
+        match unsafe { to.offer(message, Patience::UntilRoom(Some(waker))) } {
             Ok(waiter) => Ok(waiter.map(|waiter| WaitingCast { waiter, cast: PhantomData })),
             // SAFETY: the refused message is still the caller's, and was allocated as this type.
             Err(refusal) => Err((refusal, unsafe { Self::take(message) })),
@@ -197,6 +201,16 @@ impl<P, T> Cast<P, T> {
             turn
         }
     }
+}
+
+/// Offers a message that does not wait for room.
+///
+/// # Safety
+/// The caller owns the message, and it is for processes of this address's type.
+#[cold]
+unsafe fn offer(to: RawAddress, message: NonNull<Link>) -> Result<(), Refusal> {
+    // SAFETY: this function has the same contract as the function it calls.
+    unsafe { to.offer(message, Patience::None) }.map(|_| ())
 }
 
 /// [`Cast::offer_or_wait`] for a process whose type is erased.

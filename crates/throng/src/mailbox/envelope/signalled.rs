@@ -12,7 +12,7 @@ use crate::mailbox::{Gone, Link};
 use crate::memory::block;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::signal::Signal;
-use crate::turn::frame::Progress;
+use crate::turn::after::Progress;
 use std::alloc::Layout;
 use std::ptr::NonNull;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant: a spare worker and a guest set alarms in a regular worker's wheel and ring none.
 
-use super::Worker;
+use super::{Role, Worker};
 use crate::cell::CellRef;
 use crate::scheduler::alarms::PackedTarget;
 use crate::scheduler::watchdog;
@@ -54,7 +54,7 @@ impl Worker {
 
     #[inline(always)]
     pub(super) fn ring_alarms(&self, runs: u32, now: Tick) {
-        if !self.is_spare && self.alarms.is_due(now) {
+        if self.role == Role::Regular && self.alarms.is_due(now) {
             self.ring_due_alarms(runs);
         }
     }

@@ -38,7 +38,7 @@ impl Worker {
         if !self.running().is_some_and(|running| token.is_of(running)) {
             return Some(token);
         }
-        self.stranded.set(Some(token));
+        self.running.stranded.set(Some(token));
         None
     }
 
@@ -48,8 +48,8 @@ impl Worker {
     fn recover(&self, mut reason: ExitReason) {
         for _ in 0..ATTEMPTS {
             self.batching.set(false);
-            let stranded = self.stranded.take();
-            self.run.begin(0, self.run.turn_began.get());
+            let stranded = self.running.stranded.take();
+            self.running.run.begin(0, self.running.run.turn_began.get());
             self.end_streaks();
             self.end_run();
             let worker = self.index;
@@ -69,7 +69,7 @@ impl Worker {
         self.shared.events.report(Level::ERROR, what, "", move |what| {
             tracing::error!(target: "throng::worker", worker, "{what}");
         });
-        self.stranded.set(None);
+        self.running.stranded.set(None);
         self.end_run();
     }
 

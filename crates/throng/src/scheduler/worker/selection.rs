@@ -9,7 +9,7 @@
 //!    (`sleepers`).
 //! 2. Whatever a worker takes out of a queue, it returns, runs or puts back.
 
-use super::Worker;
+use super::{Role, Worker};
 use crate::cell::Token;
 use crate::scheduler::token_queue::TokenQueue;
 use crate::scheduler::{Phase, Remote};
@@ -152,7 +152,7 @@ impl Worker {
         self.streaks.shrink();
         let (now, elapsed) = self.scheduler().clock.refresh_exactly();
         self.remote().counters.fall_asleep(elapsed);
-        let alarm = if self.is_spare { None } else { self.alarms.next() };
+        let alarm = if self.role != Role::Regular { None } else { self.alarms.next() };
         match alarm {
             Some(alarm) => park_timeout(Duration::from_millis(now.until(alarm).into())),
             None => park(),
