@@ -1,7 +1,7 @@
 //! [`Activation`]: the data of the durable layer beside the process of a live entity.
 //!
 //! An activation is attached to the process at its spawn and dropped with it; the drop reports
-//! every end to the directory, a panic in a hook included. It is also the process's [`Layer`]:
+//! every end to the directory, a panic in a hook included. It is also the process's layer:
 //! every turn is committed before its reply leaves, no matter what event woke the process.
 //!
 //! ```text
@@ -20,31 +20,35 @@
 //! *failed* activation answers each of its messages with the error. A *blank* activation found
 //! nothing on disk and has committed nothing.
 
-use std::cell::Cell;
-use std::io;
+mod commit;
+mod failure;
+mod layer;
+mod state;
+
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng::layer::{Layer, TurnEnd};
-use throng::{Address, Context, ExitReason, Panic, SpawnError};
-use throng_store::{Batch, Codec, CommitFailure, ReadError, Snapshot, Submission, SubmitError};
+use throng::{Address, Context, SpawnError};
+use throng_store::{Codec, CommitFailure, Submission};
 
-use crate::catalogue::Numbered;
-use crate::cells::{Cells, Changes, stored_keys};
+use self::commit::Prepared;
+use self::state::{Size, encode};
+use crate::cells::{Cells, Changes};
 use crate::directory::{Directory, Home};
-use crate::durable::{decode_state, encode_into};
 use crate::gate::{After, Held};
-use crate::layout;
 use crate::name::Name;
 use crate::node::{Counts, Inner, Node};
 use crate::turn::{Load, Passivate};
 use crate::users::{catch, drop_user_value};
-use crate::{
-    CellError, CommitError, Durable, Entity, EntityError, MAP_NAME_BYTES_MAX, StateError, stored,
-};
+use crate::{CellError, Durable, Entity, EntityError, MAP_NAME_BYTES_MAX};
+
+pub(crate) use self::commit::{commit, prepare_removal, submit_turn};
+pub(crate) use self::failure::Failure;
+pub(crate) use self::layer::{conclude, discard};
+pub(crate) use self::state::{load, read};
 
 /// The activation of an entity; the file's head has its states.
 #[derive(Debug)]
@@ -73,22 +77,6 @@ pub(crate) struct Activation<P: Durable> {
     size: Size,
 }
 
-/// Size of a state's record in units of 64 bytes, rounded up; at most 4 MiB.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Size(u16);
-
-impl Size {
-    const UNIT: usize = 64;
-
-    pub(crate) fn of(record: &[u8]) -> Size {
-        Size(record.len().div_ceil(Size::UNIT).try_into().unwrap_or(u16::MAX))
-    }
-
-    fn bytes(self) -> usize {
-        usize::from(self.0) * Size::UNIT
-    }
-}
-
 /// Whether an activation leaves, and whether it has ties that end with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Leaving {
@@ -112,54 +100,6 @@ enum Kept {
     Prepared(Prepared),
     /// Reason of the phase `Failed`.
     Failure(Failure),
-}
-
-/// Error of an activation that failed. The callers of all messages that wait for the entity get
-/// this error.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    State(StateError),
-    Load(Arc<ReadError>),
-    /// The runtime ended before the state was loaded.
-    ShutDown,
-    Panicked(Panic),
-    /// The changes of the hook `started` could not be committed.
-    Started(Arc<str>),
-}
-
-impl Failure {
-    /// Whether a further attempt fails for the same reason, as far as one can tell.
-    pub(crate) fn is_lasting(&self) -> bool {
-        match self {
-            Failure::State(_) | Failure::Panicked(_) | Failure::Started(_) => true,
-            Failure::Load(error) => matches!(**error, ReadError::Corrupt(_)),
-            Failure::ShutDown => false,
-        }
-    }
-}
-
-impl From<Failure> for EntityError {
-    fn from(failure: Failure) -> EntityError {
-        match failure {
-            Failure::State(error) => EntityError::State(error),
-            Failure::Load(error) => EntityError::Load(same(&error)),
-            Failure::ShutDown => EntityError::ShutDown,
-            Failure::Panicked(panic) => EntityError::Panicked(panic),
-            Failure::Started(text) => EntityError::Started(text),
-        }
-    }
-}
-
-/// Copies the error for another message.
-fn same(error: &ReadError) -> ReadError {
-    match error {
-        ReadError::TooManySnapshots => ReadError::TooManySnapshots,
-        ReadError::Expired => ReadError::Expired,
-        ReadError::Recovering => ReadError::Recovering,
-        ReadError::Corrupt(text) => ReadError::Corrupt(text.clone()),
-        ReadError::Io(error) => ReadError::Io(io::Error::new(error.kind(), error.to_string())),
-        error => ReadError::Io(io::Error::other(error.to_string())),
-    }
 }
 
 /// Reason why an activation handles no messages.
@@ -298,6 +238,11 @@ impl<P: Durable> Activation<P> {
             Some(outcome) if !has_acted => held.release(outcome),
             _ => self.node().gate.hold(self.last, held),
         }
+    }
+
+    /// Whether the reply of the turn that ends has to wait for the disk, or for an action.
+    fn must_wait(&self) -> bool {
+        self.changes.has_actions() || !matches!(self.node().gate.outcome(self.last), Some(Ok(())))
     }
 
     /// Lets the turn that runs build upon a submission of another entity, whose message it handles.
@@ -501,25 +446,6 @@ impl<P: Durable> Activation<P> {
     pub(crate) fn directory(&self) -> &Directory<P> {
         &self.home().directory
     }
-
-    /// Submits the changes of the turn that ends.
-    fn submit(&mut self, prepared: &mut Prepared) -> Result<(), SubmitError> {
-        let submission = self.node().store.submit(&mut prepared.batch, self.last)?;
-        self.last = submission;
-        self.submitted = prepared.hash;
-        self.resize(prepared.size);
-        if !mem::replace(&mut self.stored, true) {
-            self.directory().kind().submitted(submission);
-        }
-        if prepared.has_state
-            && let Ok(shaped) = self.directory().shape()
-        {
-            shaped.submitted(submission);
-        }
-        self.changes.submitted(submission);
-        BUFFERS.with(|buffers| buffers.batch.set(mem::take(&mut prepared.batch)));
-        Ok(())
-    }
 }
 
 impl<P: Durable> Drop for Activation<P> {
@@ -548,327 +474,4 @@ impl<P: Durable> Drop for Activation<P> {
         drop_user_value(mem::take(&mut self.changes));
         drop(home);
     }
-}
-
-/// Commits the turns that did not come through an [`Entity`]: hooks, timers, piped results, and
-/// messages sent to the address. If such a turn has a caller, the process waits in the turn until the
-/// reply may leave.
-impl<P: Durable> Layer<P> for Activation<P> {
-    fn label(&self) -> Option<String> {
-        Some(format!("{}/{}", P::KIND, self.key()))
-    }
-
-    fn begin(cx: &mut Context<P>) -> Result<(), ExitReason> {
-        match Activation::enter(cx) {
-            Ok(()) => Ok(()),
-            Err(Closed::Retired(_)) => Err(ExitReason::other("the entity was given up")),
-            Err(Closed::Failed(_, failure)) => {
-                Err(ExitReason::other(EntityError::from(failure).to_string()))
-            }
-        }
-    }
-
-    fn end(
-        process: &mut P,
-        cx: &mut Context<P>,
-        outcome: Result<(), &ExitReason>,
-        has_caller: bool,
-    ) -> TurnEnd {
-        if !Activation::of(cx).is_some_and(|own| own.in_turn) {
-            // The turn was not the user's, or is already committed.
-            return TurnEnd::Over;
-        }
-        if let Err(reason) = outcome {
-            discard(cx, &panicked(reason));
-            return TurnEnd::Refused(reason.clone());
-        }
-        let submitted = match prepare(process, cx) {
-            Ok(Some(prepared)) => try_commit(prepared, cx),
-            Ok(None) => Ok(None),
-            Err(error) => Err(error),
-        };
-        let Some(own) = Activation::of(cx) else { return TurnEnd::Over };
-        match submitted {
-            Ok(None)
-                if !has_caller || matches!(own.node().gate.outcome(own.last), Some(Ok(()))) =>
-            {
-                conclude(cx);
-                TurnEnd::Over
-            }
-            Ok(prepared) => {
-                if prepared.is_none() {
-                    own.release_actions();
-                }
-                own.kept = prepared.map(|prepared| Box::new(Kept::Prepared(prepared)));
-                TurnEnd::Settle
-            }
-            Err(error) => {
-                discard(cx, &error);
-                TurnEnd::Refused(reason_of(error))
-            }
-        }
-    }
-
-    async fn settle(_: &mut P, cx: &mut Context<P>) -> Result<(), ExitReason> {
-        let settled = async {
-            let kept = Activation::of(cx).and_then(|own| own.kept.take());
-            if let Some(Kept::Prepared(prepared)) = kept.map(|kept| *kept) {
-                commit(prepared, cx).await?;
-            }
-            let Some(own) = Activation::of(cx) else { return Ok(()) };
-            // If the process is killed while it waits, the changes may be kept, and the actions follow them.
-            own.release_actions();
-            let (node, last) = (own.node().clone(), own.last);
-            node.gate.settled(last).await.map_err(EntityError::from)
-        };
-        match settled.await {
-            Ok(()) => {
-                conclude(cx);
-                Ok(())
-            }
-            Err(error) => {
-                discard(cx, &error);
-                Err(reason_of(error))
-            }
-        }
-    }
-}
-
-/// Returns the error of a turn that ended by a panic.
-fn panicked(reason: &ExitReason) -> EntityError {
-    match reason {
-        ExitReason::Panicked(panic) => EntityError::Panicked(panic.clone()),
-        reason => EntityError::Panicked(reason.to_string().into()),
-    }
-}
-
-/// Returns the reason that the caller of an address gets for a turn that was not kept.
-fn reason_of(error: EntityError) -> ExitReason {
-    match error {
-        EntityError::Panicked(panic) => ExitReason::Panicked(panic),
-        error => ExitReason::other(error.to_string()),
-    }
-}
-
-/// Gives up the activation after a turn whose changes cannot be kept.
-pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
-    if let Some(activation) = Activation::of(cx) {
-        tracing::error!(kind = P::KIND, key = activation.key(), %error, "a turn was discarded");
-        activation.report(error);
-        activation.retire();
-        cx.stop_if_idle();
-    }
-}
-
-/// Ends a turn whose changes are submitted. An activation that is still blank leaves, unless a timer, a link
-/// or the like may still wake it.
-pub(crate) fn conclude<P: Durable>(cx: &mut Context<P>) {
-    let Some(activation) = Activation::of(cx) else { return };
-    let marks = activation.name.marks();
-    let (is_bare, was_tied) = (!activation.stored && !marks.is_pinned(), marks.is_tied());
-    let is_untied = (is_bare || was_tied) && !cx.has_ties();
-    let is_blank = is_bare && is_untied;
-    let Some(activation) = Activation::of(cx) else { return };
-    if was_tied && is_untied {
-        activation.name.marks().untie();
-    }
-    activation.release_actions();
-    if !is_blank {
-        activation.reside();
-    }
-    activation.in_turn = false;
-    if is_blank {
-        activation.passivate(Passivate::Always, false);
-        cx.stop_if_idle();
-    }
-}
-
-/// A state that was found.
-pub(crate) struct Loaded<P> {
-    /// The state; `None` if nothing is stored.
-    pub(crate) process: Option<P>,
-    /// Hash of its record.
-    pub(crate) hash: u64,
-    /// Size of its record.
-    pub(crate) size: Size,
-}
-
-/// Loads the state of an entity, on a thread that may block. The user's `Deserialize` and `migrate` run here.
-pub(crate) fn load<P: Durable>(
-    node: &Inner,
-    directory: &Directory<P>,
-    name: &Name<P>,
-) -> Result<Loaded<P>, Failure> {
-    let failed = |error| Failure::Load(Arc::new(error));
-    let snapshot = node.store.snapshot().map_err(failed)?;
-    Ok(match read(&snapshot, directory.kind(), name.state_key())? {
-        Some((process, record)) => {
-            let (hash, size) = (node.hash(record), Size::of(record));
-            Loaded { process: Some(process), hash, size }
-        }
-        None => Loaded { process: None, hash: 0, size: Size::default() },
-    })
-}
-
-/// Reads and decodes a state; returns it with its record.
-pub(crate) fn read<'s, P: Durable>(
-    snapshot: &'s Snapshot,
-    kind: &Numbered,
-    state_key: &[u8],
-) -> Result<Option<(P, &'s [u8])>, Failure> {
-    let record = snapshot.get(state_key).map_err(|error| Failure::Load(Arc::new(error)))?;
-    let Some(record) = record else { return Ok(None) };
-    let decoded = catch(|| decode_state(kind, record)).map_err(Failure::Panicked)?;
-    Ok(Some((decoded.map_err(Failure::State)?, record)))
-}
-
-/// The changes of a turn, ready to be submitted.
-#[derive(Debug)]
-pub(crate) struct Prepared {
-    batch: Batch,
-    /// Whether the batch has the state, and therefore its shape.
-    has_state: bool,
-    /// Hash of the record of the state.
-    hash: u64,
-    /// Size of the record of the state.
-    size: Size,
-}
-
-/// Memory for the turns of a thread, so that a turn allocates none.
-#[derive(Default)]
-struct Buffers {
-    record: Cell<Vec<u8>>,
-    batch: Cell<Batch>,
-}
-
-thread_local! {
-    static BUFFERS: Buffers = Buffers::default();
-}
-
-/// Bytes beyond which a buffer is not kept.
-const KEPT_BYTES_MAX: usize = 64 << 10;
-
-/// Encodes the state of an entity, and passes on its record with the hash of it.
-fn encode<P: Durable, R>(
-    process: &P,
-    node: &Inner,
-    directory: &Directory<P>,
-    f: impl FnOnce(&[u8], u64) -> R,
-) -> Result<R, EntityError> {
-    let not_encoded = |reason| EntityError::NotCommitted(CommitError::State(reason));
-    let shaped = directory.shape().map_err(|reason| not_encoded(reason.into()))?;
-    // The user's `Serialize` may panic like a handler.
-    let mut record = BUFFERS.with(|buffers| buffers.record.take());
-    record.clear();
-    let encoded = catch(|| encode_into(process, shaped, &mut record));
-    encoded.map_err(EntityError::Panicked)?.map_err(not_encoded)?;
-    let passed_on = f(&record, node.hash(&record));
-    if record.capacity() <= KEPT_BYTES_MAX {
-        BUFFERS.with(|buffers| buffers.record.set(record));
-    }
-    Ok(passed_on)
-}
-
-/// Collects the changes of the turn; `None` if it has changed nothing. The cost is that of encoding
-/// the state.
-pub(crate) fn prepare<P: Durable>(
-    process: &P,
-    cx: &mut Context<P>,
-) -> Result<Option<Prepared>, EntityError> {
-    let Some(own) = Activation::of(cx) else { return Ok(None) };
-    let Some(Home { node, directory, .. }) = own.home.as_deref() else { return Ok(None) };
-    encode(process, node, directory, |record, hash| {
-        let is_state_changed = hash != own.submitted;
-        if !is_state_changed && own.changes.is_empty() {
-            return Ok(None);
-        }
-        let mut batch = BUFFERS.with(|buffers| buffers.batch.take());
-        let outcomes = node.gate.outcomes();
-        // The first commit stores the state, even if only a cell was changed.
-        let has_state = is_state_changed || !own.stored;
-        if has_state {
-            batch = batch.put(own.name.state_key(), record);
-            if let Ok(shaped) = directory.shape() {
-                batch = shaped.add_to(batch, outcomes);
-            }
-        }
-        if !own.stored {
-            let kind = directory.kind();
-            batch = kind.add_to(batch.add(layout::count(kind.number()), 1), outcomes);
-        }
-        let cells = own.changes.add_to(batch, outcomes);
-        let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
-        Ok(Some(Prepared { batch, has_state, hash, size: Size::of(record) }))
-    })?
-}
-
-/// Collects the removal of everything that is stored of the entity; `None` if nothing is.
-pub(crate) fn prepare_removal<P: Durable>(
-    cx: &mut Context<P>,
-) -> Result<Option<Prepared>, EntityError> {
-    let Some(own) = Activation::of(cx) else { return Ok(None) };
-    let (state_key, kind) = (own.name.state_key(), own.directory().kind());
-    let mut batch = Batch::new();
-    if own.name.marks().is_pinned() {
-        // With the record of the number, which `submit` counts as submitted by an entity's first commit.
-        batch = kind.add_to(batch.delete(layout::pin(state_key)), own.node().gate.outcomes());
-    }
-    let failed = |error: ReadError| EntityError::NotCommitted(CommitError::Cell(error.into()));
-    let snapshot = own.node().store.snapshot().map_err(failed)?;
-    // A state that could not be loaded is stored, too.
-    if own.stored || stored::is_stored(&snapshot, state_key).map_err(failed)? {
-        batch = batch.delete(state_key).add(layout::count(kind.number()), -1);
-        let cells = stored_keys(&snapshot, state_key, &own.changes).map_err(failed)?;
-        batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
-    }
-    let is_empty = batch.is_empty();
-    Ok((!is_empty).then(|| Prepared { batch, has_state: false, hash: 0, size: Size::default() }))
-}
-
-/// Collects the changes of a turn that has only read the state, which are those of cells; `None` if
-/// there are none. Encodes the state only if it is yet to be stored beside its first cell.
-pub(crate) fn prepare_cells<P: Durable>(
-    process: &P,
-    cx: &mut Context<P>,
-) -> Result<Option<Prepared>, EntityError> {
-    let Some(own) = Activation::of(cx) else { return Ok(None) };
-    if own.changes.is_empty() {
-        return Ok(None);
-    }
-    if !own.stored {
-        return prepare(process, cx);
-    }
-    let batch = BUFFERS.with(|buffers| buffers.batch.take());
-    let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
-    let cells = own.changes.add_to(batch, node.gate.outcomes());
-    let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
-    Ok(Some(Prepared { batch, has_state: false, hash: own.submitted, size: own.size }))
-}
-
-/// Submits the changes of a turn; hands them back if the store's queue has no room.
-fn try_commit<P: Durable>(
-    mut prepared: Prepared,
-    cx: &mut Context<P>,
-) -> Result<Option<Prepared>, EntityError> {
-    let Some(own) = Activation::of(cx) else { return Ok(None) };
-    match own.submit(&mut prepared) {
-        Ok(()) => Ok(None),
-        Err(SubmitError::Overloaded) => Ok(Some(prepared)),
-        Err(error) => Err(EntityError::NotCommitted(CommitError::Refused(error))),
-    }
-}
-
-/// Submits the changes of a turn. An overload of the store does not fail the turn: it waits for room, while
-/// the deadlines of its callers go on.
-pub(crate) async fn commit<P: Durable>(
-    mut prepared: Prepared,
-    cx: &mut Context<P>,
-) -> Result<(), EntityError> {
-    while let Some(refused) = try_commit(prepared, cx)? {
-        prepared = refused;
-        if let Some(node) = Activation::of(cx).map(|own| own.node().clone()) {
-            node.store.room_for(&prepared.batch).await;
-        }
-    }
-    Ok(())
 }

@@ -162,6 +162,11 @@ impl Changes {
         self.0.get_or_insert_default().actions.push(Box::new(action));
     }
 
+    /// Whether the running turn has actions.
+    pub(crate) fn has_actions(&self) -> bool {
+        self.0.as_ref().is_some_and(|changed| !changed.actions.is_empty())
+    }
+
     /// Takes the actions of the running turn.
     pub(crate) fn take_actions(&mut self) -> Vec<Box<dyn Held>> {
         self.0.as_mut().map(|changed| mem::take(&mut changed.actions)).unwrap_or_default()

@@ -1,15 +1,14 @@
 //! The turns of an entity: loading, the user's handler with a commit behind it, and passivation.
 //!
-//! Turns that did not come through an [`Entity`](crate::Entity) are committed by the entity's
-//! layer; see `activation`.
+//! A turn that did not come through an [`Entity`](crate::Entity) ends by the same steps in the entity's layer; see
+//! `activation`.
 
 use std::any::type_name;
 use throng::{Context, ReplyTo, Turn};
 use throng_store::Submission;
 
 use crate::activation::{
-    Activation, Closed, Failure, commit, conclude, discard, load, prepare, prepare_cells,
-    prepare_removal,
+    Activation, Closed, Failure, commit, conclude, discard, load, prepare_removal, submit_turn,
 };
 use crate::gate::{Answer, answer};
 use crate::users::{catch_turn, drop_user_value};
@@ -67,17 +66,13 @@ impl<P: Durable, T: Turn<P>> Turn<P> for Request<T, T::Reply> {
         let last = own.last();
         let Request { message, to, .. } = self;
         let handled = match catch_turn(last, message.run(process, cx)).await {
-            // Prepared here, because the state must not be borrowed while the commit waits for room.
-            Ok(reply) => match T::READ_ONLY {
-                true => prepare_cells(process, cx),
-                false => prepare(process, cx),
-            }
-            .map(|prepared| (reply, prepared)),
+            // Not in the next match, because the state must not be borrowed while the commit waits for room.
+            Ok(reply) => submit_turn(process, cx, T::READ_ONLY).map(|waiting| (reply, waiting)),
             Err(panic) => Err(EntityError::Panicked(panic)),
         };
         let outcome = match handled {
             Ok((reply, None)) => Ok(reply),
-            Ok((reply, Some(prepared))) => commit(prepared, cx).await.map(|()| reply),
+            Ok((reply, Some(waiting))) => commit(waiting, cx).await.map(|()| reply),
             Err(error) => Err(error),
         };
         match outcome {
@@ -266,9 +261,9 @@ async fn give_up<P: Durable>(cx: &mut Context<P>, failure: Failure) {
 async fn start<P: Durable>(process: &mut P, cx: &mut Context<P>) -> Result<(), Failure> {
     let last = Activation::of(cx).map_or(Submission::START, |own| own.last());
     catch_turn(last, process.started(cx)).await.map_err(Failure::Panicked)?;
-    let committed = match prepare(process, cx) {
-        Ok(Some(prepared)) => commit(prepared, cx).await,
+    let committed = match submit_turn(process, cx, false) {
         Ok(None) => Ok(()),
+        Ok(Some(waiting)) => commit(waiting, cx).await,
         Err(error) => Err(error),
     };
     committed.map_err(|error| match error {

@@ -214,6 +214,7 @@ cfg_if::cfg_if! {
 
         /// Layers on top of processes, such as durable processes: code that runs around every turn.
         pub mod layer {
+            pub use crate::turn::frame::HeldReply;
             pub use crate::turn::layer::{Layer, TurnEnd};
         }
 

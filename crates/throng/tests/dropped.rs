@@ -402,10 +402,6 @@ impl Layer<Clerk> for Refuses {
     fn end(_: &mut Clerk, _: &mut Context<Clerk>, _: Result<(), &ExitReason>, _: bool) -> TurnEnd {
         TurnEnd::Over
     }
-
-    async fn settle(_: &mut Clerk, _: &mut Context<Clerk>) -> Result<(), ExitReason> {
-        Ok(())
-    }
 }
 
 #[test]

@@ -23,7 +23,8 @@
 
 mod layered;
 
-pub(crate) use self::layered::{Held, settle};
+pub use self::layered::HeldReply;
+pub(crate) use self::layered::settle;
 
 use self::layered::{begin_layered, consult};
 use crate::cell::{CurrentProcess, Token};

@@ -2,12 +2,13 @@
 //! the turn runs.
 //!
 //! ```text
-//! message, timer, hook ──▶ begin ──▶ the turn ──▶ end ──▶ reply
-//!                            │                     └──▶ settle (may wait) ──▶ reply
+//! message, timer, hook ──▶ begin ──▶ the turn ──▶ end ──┬─▶ reply
+//!                            │                          ├─▶ hold: the layer keeps the reply, the process goes on
+//!                            │                          └─▶ settle (may wait), which has the reply to hold
 //!                            └──▶ refused: the message is dropped, its caller gets the reason
 //! ```
 //!
-//! Invariants: between `begin` and the reply no other turn of the process runs. A turn that is
+//! Invariants: between `begin` and the return of `end`, `hold` or `settle` no other turn of the process runs. A turn that is
 //! dropped in the middle, for example because its process was killed, has no `end`; the layer
 //! learns of this when the layer itself is dropped with the process.
 
@@ -19,7 +20,7 @@ use crate::exit::ExitReason;
 use crate::runtime::RuntimeHandle;
 use crate::turn::after::Progress;
 use crate::turn::context::{Context, OwnContext};
-use crate::turn::frame::{self, Held};
+use crate::turn::frame::{self, HeldReply};
 use crate::turn::process::{Process, Turn};
 use std::any::Any;
 use std::future::Future;
@@ -55,14 +56,17 @@ pub trait Layer<P: Process>: Send + 'static {
         has_caller: bool,
     ) -> TurnEnd;
 
-    /// Runs, still within the turn, after [`end`](Self::end) has returned [`TurnEnd::Settle`].
-    ///
-    /// # Errors
-    /// The reason that the turn's caller gets in place of the reply.
-    fn settle(
-        process: &mut P,
-        cx: &mut Context<P>,
-    ) -> impl Future<Output = Result<(), ExitReason>> + Send;
+    /// Gets the reply of a turn whose [`end`](Self::end) has returned [`TurnEnd::Hold`], to give it later, from any
+    /// thread. The process goes on with its next message.
+    fn hold(_: &mut Context<P>, reply: HeldReply) {
+        reply.send();
+    }
+
+    /// Runs, still within the turn, after [`end`](Self::end) has returned [`TurnEnd::Settle`]: the process takes no
+    /// message until the future is ready. The reply is the layer's to give, then or later.
+    fn settle(_: &mut P, _: &mut Context<P>, reply: HeldReply) -> impl Future<Output = ()> + Send {
+        async { reply.send() }
+    }
 
     /// Returns the label of the process, for processes without a label of their own. Called by inspectors only, between
     /// two steps of the process; must not block.
@@ -80,7 +84,9 @@ pub enum TurnEnd {
     /// The turn's caller gets this reason in place of the reply. The process goes on, unless the
     /// turn or its layer stopped it.
     Refused(ExitReason),
-    /// The reply waits for [`Layer::settle`].
+    /// [`Layer::hold`] gets the reply.
+    Hold,
+    /// [`Layer::settle`] gets the reply, and the process waits for it.
     Settle,
 }
 
@@ -88,7 +94,8 @@ pub enum TurnEnd {
 pub(crate) struct Around<P> {
     pub(crate) begin: fn(&mut Context<P>) -> Result<(), ExitReason>,
     pub(crate) end: fn(&mut P, &mut Context<P>, Result<(), &ExitReason>, bool) -> TurnEnd,
-    pub(crate) settle: fn(&Token, Held, OwnContext<P>) -> Progress,
+    pub(crate) hold: fn(&mut Context<P>, HeldReply),
+    pub(crate) settle: fn(&Token, HeldReply, OwnContext<P>) -> Progress,
 }
 
 /// An [`Around`] whose type of process is not known statically.
@@ -111,7 +118,7 @@ struct LayerOf<P, L>(L, PhantomData<fn(P)>);
 
 impl<P: Process, L: Layer<P>> LayerOf<P, L> {
     const AROUND: &'static Around<P> =
-        &Around { begin: L::begin, end: L::end, settle: frame::settle::<P, L> };
+        &Around { begin: L::begin, end: L::end, hold: L::hold, settle: frame::settle::<P, L> };
 }
 
 impl<P: Process, L: Layer<P>> Layered for LayerOf<P, L> {

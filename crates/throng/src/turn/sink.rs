@@ -13,6 +13,8 @@ pub(crate) trait Sink: Send + 'static {
     /// Whether anyone waits for the answer.
     const HAS_CALLER: bool = true;
 
+    /// Records that the answer depends no longer on the process.
+    fn detach(&self) {}
     fn deliver(self, reply: Self::Reply);
     fn fail(self, reason: &ExitReason);
 }

@@ -3,7 +3,7 @@
 use crate::runtime;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use throng::layer::{Layer, TurnEnd};
+use throng::layer::{HeldReply, Layer, TurnEnd};
 use throng::prelude::*;
 
 /// The events of the layer and the process, in order.
@@ -27,11 +27,13 @@ struct Notes {
     /// Result of the next settlement.
     verdict: Result<(), ExitReason>,
     gate: Arc<tokio::sync::Semaphore>,
+    held: Vec<HeldReply>,
 }
 
 struct Worker {
     log: Log,
     settles: bool,
+    holds: bool,
 }
 
 impl Process for Worker {
@@ -75,6 +77,7 @@ impl Layer<Worker> for Notes {
                 TurnEnd::Refused(ExitReason::other("it panicked, but goes on"))
             }
             Ok(()) if process.settles => TurnEnd::Settle,
+            Ok(()) if process.holds && has_caller => TurnEnd::Hold,
             Ok(()) => {
                 notes.log.note(if has_caller { "end of a call" } else { "end" });
                 TurnEnd::Over
@@ -82,14 +85,23 @@ impl Layer<Worker> for Notes {
         }
     }
 
-    async fn settle(_: &mut Worker, cx: &mut Context<Worker>) -> Result<(), ExitReason> {
+    fn hold(cx: &mut Context<Worker>, reply: HeldReply) {
+        let notes = cx.attachment::<Notes>().unwrap();
+        notes.log.note("hold");
+        notes.held.push(reply);
+    }
+
+    async fn settle(_: &mut Worker, cx: &mut Context<Worker>, reply: HeldReply) {
         let notes = cx.attachment::<Notes>().unwrap();
         notes.log.note("settle");
         let gate = notes.gate.clone();
         gate.acquire().await.unwrap().forget();
         let notes = cx.attachment::<Notes>().unwrap();
         notes.log.note("settled");
-        notes.verdict.clone()
+        match &notes.verdict {
+            Ok(()) => reply.send(),
+            Err(reason) => reply.refuse(reason),
+        }
     }
 }
 
@@ -129,8 +141,14 @@ impl Handle<Tick> for Worker {
 
 fn layered(runtime: &RuntimeHandle) -> (Address<Worker>, Log, Arc<tokio::sync::Semaphore>) {
     let (log, gate) = (Log::default(), Arc::new(tokio::sync::Semaphore::new(0)));
-    let notes = Notes { log: log.clone(), closed: false, verdict: Ok(()), gate: gate.clone() };
-    let worker = Worker { log: log.clone(), settles: false };
+    let notes = Notes {
+        log: log.clone(),
+        closed: false,
+        verdict: Ok(()),
+        gate: gate.clone(),
+        held: Vec::new(),
+    };
+    let worker = Worker { log: log.clone(), settles: false, holds: false };
     (runtime.spawn_layered(worker, notes, First).unwrap(), log, gate)
 }
 
@@ -228,7 +246,46 @@ fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
         wait_for(&log, "settle").await;
         worker.kill();
         let killed = call.await.unwrap().unwrap_err();
-        assert!(matches!(killed, CallError::Died(ExitReason::Killed)));
+        assert!(killed.to_string().contains("given up"), "{killed}");
+    });
+}
+
+#[test]
+fn a_reply_that_is_held_is_given_by_anyone_while_the_process_goes_on_or_is_gone() {
+    let runtime = runtime();
+    runtime.block_on(async |_| {
+        let (worker, log, _) = layered(&runtime);
+        let called = |reply: u8| {
+            tokio::spawn(worker.call(Do(move |_: &mut Worker, _: &mut Context<Worker>| reply)))
+        };
+        worker
+            .send(Do(|process: &mut Worker, _: &mut Context<Worker>| process.holds = true))
+            .unwrap();
+        let mut calls = Vec::new();
+        for reply in 0..4 {
+            calls.push(called(reply));
+            assert_eq!(wait_for(&log, "hold").await.last(), Some(&"hold"));
+        }
+        let (give, given) = tokio::sync::oneshot::channel();
+        let take = Do(move |_: &mut Worker, cx: &mut Context<Worker>| {
+            let held = std::mem::take(&mut cx.attachment::<Notes>().unwrap().held);
+            assert!(give.send(held).is_ok());
+        });
+        worker.send(take).unwrap();
+        let mut held = given.await.unwrap();
+        worker.kill();
+        worker.pid().exited().await;
+        assert!(calls.iter().all(|call| !call.is_finished()));
+        drop(held.pop());
+        held.pop().unwrap().refuse(&ExitReason::other("no"));
+        held.into_iter().for_each(HeldReply::send);
+        let mut outcomes = Vec::new();
+        for call in calls {
+            outcomes.push(call.await.unwrap().map_err(|error| error.to_string()));
+        }
+        assert_eq!(outcomes[..2], [Ok(0), Ok(1)]);
+        assert!(outcomes[2].as_ref().unwrap_err().contains("no"));
+        assert!(outcomes[3].as_ref().unwrap_err().contains("given up"));
     });
 }
 

@@ -411,6 +411,10 @@ impl<T, R> Responder<T, R> {
 impl<T: Send + 'static, R: Send + 'static> Sink for Responder<T, R> {
     type Reply = R;
 
+    fn detach(&self) {
+        Responder::detach(self);
+    }
+
     #[inline(always)]
     fn deliver(self, reply: R) {
         if let Err(unwanted) = self.complete(Ok(reply)) {

@@ -6,7 +6,8 @@
 //!            ▼
 //!          turn ─▶ consult ── Over ────▶ answer
 //!                     ├────── Refused ─▶ the caller gets the layer's reason
-//!                     └────── Settle ──▶ a turn of the layer's own, which holds the answer
+//!                     ├────── Hold ────▶ the layer keeps the answer and gives it later
+//!                     └────── Settle ──▶ a turn of the layer's own, which has the answer
 //! ```
 //!
 //! | value | touched by |
@@ -14,9 +15,10 @@
 //! | state, context | the layer's functions, while no future of a turn exists |
 //! | sink, context of a frame to settle | moved out once, by `consult` |
 //!
-//! Invariants: those of `frame`; of them 3 holds by the type [`Held`], whose answer is given once.
+//! Invariants: those of `frame`; of them 3 holds by the type [`HeldReply`], whose answer is given once, at its drop
+//! at the latest.
 
-use super::{Frame, finish, free, place, take_apart};
+use super::{Frame, finish, free, place};
 use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::mailbox::dead_letters::{DeadLetter, DropReason};
@@ -27,6 +29,8 @@ use crate::turn::context::OwnContext;
 use crate::turn::layer::{self, Layer, TurnEnd};
 use crate::turn::process::{Process, Turn};
 use crate::turn::sink::Sink;
+use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 /// Begins a turn of a layered process, if the layer admits it.
@@ -88,8 +92,8 @@ where
 {
     let raw = frame.as_ptr();
     // SAFETY: the future, which borrowed state and context, is gone (invariant 2), so both may be
-    // lent to `layer.end`. After that exactly one call of `finish` or `take_apart` follows, so sink
-    // and context are moved out once.
+    // lent to `layer.end`. After that the frame is finished, or sink and context are moved
+    // out once and the frame is freed.
     unsafe {
         let Some(layer) = layer::of::<P>(token) else { return finish(frame, outcome) };
         let ended = catch(|| {
@@ -104,33 +108,35 @@ where
                 return finish(frame, Err(reason));
             }
         };
-        let (sink, context) = take_apart(frame);
+        let mut context = (&raw mut (*raw).context).read();
+        let sink = ManuallyDrop::take(&mut (*raw).sink);
         free(frame);
-        let held = Held(Box::new(Answer { sink, outcome }));
+        let reply = HeldReply::new(sink, outcome);
         match ended {
-            TurnEnd::Refused(reason) => {
-                held.0.give(Err(reason));
-                Progress::Done(context.into_after())
+            TurnEnd::Refused(reason) => reply.refuse(&reason),
+            TurnEnd::Settle => return (layer.settle)(token, reply, context),
+            TurnEnd::Over | TurnEnd::Hold => {
+                // A reply that is lost in a panic of the layer is refused by its drop.
+                let _ = catch(|| (layer.hold)(&mut context, reply));
             }
-            TurnEnd::Over | TurnEnd::Settle => (layer.settle)(token, held, context),
         }
+        Progress::Done(context.into_after())
     }
 }
 
-/// Continues a turn that its layer has to settle before the answer, with the context of the turn so
-/// far.
+/// Continues a turn that its layer has to settle, with the context of the turn so far.
 pub(crate) fn settle<P: Process, L: Layer<P>>(
     token: &Token,
-    held: Held,
+    reply: HeldReply,
     context: OwnContext<P>,
 ) -> Progress {
     assert!(token.is_a::<P>() && token.is_between_turns(), "the turn to settle is not over");
     // SAFETY: the assertion above has checked that the process is a `P` with no turn under way: the
     // frame of the turn to settle is gone.
     unsafe {
-        place(token, Settling, held, false, block::allocate, |Settling, process: &mut P, cx| {
+        place(token, Settling, Settled, false, block::allocate, |Settling, process: &mut P, cx| {
             cx.go_on_from(context);
-            L::settle(process, cx)
+            L::settle(process, cx, reply)
         })
     }
 }
@@ -138,8 +144,61 @@ pub(crate) fn settle<P: Process, L: Layer<P>>(
 /// Title of a turn that its layer settles; see `TurnTitle`.
 struct Settling;
 
-/// An answer that waits until a layer says whether it may be given.
-pub(crate) struct Held(Box<dyn Give>);
+/// The sink of such a turn, whose reply is the layer's to give.
+struct Settled;
+
+impl Sink for Settled {
+    type Reply = ();
+    const LAYERED: bool = false;
+    const HAS_CALLER: bool = false;
+
+    fn deliver(self, (): ()) {}
+
+    fn fail(self, _: &ExitReason) {}
+}
+
+/// The reply of a turn, kept by the [`Layer`] of its process.
+///
+/// A reply that is dropped counts as [refused](Self::refuse). The process may take other messages, and exit, while the
+/// reply is held.
+#[must_use = "a reply that is dropped is refused"]
+pub struct HeldReply(Option<Box<dyn Give>>);
+
+impl HeldReply {
+    fn new<S: Sink>(sink: S, outcome: Result<S::Reply, ExitReason>) -> HeldReply {
+        // The caller waits for the layer from here on, and not for the process.
+        sink.detach();
+        HeldReply(Some(Box::new(Answer { sink, outcome })))
+    }
+
+    /// Gives the caller the reply, or the reason of the turn's panic.
+    pub fn send(mut self) {
+        if let Some(answer) = self.0.take() {
+            answer.give(None);
+        }
+    }
+
+    /// Gives the caller [`CallError::Died`](crate::CallError::Died) with a reason in place of the reply.
+    pub fn refuse(mut self, reason: &ExitReason) {
+        if let Some(answer) = self.0.take() {
+            answer.give(Some(reason));
+        }
+    }
+}
+
+impl Drop for HeldReply {
+    fn drop(&mut self) {
+        if let Some(answer) = self.0.take() {
+            answer.give(Some(&ExitReason::other("the reply was given up")));
+        }
+    }
+}
+
+impl fmt::Debug for HeldReply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HeldReply").finish_non_exhaustive()
+    }
+}
 
 /// The outcome of a turn, and the sink for it.
 struct Answer<S, R> {
@@ -150,32 +209,19 @@ struct Answer<S, R> {
 /// An [`Answer`] of any type.
 trait Give: Send {
     /// Gives the answer, or the layer's reason to refuse it.
-    fn give(self: Box<Self>, verdict: Result<(), ExitReason>);
+    fn give(self: Box<Self>, refusal: Option<&ExitReason>);
 }
 
 impl<S: Sink> Give for Answer<S, S::Reply> {
-    fn give(self: Box<Self>, verdict: Result<(), ExitReason>) {
+    fn give(self: Box<Self>, refusal: Option<&ExitReason>) {
         let Answer { sink, outcome } = *self;
-        match (verdict, outcome) {
-            (Ok(()), Ok(reply)) => sink.deliver(reply),
-            (Err(reason), outcome) => {
+        match (refusal, outcome) {
+            (None, Ok(reply)) => sink.deliver(reply),
+            (None, Err(reason)) => sink.fail(&reason),
+            (Some(reason), outcome) => {
                 drop_users(outcome);
-                sink.fail(&reason);
+                sink.fail(reason);
             }
-            (Ok(()), Err(reason)) => sink.fail(&reason),
         }
-    }
-}
-
-impl Sink for Held {
-    type Reply = Result<(), ExitReason>;
-    const LAYERED: bool = false;
-
-    fn deliver(self, verdict: Result<(), ExitReason>) {
-        self.0.give(verdict);
-    }
-
-    fn fail(self, reason: &ExitReason) {
-        self.0.give(Err(reason.clone()));
     }
 }

@@ -1,0 +1,172 @@
+//! The commit of a turn: its changes are collected, and submitted to the store as one batch.
+//!
+//! ```text
+//! state, cells ──► prepare ──► Prepared ──► try_commit ──► submitted: the gate holds what leaves the turn
+//!                                              └── no room ──► commit, which waits for room
+//! ```
+
+use std::cell::Cell;
+use std::mem;
+
+use throng::Context;
+use throng_store::{Batch, ReadError, SubmitError};
+
+use super::Activation;
+use super::state::{Size, encode};
+use crate::cells::stored_keys;
+use crate::directory::Home;
+use crate::{CommitError, Durable, EntityError, layout, stored};
+
+/// The changes of a turn, ready to be submitted.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    batch: Batch,
+    /// Whether the batch has the state, and therefore its shape.
+    has_state: bool,
+    /// Hash of the record of the state.
+    hash: u64,
+    /// Size of the record of the state.
+    size: Size,
+}
+
+thread_local! {
+    /// Memory for the batches of the turns of a thread.
+    static BATCH: Cell<Batch> = Cell::default();
+}
+
+/// Collects the changes of the turn; `None` if it has changed nothing. The cost is that of encoding
+/// the state.
+fn prepare<P: Durable>(process: &P, cx: &mut Context<P>) -> Result<Option<Prepared>, EntityError> {
+    let Some(own) = Activation::of(cx) else { return Ok(None) };
+    let Some(Home { node, directory, .. }) = own.home.as_deref() else { return Ok(None) };
+    encode(process, node, directory, |record, hash| {
+        let is_state_changed = hash != own.submitted;
+        if !is_state_changed && own.changes.is_empty() {
+            return Ok(None);
+        }
+        let mut batch = BATCH.take();
+        let outcomes = node.gate.outcomes();
+        // The first commit stores the state, even if only a cell was changed.
+        let has_state = is_state_changed || !own.stored;
+        if has_state {
+            batch = batch.put(own.name.state_key(), record);
+            if let Ok(shaped) = directory.shape() {
+                batch = shaped.add_to(batch, outcomes);
+            }
+        }
+        if !own.stored {
+            let kind = directory.kind();
+            batch = kind.add_to(batch.add(layout::count(kind.number()), 1), outcomes);
+        }
+        let cells = own.changes.add_to(batch, outcomes);
+        let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
+        Ok(Some(Prepared { batch, has_state, hash, size: Size::of(record) }))
+    })?
+}
+
+/// Collects the removal of everything that is stored of the entity; `None` if nothing is.
+pub(crate) fn prepare_removal<P: Durable>(
+    cx: &mut Context<P>,
+) -> Result<Option<Prepared>, EntityError> {
+    let Some(own) = Activation::of(cx) else { return Ok(None) };
+    let (state_key, kind) = (own.name.state_key(), own.directory().kind());
+    let mut batch = Batch::new();
+    if own.name.marks().is_pinned() {
+        // With the record of the number, which `submit` counts as submitted by an entity's first commit.
+        batch = kind.add_to(batch.delete(layout::pin(state_key)), own.node().gate.outcomes());
+    }
+    let failed = |error: ReadError| EntityError::NotCommitted(CommitError::Cell(error.into()));
+    let snapshot = own.node().store.snapshot().map_err(failed)?;
+    // A state that could not be loaded is stored, too.
+    if own.stored || stored::is_stored(&snapshot, state_key).map_err(failed)? {
+        batch = batch.delete(state_key).add(layout::count(kind.number()), -1);
+        let cells = stored_keys(&snapshot, state_key, &own.changes).map_err(failed)?;
+        batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
+    }
+    let is_empty = batch.is_empty();
+    Ok((!is_empty).then(|| Prepared { batch, has_state: false, hash: 0, size: Size::default() }))
+}
+
+/// Collects the changes of a turn that has only read the state, which are those of cells; `None` if
+/// there are none. Encodes the state only if it is yet to be stored beside its first cell.
+fn prepare_cells<P: Durable>(
+    process: &P,
+    cx: &mut Context<P>,
+) -> Result<Option<Prepared>, EntityError> {
+    let Some(own) = Activation::of(cx) else { return Ok(None) };
+    if own.changes.is_empty() {
+        return Ok(None);
+    }
+    if !own.stored {
+        return prepare(process, cx);
+    }
+    let batch = BATCH.take();
+    let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
+    let cells = own.changes.add_to(batch, node.gate.outcomes());
+    let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
+    Ok(Some(Prepared { batch, has_state: false, hash: own.submitted, size: own.size }))
+}
+
+impl<P: Durable> Activation<P> {
+    /// Submits the changes of the turn that ends.
+    fn submit(&mut self, prepared: &mut Prepared) -> Result<(), SubmitError> {
+        let submission = self.node().store.submit(&mut prepared.batch, self.last)?;
+        self.last = submission;
+        self.submitted = prepared.hash;
+        self.resize(prepared.size);
+        if !mem::replace(&mut self.stored, true) {
+            self.directory().kind().submitted(submission);
+        }
+        if prepared.has_state
+            && let Ok(shaped) = self.directory().shape()
+        {
+            shaped.submitted(submission);
+        }
+        self.changes.submitted(submission);
+        BATCH.set(mem::take(&mut prepared.batch));
+        Ok(())
+    }
+}
+
+/// Ends the user's turn: submits its changes, and hands them back if the store's queue has no room.
+///
+/// Every turn ends here, whatever woke the process.
+pub(crate) fn submit_turn<P: Durable>(
+    process: &P,
+    cx: &mut Context<P>,
+    reads_only: bool,
+) -> Result<Option<Prepared>, EntityError> {
+    let prepared = match reads_only {
+        true => prepare_cells(process, cx),
+        false => prepare(process, cx),
+    };
+    prepared?.map_or(Ok(None), |prepared| try_commit(prepared, cx))
+}
+
+/// Submits the changes of a turn; hands them back if the store's queue has no room.
+fn try_commit<P: Durable>(
+    mut prepared: Prepared,
+    cx: &mut Context<P>,
+) -> Result<Option<Prepared>, EntityError> {
+    let Some(own) = Activation::of(cx) else { return Ok(None) };
+    match own.submit(&mut prepared) {
+        Ok(()) => Ok(None),
+        Err(SubmitError::Overloaded) => Ok(Some(prepared)),
+        Err(error) => Err(EntityError::NotCommitted(CommitError::Refused(error))),
+    }
+}
+
+/// Submits the changes of a turn. An overload of the store does not fail the turn: it waits for room, while
+/// the deadlines of its callers go on.
+pub(crate) async fn commit<P: Durable>(
+    mut prepared: Prepared,
+    cx: &mut Context<P>,
+) -> Result<(), EntityError> {
+    while let Some(refused) = try_commit(prepared, cx)? {
+        prepared = refused;
+        if let Some(node) = Activation::of(cx).map(|own| own.node().clone()) {
+            node.store.room_for(&prepared.batch).await;
+        }
+    }
+    Ok(())
+}
