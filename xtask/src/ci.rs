@@ -16,7 +16,7 @@
 //! dependency again.
 
 use crate::steps::{self, Failure, Step, Tests, Tool};
-use crate::{test, tidy};
+use crate::{deny, test, tidy};
 
 /// Runs the checks and then all tests.
 ///
@@ -30,7 +30,8 @@ pub(crate) fn run() -> Result<(), Failure> {
 
 const CHECKS: &[Step] = &[
     Step { name: "fmt", about: "formatting", run: fmt },
-    Step { name: "tidy", about: "structure, absences, licences", run: tidy_step },
+    Step { name: "tidy", about: "structure, absences", run: tidy_step },
+    Step { name: "deny", about: "licences and sources of dependencies", run: deny::offline },
     Step { name: "clippy", about: "lints, warnings denied", run: clippy },
     Step { name: "doc", about: "documentation builds without a warning", run: doc },
 ];

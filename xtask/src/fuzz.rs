@@ -52,10 +52,14 @@ pub(crate) fn run(seconds: Option<u64>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn ensure(what: &str, check: Tool, how: &str) -> Result<(), Failure> {
+/// Fails if the command `check` does, with a sentence on how to install its program.
+///
+/// # Errors
+/// If the program is missing.
+pub(crate) fn ensure(what: &str, check: Tool, how: &str) -> Result<(), Failure> {
     match check.output() {
         Some(_) => Ok(()),
-        None => Err(Failure(format!("fuzzing needs the {what}: install it by `{how}`"))),
+        None => Err(Failure(format!("this run needs the {what}: install it by `{how}`"))),
     }
 }
 

@@ -2,10 +2,10 @@
 //! nothing else.
 //!
 //! ```text
-//! ci ──┬─ fmt, clippy, tidy, doc     ci.rs, tidy.rs
+//! ci ──┬─ fmt, tidy, deny, clippy …  ci.rs, tidy.rs, deny.rs
 //!      └─ test ─ unit … browser      test.rs
 //! miri, tsan                         nightly.rs  (a nightly compiler, so not part of `ci`)
-//! stress                             stress.rs, openapi.rs, fuzz.rs
+//! stress                             stress.rs, openapi.rs, fuzz.rs, deny.rs
 //! conformance                        conformance.rs (the part without Erlang is a test, too)
 //! every command line they run        steps.rs
 //! ```
@@ -15,6 +15,7 @@
 
 mod ci;
 mod conformance;
+mod deny;
 mod fuzz;
 mod nightly;
 mod node;

@@ -1,9 +1,9 @@
 //! `cargo xtask stress`: properties under a load that takes too long for the tests. The runs
 //! themselves are an example program of the runtime, `crates/throng/examples/stress`, tests of store
-//! and service, requests that are drawn from the OpenAPI document, and the fuzz targets.
+//! and service, requests that are drawn from the OpenAPI document, the fuzz targets, and cargo-deny.
 
 use crate::steps::{Failure, OPTIMISED, Tests, Tool};
-use crate::{fuzz, openapi};
+use crate::{deny, fuzz, openapi};
 
 /// Every run of the example program, at a size that takes about a second, for the ordinary tests.
 pub(crate) const SMALL: &[(&str, u64)] = &[
@@ -36,7 +36,7 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("connections", "social --test node thousands_of_connections", "THRONG_CONNECTIONS", 20_000),
 ];
 
-/// A run that is neither a test nor a part of the example program; its argument is the size.
+/// A run that is neither a test nor a part of the example program; its argument is the size, if it has one.
 type Other = fn(Option<u64>) -> Result<(), Failure>;
 
 /// Runs the named stress run, or all of them, optimised.
@@ -53,7 +53,8 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
             }
         }
     }
-    let others: &[(&str, Other)] = &[("openapi", openapi::run), ("fuzz", fuzz::run)];
+    let others: &[(&str, Other)] =
+        &[("openapi", openapi::run), ("fuzz", fuzz::run), ("deny", deny::all)];
     for &(other, run) in others {
         if name.as_deref().is_none_or(|name| name == other) {
             run(size)?;

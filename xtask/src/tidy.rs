@@ -6,8 +6,6 @@
 
 mod absences;
 mod architecture;
-mod citations;
-mod licences;
 mod manifests;
 mod prose;
 mod rooms;
@@ -30,14 +28,13 @@ const CHECKS: &[fn(&Tree) -> Vec<Violation>] = &[
     absences::check_clock_threads_randomness,
     absences::check_no_io,
     manifests::check_reasons,
-    licences::check_licences,
     source::check_tokens,
     prose::check_openings,
     prose::check_file_lengths,
     prose::check_foreign_places,
     prose::check_readme_commands,
     prose::check_changelog,
-    citations::check_citations,
+    prose::check_cited_tests,
 ];
 
 /// A place that breaks a rule.

@@ -151,6 +151,35 @@ fn is_test(tree: &Tree, name: &str) -> bool {
         })
 }
 
+/// Every test that a page in `docs/` names as `target::module::function` exists.
+///
+/// The function may be in any Rust file whose path has all the other names in it.
+pub(super) fn check_cited_tests(tree: &Tree) -> Vec<Violation> {
+    const TARGETS: [&str; 7] = ["store", "power", "memory", "durable", "node", "social", "src"];
+    let is_there = |(places, function): (&str, &str)| {
+        let signature = format!("fn {function}(");
+        tree.rust().any(|(path, text)| {
+            let path = path.replace(".rs", "/");
+            places.split("::").all(|place| path.contains(&format!("/{place}/")))
+                && text.contains(&signature)
+        })
+    };
+    let is_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "_:".contains(c);
+    let mut violations = Vec::new();
+    for (path, text) in tree.files().filter(|(path, _)| path.starts_with("docs/")) {
+        for (index, line) in text.lines().enumerate() {
+            for cited in line.split('`').filter(|cited| cited.chars().all(is_name)) {
+                let target = cited.split_once("::").map_or("", |(target, _)| target);
+                if TARGETS.contains(&target) && !cited.rsplit_once("::").is_some_and(is_there) {
+                    let message = format!("no test is called {cited}");
+                    violations.push(Violation::new(path, index + 1, message));
+                }
+            }
+        }
+    }
+    violations
+}
+
 /// CHANGELOG.md has a section for changes since the last release.
 pub(super) fn check_changelog(tree: &Tree) -> Vec<Violation> {
     const CHANGELOG: &str = "CHANGELOG.md";
@@ -215,6 +244,17 @@ mod tests {
         assert_eq!(check("```sh\nthrong serve\n```\n"), 1);
         assert_eq!(check("```rust\nlet a = 1;\n```\n"), 0);
         assert_eq!(check_readme_commands(&Tree::default()).len(), 1);
+    }
+
+    #[test]
+    fn tests_that_a_page_cites_exist() {
+        let check = |page: &str| {
+            let file = "crates/throng-store/tests/store/crash.rs";
+            check_cited_tests(&Tree::of(&[("docs/a.md", page), (file, "fn kills() {}")])).len()
+        };
+        assert_eq!(check("in `store::crash::kills`, `Store::sync`, `target::module::function`"), 0);
+        assert_eq!(check("goes on` after `store::crash::kill`"), 1);
+        assert_eq!(check("`store::power::kills` and `src::crash::kills`"), 2);
     }
 
     #[test]

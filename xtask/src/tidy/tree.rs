@@ -1,10 +1,9 @@
-//! The tree: every file that is, or would be, committed, and the licences of its dependencies.
+//! The tree: every file that is, or would be, committed.
 //!
 //! Invariants: paths are relative to the root and use `/`; a file that is not UTF-8 is present with
 //! an empty text; ignored files are absent.
 
 use crate::steps::{Failure, Tool, root};
-use crate::tidy::licences::{self, Licence};
 use crate::tidy::source::Source;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +13,6 @@ pub(super) struct Tree {
     files: BTreeMap<String, String>,
     /// The Rust files among them.
     sources: BTreeMap<String, Source>,
-    pub(super) licences: Vec<Licence>,
 }
 
 /// A `Cargo.toml` that describes a package.
@@ -53,7 +51,7 @@ impl Tree {
     /// Reads the workspace.
     ///
     /// # Errors
-    /// If git does not list its files, or cargo does not list its dependencies.
+    /// If git does not list its files.
     pub(super) fn load() -> Result<Tree, Failure> {
         // Any owner of the clone is safe: listing its files runs no program of it.
         let list =
@@ -66,7 +64,7 @@ impl Tree {
             let Ok(bytes) = std::fs::read(root().join(path)) else { continue };
             files.insert(path.to_owned(), String::from_utf8(bytes).unwrap_or_default());
         }
-        Ok(Tree { sources: sources(&files), files, licences: licences::load()? })
+        Ok(Tree { sources: sources(&files), files })
     }
 
     /// A made-up tree.
@@ -74,7 +72,7 @@ impl Tree {
     pub(super) fn of(files: &[(&str, &str)]) -> Tree {
         let own = |(path, text): &(&str, &str)| ((*path).to_owned(), (*text).to_owned());
         let files = files.iter().map(own).collect();
-        Tree { sources: sources(&files), files, licences: Vec::new() }
+        Tree { sources: sources(&files), files }
     }
 
     pub(super) fn text(&self, path: &str) -> Option<&str> {
