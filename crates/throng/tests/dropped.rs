@@ -59,13 +59,10 @@ impl Handle<Job> for Clerk {
 
 /// Sends jobs to a clerk in a single turn, so that they travel by train.
 struct Sender;
-impl Process for Sender {}
-struct Send(Address<Clerk>, Vec<Job>);
-impl Message for Send {
-    type Reply = ();
-}
-impl Handle<Send> for Sender {
-    async fn handle(&mut self, Send(to, jobs): Send, _: &mut Context<Self>) {
+#[process]
+impl Sender {
+    #[message]
+    fn post(&mut self, to: Address<Clerk>, jobs: Vec<Job>) {
         for job in jobs {
             to.send(job).unwrap();
         }
@@ -105,7 +102,7 @@ fn an_exit_counts_each_message_that_waits_however_it_was_sent() {
                     let mut jobs = vec![Job::Nothing, Job::Nothing, Job::Nothing, Job::Hold, job];
                     jobs.extend((0..MANY).map(|_| Job::Nothing));
                     if by_train {
-                        runtime.spawn(Sender).unwrap().call(Send(clerk, jobs)).await.unwrap();
+                        runtime.spawn(Sender).unwrap().post(clerk, jobs).await.unwrap();
                     } else {
                         jobs.into_iter().for_each(|job| clerk.send(job).unwrap());
                     }

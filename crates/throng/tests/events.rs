@@ -79,50 +79,31 @@ impl Subscriber for Hostile {
 }
 
 struct Room;
-impl Process for Room {}
-
-/// Blocks its thread until the test lets it go.
-struct Block(std::sync::mpsc::Receiver<()>);
-impl Message for Block {
-    type Reply = ();
-}
-impl Handle<Block> for Room {
-    async fn handle(&mut self, Block(until): Block, _: &mut Context<Self>) {
+#[process]
+impl Room {
+    /// Blocks its thread until the test lets it go.
+    #[message(send)]
+    fn block(&mut self, until: std::sync::mpsc::Receiver<()>) {
         let _ = until.recv();
     }
-}
-
-struct Panic;
-impl Message for Panic {
-    type Reply = ();
-}
-impl Handle<Panic> for Room {
-    async fn handle(&mut self, _: Panic, _: &mut Context<Self>) {
+    #[message]
+    fn panic(&mut self) {
         panic!("the handler panics on purpose");
     }
-}
-
-/// Never answers in time.
-struct Wait;
-impl Message for Wait {
-    type Reply = ();
-}
-impl Handle<Wait> for Room {
-    async fn handle(&mut self, _: Wait, _: &mut Context<Self>) {
+    /// Never answers in time.
+    #[message]
+    async fn wait(&mut self) {
         std::future::pending().await
     }
 }
 
 /// Calls a room that never answers.
 struct Patient;
-impl Process for Patient {}
-struct CallFor(Address<Room>, Duration);
-impl Message for CallFor {
-    type Reply = bool;
-}
-impl Handle<CallFor> for Patient {
-    async fn handle(&mut self, CallFor(room, time): CallFor, _: &mut Context<Self>) -> bool {
-        matches!(room.call(Wait).within(time).await, Err(CallError::TimedOut { .. }))
+#[process]
+impl Patient {
+    #[message]
+    async fn call_for(&mut self, room: Address<Room>, time: Duration) -> bool {
+        matches!(room.wait().within(time).await, Err(CallError::TimedOut { .. }))
     }
 }
 
@@ -145,27 +126,27 @@ fn a_subscriber_that_blocks_or_panics_delays_nothing_in_the_runtime() {
         let _unblocked_at_the_end = Unblock;
         control(|control| control.blocks = true);
         let first = runtime.spawn(Room).unwrap();
-        first.send(Block(until)).unwrap();
+        first.block(until).unwrap();
         assert_eq!(until_seen("a turn blocks its worker"), "throng::watch");
 
         // The clock thread still runs: a spare worker keeps deadlines.
         let (patient, mute) = (runtime.spawn(Patient).unwrap(), runtime.spawn(Room).unwrap());
-        assert!(patient.call(CallFor(mute, Duration::from_millis(20))).await.unwrap());
+        assert!(patient.call_for(mute, Duration::from_millis(20)).await.unwrap());
 
         // The watchdog still runs: it counts a second blocked turn, and starts a second spare worker.
         let (let_second_go, until) = std::sync::mpsc::channel();
         let second = runtime.spawn(Room).unwrap();
-        second.send(Block(until)).unwrap();
+        second.block(until).unwrap();
         let stuck =
             || -> u64 { runtime.metrics().workers.iter().map(|worker| worker.stuck_turns).sum() };
         while stuck() < 2 {
             tokio::task::yield_now().await;
         }
-        assert!(patient.call(CallFor(mute, Duration::from_millis(20))).await.unwrap());
+        assert!(patient.call_for(mute, Duration::from_millis(20)).await.unwrap());
 
         // The budget is still enforced.
         let error = loop {
-            if let Err(error) = mute.send(Block(std::sync::mpsc::channel().1)) {
+            if let Err(error) = mute.block(std::sync::mpsc::channel().1) {
                 break error;
             }
         };
@@ -186,7 +167,7 @@ fn a_subscriber_that_blocks_or_panics_delays_nothing_in_the_runtime() {
     runtime.block_on(async |runtime| {
         for _ in 0..3 {
             let panics = runtime.spawn(Room).unwrap();
-            let died = panics.call(Panic).await;
+            let died = panics.panic().await;
             let Err(CallError::Died(ExitReason::Panicked(panic))) = died else {
                 panic!(
                     "the handler did not panic: {:?}",

@@ -26,7 +26,20 @@ impl<P: Process, R: Send + 'static, F: FnOnce(&mut Context<P>) -> R + Send + 'st
 }
 
 struct Room;
-impl Process for Room {}
+#[process]
+impl Room {
+    /// Panics in a poll after the first.
+    #[message]
+    async fn late(&mut self) {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        panic!("late");
+    }
+    /// The end of a stream.
+    #[message]
+    fn ended(&mut self, reason: ExitReason, tell: Sender<ExitReason>) {
+        tell.send(reason).unwrap();
+    }
+}
 
 /// Panics in a hook.
 struct Hooked;
@@ -51,29 +64,6 @@ impl Drop for Catches {
     fn drop(&mut self) {
         let caught = catch_unwind(|| panic!("caught in a drop"));
         assert_eq!(Panic::from_payload(caught.unwrap_err()).message(), "caught in a drop");
-    }
-}
-
-/// Panics in a poll after the first.
-struct Late;
-impl Message for Late {
-    type Reply = ();
-}
-impl Handle<Late> for Room {
-    async fn handle(&mut self, _: Late, _: &mut Context<Self>) {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        panic!("late");
-    }
-}
-
-/// The end of a stream.
-struct Ended(ExitReason, Sender<ExitReason>);
-impl Message for Ended {
-    type Reply = ();
-}
-impl Handle<Ended> for Room {
-    async fn handle(&mut self, Ended(reason, tell): Ended, _: &mut Context<Self>) {
-        tell.send(reason).unwrap();
     }
 }
 
@@ -175,7 +165,7 @@ async fn everywhere(runtime: &RuntimeHandle) {
     let panic = panic_of(runtime, |_| Vec::<u8>::new()[1]).await;
     assert_eq!(panic.place().map(|place| place.line), Some(line!() - 1));
 
-    let died = runtime.spawn(Room).unwrap().call(Late).await;
+    let died = runtime.spawn(Room).unwrap().late().await;
     let Err(CallError::Died(ExitReason::Panicked(panic))) = died else { panic!("did not panic") };
     assert_place(&panic, "late", line_of("panic!(\"late\")"));
 
@@ -193,7 +183,7 @@ async fn everywhere(runtime: &RuntimeHandle) {
     let (tell, told) = channel();
     let attach = move |cx: &mut Context<Room>| {
         let torn = tokio_stream::iter([()]).map(|()| -> Ended { panic!("torn") });
-        cx.attach(torn, |reason| Ended(reason, tell)).map(drop).map_err(drop)
+        cx.attach(torn, |reason| Ended { reason, tell }).map(drop).map_err(drop)
     };
     let room = runtime.spawn(Room).unwrap();
     room.call(Run(attach)).await.unwrap().unwrap();

@@ -30,14 +30,10 @@ struct Worker {
     name: char,
     log: Log,
 }
-impl Process for Worker {}
-
-struct Job(u32);
-impl Message for Job {
-    type Reply = ();
-}
-impl Handle<Job> for Worker {
-    async fn handle(&mut self, Job(number): Job, _: &mut Context<Self>) {
+#[process]
+impl Worker {
+    #[message]
+    async fn job(&mut self, number: u32) {
         self.log.note(format!("{}{number}", self.name));
         tokio::time::sleep(Duration::from_millis(u64::from(number) % 3)).await;
         self.log.note(format!("{}{number} done", self.name));
@@ -49,11 +45,11 @@ async fn three_workers(sim: Sim, log: Log) {
         ['a', 'b', 'c'].map(|name| sim.runtime().spawn(Worker { name, log: log.clone() }).unwrap());
     for number in 0..4 {
         for worker in workers {
-            worker.send(Job(number)).unwrap();
+            worker.send_job(number).unwrap();
         }
     }
     for worker in workers {
-        worker.call(Job(9)).await.unwrap();
+        worker.job(9).await.unwrap();
     }
 }
 
@@ -82,9 +78,9 @@ fn virtual_time_skips_idle_periods() {
     sim::check(3, |sim| async move {
         let worker = sim.runtime().spawn(Worker { name: 'a', log: Log::default() }).unwrap();
         tokio::time::sleep(Duration::from_secs(3600 * 24 * 60)).await;
-        let late = worker.call(Job(2)).within(Duration::from_millis(1)).await;
+        let late = worker.job(2).within(Duration::from_millis(1)).await;
         assert!(matches!(late, Err(CallError::TimedOut { .. })));
-        worker.call(Job(1)).await.unwrap();
+        worker.job(1).await.unwrap();
         assert!(sim.elapsed() > Duration::from_secs(3600 * 24 * 60));
     });
     assert!(begun.elapsed() < Duration::from_secs(3600));
@@ -92,13 +88,10 @@ fn virtual_time_skips_idle_periods() {
 
 /// A process with a race: it reads the balance, suspends, and writes the balance plus one.
 struct Bank(Arc<AtomicU64>);
-impl Process for Bank {}
-struct Deposit;
-impl Message for Deposit {
-    type Reply = ();
-}
-impl Handle<Deposit> for Bank {
-    async fn handle(&mut self, _: Deposit, _: &mut Context<Self>) {
+#[process]
+impl Bank {
+    #[message]
+    async fn deposit(&mut self) {
         let balance = self.0.load(Ordering::Relaxed);
         tokio::task::yield_now().await;
         self.0.store(balance + 1, Ordering::Relaxed);
@@ -109,7 +102,7 @@ async fn deposit_twice(sim: Sim) {
     // Two processes share a balance that a single process should own.
     let balance = Arc::new(AtomicU64::new(0));
     let banks = [(); 2].map(|()| sim.runtime().spawn(Bank(balance.clone())).unwrap());
-    let (first, second) = tokio::join!(banks[0].call(Deposit), banks[1].call(Deposit));
+    let (first, second) = tokio::join!(banks[0].deposit(), banks[1].deposit());
     first.unwrap();
     second.unwrap();
     assert_eq!(balance.load(Ordering::Relaxed), 2, "a deposit was lost");
@@ -133,7 +126,7 @@ fn faults_crash_and_delay_until_they_are_stopped() {
         for _ in 0..200 {
             let log = Log::default();
             let worker = sim.runtime().spawn(Worker { name: 'a', log }).unwrap();
-            match worker.call(Job(1)).within(Duration::from_secs(60)).await {
+            match worker.job(1).within(Duration::from_secs(60)).await {
                 Ok(()) => {}
                 Err(CallError::Died(ExitReason::Panicked(_))) => {
                     crashes.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +136,7 @@ fn faults_crash_and_delay_until_they_are_stopped() {
         }
         sim.faults().stop();
         let worker = sim.runtime().spawn(Worker { name: 'b', log: Log::default() }).unwrap();
-        worker.call(Job(1)).await.unwrap();
+        worker.job(1).await.unwrap();
     });
     let crashes = crashes.into_inner();
     assert!((5..=80).contains(&crashes), "{crashes} crashes");
@@ -159,14 +152,11 @@ fn a_test_that_waits_for_ever_panics() {
 #[test]
 fn a_test_that_runs_for_ever_without_a_pause_panics() {
     struct Restless;
-    impl Process for Restless {}
-    struct Again;
-    impl Message for Again {
-        type Reply = ();
-    }
-    impl Handle<Again> for Restless {
-        async fn handle(&mut self, _: Again, cx: &mut Context<Self>) {
-            cx.address().send(Again).unwrap();
+    #[process]
+    impl Restless {
+        #[message(send)]
+        fn again(&mut self, cx: &mut Context<Self>) {
+            cx.address().again().unwrap();
         }
     }
     if cfg!(miri) {
@@ -174,7 +164,7 @@ fn a_test_that_runs_for_ever_without_a_pause_panics() {
     }
     let endless = std::panic::catch_unwind(|| {
         sim::replay(1, |sim| async move {
-            sim.runtime().spawn(Restless).unwrap().send(Again).unwrap();
+            sim.runtime().spawn(Restless).unwrap().again().unwrap();
             tokio::time::sleep(Duration::from_secs(1)).await;
         })
     });
@@ -194,7 +184,7 @@ fn links_and_monitors_hold_in_every_schedule() {
                 let worker = Worker { name: 'w', log: Log::default() };
                 let child = cx.spawn_linked(worker).unwrap();
                 cx.monitor(child);
-                child.send(Job(1)).unwrap();
+                child.send_job(1).unwrap();
                 child.stop();
             }
         }
@@ -249,27 +239,19 @@ fn a_process_that_crashes_before_its_start_handles_signals_while_it_stops() {
 fn a_probe_that_met_a_turn_does_not_continue_with_the_next_turn() {
     #[derive(Default)]
     struct Member;
-    impl Process for Member {}
-    struct Sleep(u64);
-    impl Message for Sleep {
-        type Reply = ();
-    }
-    impl Handle<Sleep> for Member {
-        async fn handle(&mut self, Sleep(milliseconds): Sleep, _: &mut Context<Self>) {
+    #[process]
+    impl Member {
+        #[message]
+        async fn sleep(&mut self, milliseconds: u64) {
             tokio::time::sleep(Duration::from_millis(milliseconds)).await;
         }
-    }
-    struct Ask(Vec<Address<Member>>, u64);
-    impl Message for Ask {
-        type Reply = ();
-    }
-    impl Handle<Ask> for Member {
-        async fn handle(&mut self, Ask(mut way, sleep): Ask, _: &mut Context<Self>) {
+        #[message]
+        async fn question(&mut self, mut way: Vec<Address<Member>>, sleep: u64) {
             let next = way.remove(0);
             let asked = if way.is_empty() {
-                next.call(Sleep(sleep)).await.map_err(|_| ())
+                next.sleep(sleep).await.map_err(|_| ())
             } else {
-                next.call(Ask(way, sleep)).await.map_err(|_| ())
+                next.question(way, sleep).await.map_err(|_| ())
             };
             asked.expect("no call closes a cycle");
         }
@@ -277,13 +259,13 @@ fn a_probe_that_met_a_turn_does_not_continue_with_the_next_turn() {
     sim::check(10 * SEEDS, async |sim| {
         let [first, second, third, fourth] = [(); 4].map(|()| sim.runtime().spawn(Member).unwrap());
         // The first process then finds the second in a turn, and sends probes.
-        second.send(Sleep(5)).unwrap();
+        second.send_sleep(5).unwrap();
         tokio::time::sleep(Duration::from_millis(1)).await;
         let sleep = 10 + sim.random(15);
-        let outer = first.call(Ask(vec![second, third], sleep));
+        let outer = first.question(vec![second, third], sleep);
         let inner = async {
             tokio::time::sleep(Duration::from_millis(8)).await;
-            tokio::join!(fourth.call(Ask(vec![first], 0)), third.call(Ask(vec![fourth], 0)))
+            tokio::join!(fourth.question(vec![first], 0), third.question(vec![fourth], 0))
         };
         let (outer, (of_fourth, of_third)) = tokio::join!(outer, inner);
         for outcome in [outer, of_fourth, of_third] {
@@ -302,22 +284,14 @@ fn a_probe_that_met_a_turn_does_not_continue_with_the_next_turn() {
 #[test]
 fn a_detached_answer_closes_no_ring_in_any_schedule() {
     struct Member;
-    impl Process for Member {}
-    struct Sleep(u64);
-    impl Message for Sleep {
-        type Reply = ();
-    }
-    impl Handle<Sleep> for Member {
-        async fn handle(&mut self, Sleep(milliseconds): Sleep, _: &mut Context<Self>) {
+    #[process]
+    impl Member {
+        #[message]
+        async fn sleep(&mut self, milliseconds: u64) {
             tokio::time::sleep(Duration::from_millis(milliseconds)).await;
         }
-    }
-    struct Question(ReplyTo<()>, u64);
-    impl Message for Question {
-        type Reply = ();
-    }
-    impl Handle<Question> for Member {
-        async fn handle(&mut self, Question(reply, sleep): Question, _: &mut Context<Self>) {
+        #[message]
+        async fn question(&mut self, reply: ReplyTo<()>, sleep: u64) {
             tokio::time::sleep(Duration::from_millis(sleep)).await;
             reply.detach();
             tokio::spawn(async move {
@@ -325,27 +299,17 @@ fn a_detached_answer_closes_no_ring_in_any_schedule() {
                 reply.send(()).expect("the asker waits");
             });
         }
-    }
-    struct Ask(Address<Member>, u64);
-    impl Message for Ask {
-        type Reply = ();
-    }
-    impl Handle<Ask> for Member {
-        async fn handle(&mut self, Ask(of, sleep): Ask, _: &mut Context<Self>) {
-            let asked = of.ask(|reply| Question(reply, sleep)).await;
+        #[message]
+        async fn inquire(&mut self, of: Address<Member>, sleep: u64) {
+            let asked = of.question(sleep).await;
             asked.map_err(|_| ()).expect("the question closes no cycle");
         }
-    }
-    struct Call(Vec<Address<Member>>);
-    impl Message for Call {
-        type Reply = ();
-    }
-    impl Handle<Call> for Member {
-        async fn handle(&mut self, Call(mut way): Call, _: &mut Context<Self>) {
+        #[message]
+        async fn relay(&mut self, mut way: Vec<Address<Member>>) {
             let next = way.remove(0);
             let called = match way.is_empty() {
-                true => next.call(Sleep(0)).await.map_err(|_| ()),
-                false => next.call(Call(way)).await.map_err(|_| ()),
+                true => next.sleep(0).await.map_err(|_| ()),
+                false => next.relay(way).await.map_err(|_| ()),
             };
             called.expect("no call closes a cycle");
         }
@@ -353,11 +317,11 @@ fn a_detached_answer_closes_no_ring_in_any_schedule() {
     sim::check(10 * SEEDS, async |sim| {
         let [first, second, third] = [(); 3].map(|()| sim.runtime().spawn(Member).unwrap());
         // The first process then finds the second in a turn, and sends probes.
-        second.send(Sleep(sim.random(30))).unwrap();
-        let outer = first.call(Ask(second, sim.random(30)));
+        second.send_sleep(sim.random(30)).unwrap();
+        let outer = first.inquire(second, sim.random(30));
         let inner = async {
             tokio::time::sleep(Duration::from_millis(1 + sim.random(30))).await;
-            tokio::join!(third.call(Call(vec![first])), second.call(Call(vec![third])))
+            tokio::join!(third.relay(vec![first]), second.relay(vec![third]))
         };
         let (outer, (of_third, of_second)) = tokio::join!(outer, inner);
         for outcome in [outer.map_err(drop), of_third.map_err(drop), of_second.map_err(drop)] {
@@ -419,15 +383,12 @@ fn a_ring_of_calls_is_broken_at_the_same_place_each_time() {
         place: usize,
         log: Log,
     }
-    impl Process for Round {}
-    struct Nudge(Option<Address<Round>>);
-    impl Message for Nudge {
-        type Reply = ();
-    }
-    impl Handle<Nudge> for Round {
-        async fn handle(&mut self, Nudge(next): Nudge, _: &mut Context<Self>) {
+    #[process]
+    impl Round {
+        #[message]
+        async fn nudge(&mut self, next: Option<Address<Round>>) {
             if let Some(next) = next {
-                let answer = next.call(Nudge(None)).within(Duration::from_secs(60)).await;
+                let answer = next.nudge(None).within(Duration::from_secs(60)).await;
                 self.log.note(format!("{} {answer:?}", self.place));
             }
         }
@@ -438,7 +399,7 @@ fn a_ring_of_calls_is_broken_at_the_same_place_each_time() {
             let spawn = |place| sim.runtime().spawn(Round { place, log: log.clone() }).unwrap();
             let ring: Vec<_> = (0..5).map(spawn).collect();
             for (place, round) in ring.iter().enumerate() {
-                round.send(Nudge(Some(ring[(place + 1) % ring.len()]))).unwrap();
+                round.send_nudge(Some(ring[(place + 1) % ring.len()])).unwrap();
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
         });
@@ -569,7 +530,7 @@ fn tasks_run_in_an_order_that_the_seed_decides() {
 fn a_failing_seed_is_reported_with_its_last_events() {
     let failing = |sim: Sim| async move {
         let worker = sim.runtime().spawn(Worker { name: 'a', log: Log::default() }).unwrap();
-        worker.call(Job(1)).await.unwrap();
+        worker.job(1).await.unwrap();
         sim.note("about to fail");
         sim.spawn("failing task", async { panic!("on purpose") });
         std::future::pending::<()>().await;

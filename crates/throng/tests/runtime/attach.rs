@@ -16,7 +16,17 @@ struct Reader {
     ends: Vec<ExitReason>,
 }
 
-impl Process for Reader {}
+#[process]
+impl Reader {
+    #[message]
+    fn end(&mut self, reason: ExitReason) {
+        self.ends.push(reason);
+    }
+    #[message]
+    fn kept(&mut self) -> (Vec<u64>, Vec<ExitReason>) {
+        (self.items.clone(), self.ends.clone())
+    }
+}
 
 struct Item(u64);
 impl Message for Item {
@@ -33,22 +43,12 @@ impl Handle<Item> for Reader {
 /// An item whose handler panics.
 const BAD: u64 = u64::MAX;
 
-struct End(ExitReason);
-impl Message for End {
-    type Reply = ();
-}
-impl Handle<End> for Reader {
-    async fn handle(&mut self, End(reason): End, _: &mut Context<Self>) {
-        self.ends.push(reason);
-    }
-}
-
 /// Attaches a stream.
 struct Attach<S>(S);
 impl<S: Stream<Item = Item> + Send + 'static> Turn<Reader> for Attach<S> {
     type Reply = Result<Pid, SpawnError<S>>;
     async fn run(self, _: &mut Reader, cx: &mut Context<Reader>) -> Self::Reply {
-        cx.attach(self.0, End).map_err(|error| match error {
+        cx.attach(self.0, |reason| End { reason }).map_err(|error| match error {
             SpawnError::Limit { limit, process } => SpawnError::Limit { limit, process: process.0 },
             error => panic!("{error}"),
         })
@@ -64,18 +64,8 @@ where
     type Reply = ();
     async fn run(self, _: &mut Reader, cx: &mut Context<Reader>) {
         for stream in self.0 {
-            assert!(cx.attach(stream, End).is_ok());
+            assert!(cx.attach(stream, |reason| End { reason }).is_ok());
         }
-    }
-}
-
-struct Kept;
-impl Message for Kept {
-    type Reply = (Vec<u64>, Vec<ExitReason>);
-}
-impl Handle<Kept> for Reader {
-    async fn handle(&mut self, _: Kept, _: &mut Context<Self>) -> (Vec<u64>, Vec<ExitReason>) {
-        (self.items.clone(), self.ends.clone())
     }
 }
 
@@ -138,15 +128,15 @@ fn all_items_come_in_order_and_then_the_end_with_its_reason() {
         runtime.block_on(async |runtime| {
             let reader = runtime.spawn(reader(10_000)).unwrap();
             let feeder = reader.call(Attach(stream)).await.unwrap().unwrap();
-            let mut kept = reader.call(Kept).await.unwrap();
+            let mut kept = reader.kept().await.unwrap();
             while kept.0.len() as u64 != count {
-                kept = reader.call(Kept).await.unwrap();
+                kept = reader.kept().await.unwrap();
             }
             if let Some(act) = act {
                 act(feeder);
             }
             feeder.exited().await;
-            let kept = reader.call(Kept).await.unwrap();
+            let kept = reader.kept().await.unwrap();
             assert_eq!(kept, ((0..count).collect(), ends), "{name}");
             reader.kill();
         });
@@ -155,8 +145,7 @@ fn all_items_come_in_order_and_then_the_end_with_its_reason() {
 
 #[test]
 fn a_stream_is_sixteen_items_ahead_at_most() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let process = reader(0);
         let gate = process.gate.clone();
         let reader = runtime.spawn(process).unwrap();
@@ -229,7 +218,7 @@ fn no_mailbox_bound_takes_items_away() {
             let feeder = reader.call(Attach(items(100))).await.unwrap().unwrap();
             gate.add_permits(100);
             feeder.exited().await;
-            let kept = reader.call(Kept).await.unwrap();
+            let kept = reader.kept().await.unwrap();
             assert_eq!(kept, ((0..100).collect(), vec![ExitReason::Normal]), "{overflow:?}");
         });
     }
@@ -250,7 +239,7 @@ fn a_used_up_budget_refuses_no_item() {
         feeder.exited().await;
         let (mut items, ends) = loop {
             // The budget refuses this call at first.
-            if let Ok(kept) = reader.call(Kept).await {
+            if let Ok(kept) = reader.kept().await {
                 break kept;
             }
         };
@@ -290,7 +279,7 @@ fn the_last_message_is_made_only_for_a_process_that_is_there() {
             assert_eq!(ran.load(Ordering::Relaxed), u64::from(runs), "{name}");
             assert_eq!(Arc::strong_count(&ran), 1, "{name}");
             if !killed {
-                assert_eq!(reader.call(Kept).await.unwrap(), (vec![], vec![]), "{name}");
+                assert_eq!(reader.kept().await.unwrap(), (vec![], vec![]), "{name}");
             }
         });
     }
@@ -319,11 +308,11 @@ fn a_stream_that_never_ends_lets_other_processes_run() {
         let feeder = fast.call(Attach(endless)).await.unwrap().unwrap();
         let other = runtime.spawn(reader(0)).unwrap();
         for _ in 0..100 {
-            assert_eq!(other.call(Kept).await.unwrap(), (vec![], vec![]));
+            assert_eq!(other.kept().await.unwrap(), (vec![], vec![]));
         }
         feeder.kill();
         feeder.exited().await;
-        let (items, ends) = fast.call(Kept).await.unwrap();
+        let (items, ends) = fast.kept().await.unwrap();
         assert_eq!((items.len() as u64, ends), (items.last().map_or(0, |last| last + 1), vec![]));
     });
 }
@@ -338,6 +327,6 @@ fn a_stream_without_a_process_comes_back() {
             panic!("there was no room");
         };
         assert_eq!(stream.map(|item| item.0).collect::<Vec<_>>().await, [0, 1, 2]);
-        assert_eq!(reader.call(Kept).await.unwrap(), (vec![], vec![]));
+        assert_eq!(reader.kept().await.unwrap(), (vec![], vec![]));
     });
 }

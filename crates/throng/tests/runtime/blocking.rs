@@ -173,36 +173,30 @@ fn queued_processes_and_the_process_woken_last_run_beside_a_blocked_worker() {
     struct Waker {
         others: Vec<Address<Echo>>,
     }
-    impl Process for Waker {}
-    struct Wake;
-    impl Message for Wake {
-        type Reply = usize;
-    }
-    struct Echo;
-    impl Process for Echo {}
-    struct Answer(mpsc::Sender<()>);
-    impl Message for Answer {
-        type Reply = ();
-    }
-    impl Handle<Answer> for Echo {
-        async fn handle(&mut self, Answer(to): Answer, _: &mut Context<Self>) {
-            to.send(()).unwrap();
-        }
-    }
-    impl Handle<Wake> for Waker {
-        async fn handle(&mut self, _: Wake, _: &mut Context<Self>) -> usize {
+    #[process]
+    impl Waker {
+        #[message]
+        fn wake(&mut self) -> usize {
             let (sender, receiver) = mpsc::channel();
             for &other in &self.others {
-                other.send(Answer(sender.clone())).unwrap();
+                other.answer(sender.clone()).unwrap();
             }
             self.others.iter().filter(|_| receiver.recv_timeout(PATIENCE).is_ok()).count()
+        }
+    }
+    struct Echo;
+    #[process]
+    impl Echo {
+        #[message(send)]
+        fn answer(&mut self, to: mpsc::Sender<()>) {
+            to.send(()).unwrap();
         }
     }
     let runtime = Runtime::builder().workers(1).start().unwrap();
     for others in [1, 2, 40] {
         let others = (0..others).map(|_| runtime.spawn(Echo).unwrap()).collect::<Vec<_>>();
         let waker = runtime.spawn(Waker { others: others.clone() }).unwrap();
-        let answered = runtime.block_on(async |_| waker.call(Wake).within(PATIENCE).await);
+        let answered = runtime.block_on(async |_| waker.wake().within(PATIENCE).await);
         assert_eq!(answered.unwrap(), others.len());
     }
 }
@@ -210,27 +204,20 @@ fn queued_processes_and_the_process_woken_last_run_beside_a_blocked_worker() {
 #[test]
 fn timers_fire_while_their_worker_is_blocked() {
     struct Sleeper(mpsc::Sender<&'static str>);
-    impl Process for Sleeper {
-        async fn timeout(&mut self, _: &mut Context<Self>) {
+    #[process]
+    impl Sleeper {
+        #[hook]
+        fn timeout(&mut self) {
             self.0.send("timed out").unwrap();
         }
-    }
-    struct Sleep;
-    impl Message for Sleep {
-        type Reply = ();
-    }
-    impl Handle<Sleep> for Sleeper {
-        async fn handle(&mut self, _: Sleep, cx: &mut Context<Self>) {
+
+        #[message(send)]
+        fn sleep(&mut self, cx: &mut Context<Self>) {
             cx.receive_timeout(Duration::from_millis(100));
-            drop(cx.send_after(Duration::from_millis(50), Say("sent")));
+            drop(cx.send_after(Duration::from_millis(50), Say { text: "sent" }));
         }
-    }
-    struct Say(&'static str);
-    impl Message for Say {
-        type Reply = ();
-    }
-    impl Handle<Say> for Sleeper {
-        async fn handle(&mut self, Say(text): Say, cx: &mut Context<Self>) {
+        #[message]
+        fn say(&mut self, text: &'static str, cx: &mut Context<Self>) {
             self.0.send(text).unwrap();
             cx.receive_timeout(Duration::from_millis(5));
         }
@@ -239,7 +226,7 @@ fn timers_fire_while_their_worker_is_blocked() {
     let (sender, receiver) = mpsc::channel();
     let sleeper = runtime.spawn(Sleeper(sender)).unwrap();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    sleeper.send(Sleep).unwrap();
+    sleeper.sleep().unwrap();
     // Queued in the injector behind the message above.
     let (_, let_go) = block(&runtime);
     drop(runtime.send_after(counter, Duration::from_millis(1), Add(5)));
@@ -271,23 +258,20 @@ fn without_spare_workers_a_blocked_worker_continues_when_it_can() {
 fn a_process_that_is_never_done_shares_its_worker() {
     /// Sends itself a message for each it handles, and works for a while.
     struct Endless;
-    impl Process for Endless {}
-    struct More;
-    impl Message for More {
-        type Reply = ();
-    }
-    impl Handle<More> for Endless {
-        async fn handle(&mut self, _: More, cx: &mut Context<Self>) {
+    #[process]
+    impl Endless {
+        #[message(send)]
+        fn more(&mut self, cx: &mut Context<Self>) {
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_micros(500) {
                 std::hint::spin_loop();
             }
-            cx.address().send(More).unwrap();
+            cx.address().more().unwrap();
         }
     }
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     let endless = runtime.spawn(Endless).unwrap();
-    endless.send(More).unwrap();
+    endless.more().unwrap();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     for call in 1..=scaled(1_000).min(50) {
         assert_eq!(runtime.block_on(async |_| count(counter).await), call);
@@ -313,7 +297,13 @@ impl Drop for BlocksInDrop {
 /// Holds a [`BlocksInDrop`] in its state, or in a suspended turn.
 #[derive(Default)]
 struct Holder(#[expect(dead_code, reason = "held to be dropped")] Option<BlocksInDrop>);
-impl Process for Holder {}
+#[process]
+impl Holder {
+    #[message]
+    fn link_to(&mut self, pid: throng::Pid, cx: &mut Context<Self>) {
+        cx.link(pid);
+    }
+}
 /// A turn holds the message, and is suspended for ever.
 impl Message for BlocksInDrop {
     type Reply = ();
@@ -322,15 +312,6 @@ impl Handle<BlocksInDrop> for Holder {
     async fn handle(&mut self, held: BlocksInDrop, _: &mut Context<Self>) {
         std::future::pending::<()>().await;
         drop(held);
-    }
-}
-struct LinkTo(throng::Pid);
-impl Message for LinkTo {
-    type Reply = ();
-}
-impl Handle<LinkTo> for Holder {
-    async fn handle(&mut self, LinkTo(pid): LinkTo, cx: &mut Context<Self>) {
-        cx.link(pid);
     }
 }
 
@@ -355,7 +336,7 @@ async fn have_it_dropped(runtime: &RuntimeHandle, how: Dropped, blocks: BlocksIn
         Dropped::StateByExit => in_state(blocks).exit(ExitReason::other("it is over")),
         Dropped::StateByLink => {
             let (holder, peer) = (in_state(blocks), runtime.spawn(Holder(None)).unwrap());
-            holder.call(LinkTo(peer.pid())).await.unwrap();
+            holder.link_to(peer.pid()).await.unwrap();
             peer.exit(ExitReason::other("it is over"));
         }
         Dropped::SuspendedTurn => {
@@ -404,7 +385,7 @@ fn other_processes_run_while_a_drop_blocks_the_only_worker() {
             assert_eq!(answer.ok(), Some(1), "{how:?}: the worker blocks all other processes");
             // A deadline inside a process is an alarm in the wheel of the blocked worker.
             let asks = runtime.spawn(Asks).unwrap();
-            let late = asks.call(AskMute(Duration::from_millis(5))).within(PATIENCE).await;
+            let late = asks.ask_mute(Duration::from_millis(5)).within(PATIENCE).await;
             assert!(late.unwrap(), "{how:?}: no alarm fires");
             assert!(stuck() > 0, "{how:?}: not counted as blocked");
             let_go.send(()).unwrap();
@@ -415,27 +396,21 @@ fn other_processes_run_while_a_drop_blocks_the_only_worker() {
 
 /// Calls a process that never answers.
 struct Asks;
-impl Process for Asks {}
-struct AskMute(Duration);
-impl Message for AskMute {
-    type Reply = bool;
-}
-impl Handle<AskMute> for Asks {
-    async fn handle(&mut self, AskMute(time): AskMute, cx: &mut Context<Self>) -> bool {
+#[process]
+impl Asks {
+    #[message]
+    async fn ask_mute(&mut self, time: Duration, cx: &mut Context<Self>) -> bool {
         let mute = cx.runtime().spawn(Mute).unwrap();
-        let late = mute.call(Never).within(time).await;
+        let late = mute.never().within(time).await;
         mute.kill();
         matches!(late, Err(CallError::TimedOut { .. }))
     }
 }
 struct Mute;
-impl Process for Mute {}
-struct Never;
-impl Message for Never {
-    type Reply = ();
-}
-impl Handle<Never> for Mute {
-    async fn handle(&mut self, _: Never, _: &mut Context<Self>) {
+#[process]
+impl Mute {
+    #[message]
+    async fn never(&mut self) {
         std::future::pending().await
     }
 }

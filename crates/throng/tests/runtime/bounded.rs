@@ -1,6 +1,6 @@
 //! Bounded mailboxes, and the budget of all mailboxes together.
 
-use crate::{runtime, scaled};
+use crate::{eventually, runtime, scaled};
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -39,7 +39,13 @@ impl Gate {
     }
 }
 
-impl Process for Scribe {}
+#[process]
+impl Scribe {
+    #[message]
+    fn fail(&mut self) {
+        panic!("on purpose");
+    }
+}
 
 struct Hold;
 impl Message for Hold {
@@ -101,9 +107,7 @@ impl Held {
     async fn read(&self) -> Vec<u64> {
         self.gate.open();
         self.scribe.stop();
-        while self.scribe.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| !self.scribe.is_alive()).await;
         self.heard.lock().unwrap().clone()
     }
 }
@@ -134,8 +138,7 @@ fn overloaded<R: std::fmt::Debug>(outcome: Result<R, CallError<Note>>) -> u64 {
 
 #[test]
 fn a_full_mailbox_that_rejects_hands_messages_back_and_accepts_again_when_there_is_room() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(3, Overflow::Reject)).await;
         for number in 0..3 {
             held.scribe.send(Note(number)).unwrap();
@@ -161,8 +164,7 @@ fn a_full_mailbox_that_rejects_hands_messages_back_and_accepts_again_when_there_
 
 #[test]
 fn a_full_mailbox_drops_the_newest_but_no_call_silently() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(3, Overflow::DropNewest)).await;
         for number in 0..6 {
             held.scribe.send(Note(number)).unwrap();
@@ -175,8 +177,7 @@ fn a_full_mailbox_drops_the_newest_but_no_call_silently() {
 
 #[test]
 fn a_full_mailbox_drops_the_oldest_also_during_a_turn_and_fails_its_call() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(3, Overflow::DropOldest)).await;
         let wakes = Arc::new(Wakes::default());
         held.scribe.send(Note(0)).unwrap();
@@ -198,8 +199,7 @@ fn a_full_mailbox_drops_the_oldest_also_during_a_turn_and_fails_its_call() {
 
 #[test]
 fn waiting_senders_are_served_in_order_and_cancelled_ones_are_skipped() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(2, Overflow::Wait)).await;
         held.scribe.deliver(Note(0)).await.unwrap();
         held.scribe.send(Note(1)).unwrap();
@@ -242,8 +242,7 @@ impl Drop for DropPanics {
 
 #[test]
 fn a_cancelled_sender_whose_waker_panics_leaves_nothing_behind() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
         held.scribe.send(Note(0)).unwrap();
         let before = runtime.mailbox_bytes();
@@ -260,8 +259,7 @@ fn a_cancelled_sender_whose_waker_panics_leaves_nothing_behind() {
 
 #[test]
 fn a_call_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
         held.scribe.send(Note(0)).unwrap();
         let hasty = held.scribe.call(Note(1)).within(Duration::from_millis(5));
@@ -280,11 +278,10 @@ fn a_call_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
 
 #[test]
 fn an_exit_rejects_waiting_senders_and_fails_queued_calls() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(2, Overflow::Wait)).await;
         let wakes = Arc::new(Wakes::default());
-        let mut first = pin!(held.scribe.call(Fail));
+        let mut first = pin!(held.scribe.fail());
         let mut second = pin!(held.scribe.call(Note(1)));
         let mut third = pin!(held.scribe.deliver(Note(2)));
         let mut fourth = pin!(held.scribe.call(Note(3)));
@@ -305,21 +302,10 @@ fn an_exit_rejects_waiting_senders_and_fails_queued_calls() {
     });
 }
 
-struct Fail;
-impl Message for Fail {
-    type Reply = ();
-}
-impl Handle<Fail> for Scribe {
-    async fn handle(&mut self, _: Fail, _: &mut Context<Self>) {
-        panic!("on purpose");
-    }
-}
-
 #[test]
 fn a_request_to_stop_finds_room_and_keeps_its_place() {
     for overflow in [Overflow::Wait, Overflow::Reject, Overflow::DropNewest, Overflow::DropOldest] {
-        let runtime = runtime();
-        runtime.block_on(async |runtime| {
+        runtime().block_on(async |runtime| {
             let held = Held::spawn(runtime, bound(4, overflow)).await;
             for number in 0..2 {
                 held.scribe.send(Note(number)).unwrap();
@@ -337,8 +323,7 @@ fn a_request_to_stop_finds_room_and_keeps_its_place() {
 
 #[test]
 fn dropping_the_oldest_message_never_drops_a_stop() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(2, Overflow::DropOldest)).await;
         held.scribe.send(Note(0)).unwrap();
         assert!(held.scribe.stop());
@@ -347,9 +332,7 @@ fn dropping_the_oldest_message_never_drops_a_stop() {
         }
         // The message before the stop was dropped, but not the stop.
         held.gate.open();
-        while held.scribe.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| !held.scribe.is_alive()).await;
         assert!(held.heard.lock().unwrap().is_empty());
     });
 }
@@ -385,9 +368,7 @@ fn stale_addresses_of_bounded_processes_reach_no_process() {
                 );
                 scribe.stop();
             }
-            while runtime.process_count() > 0 {
-                tokio::task::yield_now().await;
-            }
+            eventually(|| runtime.process_count() == 0).await;
             old.extend(born);
         }
     });
@@ -406,7 +387,7 @@ fn many_senders_keep_their_order_and_lose_only_what_the_policy_allows() {
             let senders: Vec<_> = (0..senders)
                 .map(|sender| {
                     let sender = runtime.spawn(Sender { to: scribe, name: sender }).unwrap();
-                    tokio::spawn(sender.call(Send(each)).within(Duration::from_secs(120)))
+                    tokio::spawn(sender.post(each).within(Duration::from_secs(120)))
                 })
                 .collect();
             let mut refused = 0;
@@ -414,9 +395,7 @@ fn many_senders_keep_their_order_and_lose_only_what_the_policy_allows() {
                 refused += sender.await.unwrap().unwrap();
             }
             scribe.stop();
-            while scribe.is_alive() {
-                tokio::task::yield_now().await;
-            }
+            eventually(|| !scribe.is_alive()).await;
             let heard = heard.lock().unwrap().clone();
             (refused, heard)
         });
@@ -443,13 +422,10 @@ struct Sender {
     to: Address<Scribe>,
     name: u64,
 }
-impl Process for Sender {}
-struct Send(u64);
-impl Message for Send {
-    type Reply = u64;
-}
-impl Handle<Send> for Sender {
-    async fn handle(&mut self, Send(count): Send, _: &mut Context<Self>) -> u64 {
+#[process]
+impl Sender {
+    #[message]
+    async fn post(&mut self, count: u64) -> u64 {
         let mut refused = 0;
         for number in 0..count {
             if self.to.deliver(Note(self.name << 32 | number)).await.is_err() {
@@ -463,13 +439,10 @@ impl Handle<Send> for Sender {
 #[test]
 fn an_idle_exit_of_a_bounded_process_loses_nothing() {
     struct Fleeting(Arc<AtomicU64>);
-    impl Process for Fleeting {}
-    struct Once;
-    impl Message for Once {
-        type Reply = ();
-    }
-    impl Handle<Once> for Fleeting {
-        async fn handle(&mut self, _: Once, cx: &mut Context<Self>) {
+    #[process]
+    impl Fleeting {
+        #[message]
+        fn once(&mut self, cx: &mut Context<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
             cx.stop_if_idle();
         }
@@ -489,9 +462,7 @@ fn an_idle_exit_of_a_bounded_process_loses_nothing() {
                 }
             }
         }
-        while handled.load(Ordering::SeqCst) < rounds * 5 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| handled.load(Ordering::SeqCst) >= rounds * 5).await;
     });
     drop(runtime);
     assert_eq!(handled.load(Ordering::SeqCst), rounds * 5);
@@ -505,7 +476,7 @@ fn a_shutdown_does_not_wait_for_full_mailboxes() {
         held.scribe.send(Note(0)).unwrap();
         // A process waits for room, and so does a future outside of all processes, below.
         let sender = runtime.spawn(Sender { to: held.scribe, name: 0 }).unwrap();
-        sender.send(Send(1)).unwrap();
+        sender.send_post(1).unwrap();
         held
     });
     let mut waiting = pin!(held.scribe.deliver(Note(1)));
@@ -533,28 +504,26 @@ struct Witness {
     seen: Arc<Mutex<Vec<Seen>>>,
     gate: Arc<Gate>,
 }
-impl Process for Witness {
-    async fn down(&mut self, _: throng::Down, _: &mut Context<Self>) {
+#[process]
+impl Witness {
+    #[hook]
+    fn down(&mut self) {
         self.seen.lock().unwrap().push(Seen::Down);
     }
-    async fn exit(&mut self, exit: throng::Exit, _: &mut Context<Self>) {
+    #[hook]
+    fn exit(&mut self, exit: throng::Exit) {
         self.seen.lock().unwrap().push(Seen::Exit(exit.reason));
+    }
+    #[message]
+    fn watch(&mut self, whom: Address<Accomplice>, cx: &mut Context<Self>) {
+        cx.trap_exits(true);
+        cx.monitor(whom);
     }
 }
 impl Handle<Note> for Witness {
     async fn handle(&mut self, Note(number): Note, _: &mut Context<Self>) -> usize {
         self.seen.lock().unwrap().push(Seen::Note(number));
         0
-    }
-}
-struct Watch(Address<Accomplice>);
-impl Message for Watch {
-    type Reply = ();
-}
-impl Handle<Watch> for Witness {
-    async fn handle(&mut self, Watch(whom): Watch, cx: &mut Context<Self>) {
-        cx.trap_exits(true);
-        cx.monitor(whom);
     }
 }
 impl Handle<Hold> for Witness {
@@ -565,13 +534,10 @@ impl Handle<Hold> for Witness {
 
 /// Sends, signals, sends again, and exits.
 struct Accomplice(Address<Witness>);
-impl Process for Accomplice {}
-struct Act;
-impl Message for Act {
-    type Reply = ();
-}
-impl Handle<Act> for Accomplice {
-    async fn handle(&mut self, _: Act, cx: &mut Context<Self>) {
+#[process]
+impl Accomplice {
+    #[message]
+    fn act(&mut self, cx: &mut Context<Self>) {
         self.0.send(Note(1)).unwrap();
         cx.exit(self.0, ExitReason::other("first"));
         self.0.send(Note(2)).unwrap();
@@ -583,22 +549,19 @@ impl Handle<Act> for Accomplice {
 
 #[test]
 fn exit_signals_and_downs_reach_a_full_mailbox_in_order() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (seen, gate) = <(Arc<Mutex<Vec<Seen>>>, Arc<Gate>)>::default();
         let bound = MailboxBound::new(2, Overflow::Reject);
         let witness = Witness { seen: seen.clone(), gate: gate.clone() };
         let witness = runtime.spawner().mailbox(bound).spawn(witness).unwrap();
         let accomplice = runtime.spawn(Accomplice(witness)).unwrap();
-        witness.call(Watch(accomplice)).await.unwrap();
+        witness.watch(accomplice).await.unwrap();
         witness.send(Hold).unwrap();
         while !gate.entered.load(Ordering::SeqCst) {
             tokio::task::yield_now().await;
         }
-        accomplice.call(Act).await.unwrap();
-        while runtime.process_count() > 1 {
-            tokio::task::yield_now().await;
-        }
+        accomplice.act().await.unwrap();
+        eventually(|| runtime.process_count() <= 1).await;
         gate.open();
         let order = [
             Seen::Note(1),
@@ -607,21 +570,16 @@ fn exit_signals_and_downs_reach_a_full_mailbox_in_order() {
             Seen::Exit(ExitReason::other("second")),
             Seen::Down,
         ];
-        while seen.lock().unwrap().len() < order.len() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| seen.lock().unwrap().len() >= order.len()).await;
         assert_eq!(*seen.lock().unwrap(), order);
         witness.kill();
-        while witness.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| !witness.is_alive()).await;
     });
 }
 
 #[test]
 fn a_kill_does_not_wait_for_a_full_mailbox() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
         let mut first = pin!(held.scribe.call(Note(0)));
         let mut second = pin!(held.scribe.call(Note(1)));
@@ -683,9 +641,7 @@ fn an_exhausted_budget_rejects_messages_to_all_processes_and_recovers() {
         }
         number += 1;
         assert_eq!(held.read().await, (0..number).collect::<Vec<_>>());
-        while runtime.process_count() > 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| runtime.process_count() == 0).await;
         assert_eq!(runtime.mailbox_bytes(), 0);
     });
 }
@@ -695,19 +651,16 @@ struct Flooder {
     to: Address<Slow>,
     most: Arc<AtomicU64>,
 }
-impl Process for Flooder {}
-struct Flood(u64);
-impl Message for Flood {
-    type Reply = (u64, u64);
-}
-impl Handle<Flood> for Flooder {
+#[process]
+impl Flooder {
     /// Returns the numbers of messages accepted and handed back.
-    async fn handle(&mut self, Flood(count): Flood, cx: &mut Context<Self>) -> (u64, u64) {
+    #[message]
+    fn flood(&mut self, count: u64, cx: &mut Context<Self>) -> (u64, u64) {
         let (mut taken, mut refused) = (0, 0);
         for number in 0..count {
-            match self.to.send(Load(number)) {
+            match self.to.send_load(number) {
                 Ok(()) => taken += 1,
-                Err(SendError::Overloaded(Load(back))) => {
+                Err(SendError::Overloaded(Load { number: back })) => {
                     assert_eq!(back, number);
                     refused += 1;
                 }
@@ -722,13 +675,10 @@ impl Handle<Flood> for Flooder {
 }
 
 struct Slow(u64);
-impl Process for Slow {}
-struct Load(u64);
-impl Message for Load {
-    type Reply = u64;
-}
-impl Handle<Load> for Slow {
-    async fn handle(&mut self, Load(number): Load, _: &mut Context<Self>) -> u64 {
+#[process]
+impl Slow {
+    #[message]
+    fn load(&mut self, number: u64) -> u64 {
         for spin in 0..100 {
             std::hint::black_box(number + spin);
         }
@@ -761,7 +711,7 @@ fn a_flood_to_a_slow_consumer_stays_within_the_budget() {
         let most = Arc::new(AtomicU64::new(0));
         let floods: Vec<_> = (0..FLOODERS)
             .map(|_| runtime.spawn(Flooder { to: slow, most: most.clone() }).unwrap())
-            .map(|flooder| tokio::spawn(when_there_is_room(flooder, move || Flood(each))))
+            .map(|flooder| tokio::spawn(when_there_is_room(flooder, move || Flood { count: each })))
             .collect();
         let (mut taken, mut refused) = (0, 0);
         for flood in floods {
@@ -775,7 +725,7 @@ fn a_flood_to_a_slow_consumer_stays_within_the_budget() {
         let slack = FLOODERS * 256 * 1024;
         let most = most.load(Ordering::Relaxed);
         assert!(most <= budget + slack, "{most} bytes were queued");
-        let handled = when_there_is_room(slow, || Load(0)).await;
+        let handled = when_there_is_room(slow, || Load { number: 0 }).await;
         assert_eq!(handled, taken + 1);
         assert_eq!(runtime.mailbox_bytes(), 0);
     });
@@ -787,7 +737,7 @@ fn messages_between_runtimes_are_charged_to_the_receivers_runtime() {
     let counted = here.block_on(async |_| {
         let held = Held::spawn(&there, None).await;
         let sender = here.spawn(Sender { to: held.scribe, name: 0 }).unwrap();
-        let sent = sender.call(Send(100)).within(Duration::from_secs(120));
+        let sent = sender.post(100).within(Duration::from_secs(120));
         assert_eq!(sent.await.unwrap(), 0);
         let counted = (here.mailbox_bytes(), there.mailbox_bytes());
         assert_eq!(held.read().await.len(), 100);
@@ -800,8 +750,7 @@ fn messages_between_runtimes_are_charged_to_the_receivers_runtime() {
 
 #[test]
 fn every_charge_to_the_budget_is_returned_however_the_message_ends() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for overflow in
             [Overflow::Wait, Overflow::Reject, Overflow::DropNewest, Overflow::DropOldest]
         {
@@ -814,19 +763,15 @@ fn every_charge_to_the_budget_is_returned_however_the_message_ends() {
             let _ = poll(delivery.as_mut(), &Arc::default());
             waiting.drain(3..5);
             let flooder = runtime.spawn(Sender { to: held.scribe, name: 0 }).unwrap();
-            flooder.send(Send(20)).unwrap();
+            flooder.send_post(20).unwrap();
             held.scribe.send(Note(0)).ok();
             held.gate.open();
             held.scribe.stop();
-            while held.scribe.is_alive() {
-                tokio::task::yield_now().await;
-            }
+            eventually(|| !held.scribe.is_alive()).await;
             drop(delivery);
             flooder.stop();
         }
-        while runtime.process_count() > 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| runtime.process_count() == 0).await;
         assert_eq!(runtime.mailbox_bytes(), 0);
     });
 }

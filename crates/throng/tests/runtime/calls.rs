@@ -1,6 +1,6 @@
 //! Sending, calling, order, deadlines.
 
-use crate::{Add, AddSlowly, Counter, runtime, scaled};
+use crate::{Add, AddSlowly, Counter, eventually, runtime, scaled};
 use std::future::Future;
 use std::task::Poll;
 use std::time::Duration;
@@ -9,26 +9,28 @@ use throng::prelude::*;
 /// Records the numbers it receives.
 #[derive(Default)]
 struct Log(Vec<u64>);
-impl Process for Log {}
-struct Small(u64);
-impl Message for Small {
-    type Reply = ();
-}
-impl Handle<Small> for Log {
-    async fn handle(&mut self, Small(number): Small, _: &mut Context<Self>) {
-        if number % 97 == 0 {
+#[process]
+impl Log {
+    #[message(send)]
+    async fn small(&mut self, number: u64) {
+        if number.is_multiple_of(97) {
             tokio::task::yield_now().await;
         }
         self.0.push(number);
     }
-}
-struct Take;
-impl Message for Take {
-    type Reply = Vec<u64>;
-}
-impl Handle<Take> for Log {
-    async fn handle(&mut self, _: Take, _: &mut Context<Self>) -> Vec<u64> {
+    #[message]
+    fn take(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.0)
+    }
+    /// Owns memory, so that a lost or doubled message is noticed. Dropped if it is not handled.
+    #[allow(clippy::boxed_local, reason = "it owns memory")]
+    #[message(send)]
+    fn large(&mut self, number: Box<u64>) {
+        self.0.push(*number);
+    }
+    #[message]
+    fn length(&mut self) -> usize {
+        self.0.len()
     }
 }
 
@@ -38,9 +40,9 @@ fn messages_of_one_sender_arrive_in_order() {
     let entries = scaled(10_000);
     let log = runtime.spawn(Log::default()).unwrap();
     for number in 0..entries {
-        log.send(Small(number)).unwrap();
+        log.small(number).unwrap();
     }
-    let logged = runtime.block_on(async |_| log.call(Take).await).unwrap();
+    let logged = runtime.block_on(async |_| log.take().await).unwrap();
     assert_eq!(logged, (0..entries).collect::<Vec<_>>());
 }
 
@@ -62,13 +64,10 @@ fn a_turn_that_suspends_is_not_interleaved_with_others() {
 #[test]
 fn calls_from_processes_and_from_outside_return_the_same() {
     struct Relay(Address<Counter>);
-    impl Process for Relay {}
-    struct Forward(u64);
-    impl Message for Forward {
-        type Reply = u64;
-    }
-    impl Handle<Forward> for Relay {
-        async fn handle(&mut self, Forward(times): Forward, _: &mut Context<Self>) -> u64 {
+    #[process]
+    impl Relay {
+        #[message]
+        async fn forward(&mut self, times: u64) -> u64 {
             let mut last = 0;
             for _ in 0..times {
                 last = self.0.call(Add(1)).await.unwrap();
@@ -82,7 +81,7 @@ fn calls_from_processes_and_from_outside_return_the_same() {
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     let relay = runtime.spawn(Relay(counter)).unwrap();
     runtime.block_on(async |_| {
-        assert_eq!(relay.call(Forward(times)).await.unwrap(), times);
+        assert_eq!(relay.forward(times).await.unwrap(), times);
         assert_eq!(counter.call(Add(0)).await.unwrap(), times);
     });
 }
@@ -90,13 +89,10 @@ fn calls_from_processes_and_from_outside_return_the_same() {
 #[test]
 fn a_call_times_out_from_anywhere_and_not_early() {
     struct Impatient(Address<Counter>);
-    impl Process for Impatient {}
-    struct Try(Duration);
-    impl Message for Try {
-        type Reply = (bool, Duration);
-    }
-    impl Handle<Try> for Impatient {
-        async fn handle(&mut self, Try(time): Try, _: &mut Context<Self>) -> (bool, Duration) {
+    #[process]
+    impl Impatient {
+        #[message]
+        async fn attempt(&mut self, time: Duration) -> (bool, Duration) {
             let begun = std::time::Instant::now();
             let slow = AddSlowly(1, Duration::from_millis(1_500));
             let outcome = self.0.call(slow).within(time).await;
@@ -109,7 +105,7 @@ fn a_call_times_out_from_anywhere_and_not_early() {
     let impatient = runtime.spawn(Impatient(counter)).unwrap();
     let limit = Duration::from_millis(20);
     runtime.block_on(async |_| {
-        let (timed_out, waited) = impatient.call(Try(limit)).await.unwrap();
+        let (timed_out, waited) = impatient.attempt(limit).await.unwrap();
         assert!(timed_out && waited >= limit, "{waited:?}");
         let begun = std::time::Instant::now();
         let outcome = counter.call(Add(1)).within(limit).await;
@@ -123,13 +119,10 @@ fn a_call_times_out_from_anywhere_and_not_early() {
 #[test]
 fn many_calls_at_once_in_one_turn() {
     struct Fan(Vec<Address<Counter>>);
-    impl Process for Fan {}
-    struct Ask;
-    impl Message for Ask {
-        type Reply = u64;
-    }
-    impl Handle<Ask> for Fan {
-        async fn handle(&mut self, _: Ask, _: &mut Context<Self>) -> u64 {
+    #[process]
+    impl Fan {
+        #[message]
+        async fn question(&mut self) -> u64 {
             let calls: Vec<_> =
                 self.0.iter().map(|counter| tokio::spawn(counter.call(Add(1)))).collect();
             let mut sum = 0;
@@ -146,7 +139,7 @@ fn many_calls_at_once_in_one_turn() {
     let counters: Vec<_> =
         (0..size).map(|count| runtime.spawn(Counter { count }).unwrap()).collect();
     let fan = runtime.spawn(Fan(counters)).unwrap();
-    let sum = runtime.block_on(async |_| fan.call(Ask).await).unwrap();
+    let sum = runtime.block_on(async |_| fan.question().await).unwrap();
     assert_eq!(sum, (1..=size).sum::<u64>() + 2 + 3);
 }
 
@@ -172,13 +165,10 @@ fn a_cancelled_call_is_handled_and_its_reply_dropped() {
 fn sockets_and_timers_of_tokio_work_in_handlers() {
     use tokio::net::{TcpListener, TcpStream};
     struct Probe;
-    impl Process for Probe {}
-    struct RoundTrip;
-    impl Message for RoundTrip {
-        type Reply = std::io::Result<bool>;
-    }
-    impl Handle<RoundTrip> for Probe {
-        async fn handle(&mut self, _: RoundTrip, _: &mut Context<Self>) -> std::io::Result<bool> {
+    #[process]
+    impl Probe {
+        #[message]
+        async fn round_trip(&mut self) -> std::io::Result<bool> {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             let address = listener.local_addr()?;
             let (accepted, connected) =
@@ -189,7 +179,7 @@ fn sockets_and_timers_of_tokio_work_in_handlers() {
     }
     let runtime = runtime();
     let probe = runtime.spawn(Probe).unwrap();
-    assert!(runtime.block_on(async |_| probe.call(RoundTrip).await).unwrap().unwrap());
+    assert!(runtime.block_on(async |_| probe.round_trip().await).unwrap().unwrap());
 }
 
 #[test]
@@ -207,33 +197,11 @@ fn a_runtime_attaches_to_a_running_tokio_runtime() {
 /// Long runs of messages of a kind share a block, which must not change the order.
 #[test]
 fn floods_calls_and_other_messages_keep_their_order() {
-    /// Owns memory, so that a lost or doubled message is noticed. Dropped if it is not handled.
-    struct Large(Box<u64>);
-    impl Message for Large {
-        type Reply = ();
-    }
-    impl Handle<Large> for Log {
-        async fn handle(&mut self, Large(number): Large, _: &mut Context<Self>) {
-            self.0.push(*number);
-        }
-    }
-    struct Length;
-    impl Message for Length {
-        type Reply = usize;
-    }
-    impl Handle<Length> for Log {
-        async fn handle(&mut self, _: Length, _: &mut Context<Self>) -> usize {
-            self.0.len()
-        }
-    }
     struct Writer(Address<Log>);
-    impl Process for Writer {}
-    struct Write(u64);
-    impl Message for Write {
-        type Reply = ();
-    }
-    impl Handle<Write> for Writer {
-        async fn handle(&mut self, Write(count): Write, _: &mut Context<Self>) {
+    #[process]
+    impl Writer {
+        #[message]
+        async fn write(&mut self, count: u64) {
             let mut number = 0;
             let mut next = || {
                 number += 1;
@@ -242,16 +210,16 @@ fn floods_calls_and_other_messages_keep_their_order() {
             for round in 0..count {
                 // Runs of several lengths: too short for a train, longer, and more than a train holds.
                 for _ in 0..(round * 37 % 300) {
-                    self.0.send(Small(next())).unwrap();
+                    self.0.small(next()).unwrap();
                 }
                 for _ in 0..(round * 11 % 40) {
-                    self.0.send(Large(Box::new(next()))).unwrap();
+                    self.0.large(Box::new(next())).unwrap();
                 }
                 if round % 3 == 0 {
                     let sent = usize::try_from(next() - 1).unwrap();
-                    let length = self.0.call(Length).within(Duration::from_secs(900)).await;
+                    let length = self.0.length().within(Duration::from_secs(900)).await;
                     assert_eq!(length.unwrap(), sent);
-                    self.0.send(Small(sent as u64 + 1)).unwrap();
+                    self.0.small(sent as u64 + 1).unwrap();
                 }
             }
         }
@@ -261,8 +229,8 @@ fn floods_calls_and_other_messages_keep_their_order() {
     let log = runtime.spawn(Log::default()).unwrap();
     let writer = runtime.spawn(Writer(log)).unwrap();
     let numbers = runtime.block_on(async |_| {
-        writer.call(Write(scaled(1_000).max(12))).within(Duration::from_secs(900)).await.unwrap();
-        log.call(Take).await.unwrap()
+        writer.write(scaled(1_000).max(12)).within(Duration::from_secs(900)).await.unwrap();
+        log.take().await.unwrap()
     });
     assert!(numbers.len() > 1_000);
     assert_eq!(numbers, (1..=numbers.len() as u64).collect::<Vec<_>>());
@@ -272,13 +240,10 @@ fn floods_calls_and_other_messages_keep_their_order() {
 fn a_flood_to_a_process_that_exits_is_handled_handed_back_or_dropped() {
     use std::sync::Arc;
     struct Fragile(u64);
-    impl Process for Fragile {}
-    struct Token(#[expect(dead_code, reason = "counted, not read")] Arc<()>);
-    impl Message for Token {
-        type Reply = ();
-    }
-    impl Handle<Token> for Fragile {
-        async fn handle(&mut self, _: Token, cx: &mut Context<Self>) {
+    #[process]
+    impl Fragile {
+        #[message(send)]
+        fn token(&mut self, _: Arc<()>, cx: &mut Context<Self>) {
             self.0 -= 1;
             if self.0 == 0 {
                 cx.stop(ExitReason::Normal);
@@ -286,15 +251,12 @@ fn a_flood_to_a_process_that_exits_is_handled_handed_back_or_dropped() {
         }
     }
     struct Flooder;
-    impl Process for Flooder {}
-    struct Flood(Address<Fragile>, Arc<()>);
-    impl Message for Flood {
-        type Reply = u64;
-    }
-    impl Handle<Flood> for Flooder {
-        async fn handle(&mut self, Flood(to, token): Flood, _: &mut Context<Self>) -> u64 {
+    #[process]
+    impl Flooder {
+        #[message]
+        fn flood(&mut self, to: Address<Fragile>, token: Arc<()>) -> u64 {
             // Sends until a message is refused: the receiver exits in the middle of a train.
-            (0..).take_while(|_| to.send(Token(token.clone())).is_ok()).count() as u64
+            (0..).take_while(|_| to.token(token.clone()).is_ok()).count() as u64
         }
     }
 
@@ -304,12 +266,10 @@ fn a_flood_to_a_process_that_exits_is_handled_handed_back_or_dropped() {
     runtime.block_on(async |runtime| {
         let fragile = runtime.spawn(Fragile(least)).unwrap();
         let flooder = runtime.spawn(Flooder).unwrap();
-        let flood = flooder.call(Flood(fragile, token.clone()));
+        let flood = flooder.flood(fragile, token.clone());
         let sent = flood.within(Duration::from_secs(60)).await.unwrap();
         assert!(sent >= least);
-        while runtime.process_count() > 1 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| runtime.process_count() <= 1).await;
     });
     drop(runtime);
     assert_eq!(Arc::strong_count(&token), 1, "a message was not dropped");
@@ -394,13 +354,10 @@ fn floods_of_messages_of_any_layout() {
         }
     }
     struct Flooder;
-    impl Process for Flooder {}
-    struct Flood(Address<Counter>);
-    impl Message for Flood {
-        type Reply = ();
-    }
-    impl Handle<Flood> for Flooder {
-        async fn handle(&mut self, Flood(to): Flood, _: &mut Context<Self>) {
+    #[process]
+    impl Flooder {
+        #[message]
+        fn flood(&mut self, to: Address<Counter>) {
             (0..200).for_each(|_| to.send(Ping).unwrap());
             (0..200).for_each(|_| to.send(Pong(1)).unwrap());
             (0..200).for_each(|_| to.send(Empty).unwrap());
@@ -410,7 +367,7 @@ fn floods_of_messages_of_any_layout() {
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     let flooder = runtime.spawn(Flooder).unwrap();
     runtime.block_on(async |_| {
-        flooder.call(Flood(counter)).await.unwrap();
+        flooder.flood(counter).await.unwrap();
         assert_eq!(counter.call(Add(0)).await.unwrap(), 600);
     });
 }

@@ -22,23 +22,12 @@ enum Way {
     /// A call joined with another future.
     Join,
 }
-impl Process for Member {}
-
-#[derive(Clone, Copy, Debug)]
-struct Visited {
-    through: u64,
-    cycles: u64,
-}
-
-/// A visit. It has a `ReplyTo` if it was sent by `ask`, and is answered by the handler's result if
-/// it was called.
-struct Visit(Option<ReplyTo<Visited>>);
-impl Message for Visit {
-    type Reply = Visited;
-}
-
-impl Handle<Visit> for Member {
-    async fn handle(&mut self, Visit(reply): Visit, _: &mut Context<Self>) -> Visited {
+#[process]
+impl Member {
+    /// A visit. It has a `ReplyTo` if it was sent by `ask`, and is answered by the handler's result if
+    /// it was called.
+    #[message]
+    async fn visit(&mut self, reply: Option<ReplyTo<Visited>>) -> Visited {
         let mut visited = Visited { through: 1, cycles: 0 };
         let mut add = |outcome: Result<Visited, CallError<Visit>>| match outcome {
             Ok(below) => {
@@ -51,18 +40,18 @@ impl Handle<Visit> for Member {
         match self.way {
             Way::Call => {
                 for next in &self.next {
-                    add(next.call(Visit(None)).within(FOR_EVER).await);
+                    add(next.call(Visit { reply: None }).within(FOR_EVER).await);
                 }
             }
             Way::Ask => {
                 for next in &self.next {
-                    add(next.ask(|reply| Visit(Some(reply))).within(FOR_EVER).await);
+                    add(next.ask(|reply| Visit { reply: Some(reply) }).within(FOR_EVER).await);
                 }
             }
             Way::Join => {
                 for next in &self.next {
                     let beside = tokio::time::sleep(Duration::from_millis(1));
-                    add(tokio::join!(next.call(Visit(None)).within(FOR_EVER), beside).0);
+                    add(tokio::join!(next.call(Visit { reply: None }).within(FOR_EVER), beside).0);
                 }
             }
         }
@@ -71,16 +60,29 @@ impl Handle<Visit> for Member {
         }
         visited
     }
-}
-
-struct Before(Vec<Recipient<Visit>>);
-impl Message for Before {
-    type Reply = ();
-}
-impl Handle<Before> for Member {
-    async fn handle(&mut self, Before(next): Before, _: &mut Context<Self>) {
+    #[message]
+    fn before(&mut self, next: Vec<Recipient<Visit>>) {
         self.next = next;
     }
+    #[message]
+    async fn both(&mut self, keeper: Address<Keeper>, next: Address<Member>) -> bool {
+        let ask = keeper.ask(|reply| Keep { reply, detaches: true }).within(FOR_EVER);
+        let call = next.call(Visit { reply: None }).within(FOR_EVER);
+        // The call fails, or the one that calls back does.
+        tokio::select! {
+            _ = ask => unreachable!("nobody answers"),
+            visited = call => match visited {
+                Ok(visited) => visited.cycles == 1,
+                Err(error) => matches!(error, CallError::Cycle(_)),
+            },
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Visited {
+    through: u64,
+    cycles: u64,
 }
 
 /// Spawns a ring with a process for each of `ways`.
@@ -89,7 +91,7 @@ async fn ring(runtime: &RuntimeHandle, ways: &[Way]) -> Vec<Address<Member>> {
     let members = runtime.spawn_many(members).unwrap();
     for (index, member) in members.iter().enumerate() {
         let next = members[(index + 1) % members.len()];
-        member.call(Before(vec![next.into()])).within(FOR_EVER).await.unwrap();
+        member.before(vec![next.into()]).within(FOR_EVER).await.unwrap();
     }
     members
 }
@@ -99,10 +101,10 @@ fn check(ways: &[Way]) {
     let runtime = runtime();
     let visited = runtime.block_on(async |runtime| {
         let members = ring(runtime, ways).await;
-        let visited = members[0].call(Visit(None)).within(FOR_EVER).await.unwrap();
+        let visited = members[0].visit(None).within(FOR_EVER).await.unwrap();
         // All members become idle again. Visits queued in the ring are handled, and find it again.
         for member in members {
-            member.call(Before(Vec::new())).within(FOR_EVER).await.unwrap();
+            member.before(Vec::new()).within(FOR_EVER).await.unwrap();
         }
         visited
     });
@@ -131,13 +133,12 @@ fn rings_of_any_length_and_kind_of_call_are_found() {
 
 #[test]
 fn a_ring_that_closes_from_all_sides_at_once_is_broken() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for _ in 0..scaled(400).min(20) {
             let members = ring(runtime, &[Way::Call; 3]).await;
             let visits: Vec<_> = members
                 .iter()
-                .map(|member| tokio::spawn(member.call(Visit(None)).within(FOR_EVER)))
+                .map(|member| tokio::spawn(member.visit(None).within(FOR_EVER)))
                 .collect();
             let mut cycles = 0;
             for visit in visits {
@@ -146,7 +147,7 @@ fn a_ring_that_closes_from_all_sides_at_once_is_broken() {
             assert!(cycles > 0, "no call failed with a cycle");
             // A cancelled visit is handled all the same, and calls the next member.
             for member in &members {
-                member.call(Before(Vec::new())).within(FOR_EVER).await.unwrap();
+                member.before(Vec::new()).within(FOR_EVER).await.unwrap();
             }
             members.iter().for_each(|member| assert!(member.stop()));
         }
@@ -157,13 +158,12 @@ fn a_ring_that_closes_from_all_sides_at_once_is_broken() {
 /// ring is broken.
 #[test]
 fn only_a_member_of_the_ring_gets_the_error() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let members = ring(runtime, &[Way::Call; 2]).await;
         let outside = Member { next: vec![members[0].into()], way: Way::Call };
         let outside = runtime.spawn(outside).unwrap();
         let far = runtime.spawn(Member { next: vec![outside.into()], way: Way::Call }).unwrap();
-        let visited = far.call(Visit(None)).within(FOR_EVER).await.unwrap();
+        let visited = far.visit(None).within(FOR_EVER).await.unwrap();
         assert_eq!(visited.cycles, 1);
         assert!(visited.through >= 3, "{visited:?}");
     });
@@ -172,21 +172,17 @@ fn only_a_member_of_the_ring_gets_the_error() {
 #[test]
 fn a_call_that_waits_for_long_but_in_no_ring_is_left_alone() {
     struct Chain(Option<Address<Chain>>, Address<Counter>);
-    impl Process for Chain {}
-    struct Down;
-    impl Message for Down {
-        type Reply = u64;
-    }
-    impl Handle<Down> for Chain {
-        async fn handle(&mut self, _: Down, _: &mut Context<Self>) -> u64 {
+    #[process]
+    impl Chain {
+        #[message]
+        async fn descend(&mut self) -> u64 {
             match self.0 {
-                Some(next) => next.call(Down).within(FOR_EVER).await.unwrap(),
+                Some(next) => next.descend().within(FOR_EVER).await.unwrap(),
                 None => self.1.call(Add(1)).within(FOR_EVER).await.unwrap(),
             }
         }
     }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         let mut first = runtime.spawn(Chain(None, counter)).unwrap();
         for _ in 0..5 {
@@ -194,7 +190,7 @@ fn a_call_that_waits_for_long_but_in_no_ring_is_left_alone() {
         }
         let slow = counter.call(AddSlowly(1, Duration::from_millis(200)));
         // Two calls at a time, so that each process has a queue, and all waiting callers probe.
-        let first = (first.call(Down).within(FOR_EVER), first.call(Down).within(FOR_EVER));
+        let first = (first.descend().within(FOR_EVER), first.descend().within(FOR_EVER));
         let (slow, one, two) = tokio::join!(slow, first.0, first.1);
         assert_eq!((slow.unwrap(), one.unwrap(), two.unwrap()), (1, 2, 3));
     });
@@ -245,20 +241,10 @@ impl<T> From<CallError<T>> for Failed {
 
 /// Asks a keeper, and answers calls.
 struct Asker;
-impl Process for Asker {}
-struct AskKeeper {
-    keeper: Address<Keeper>,
-    detaches: bool,
-}
-impl Message for AskKeeper {
-    type Reply = Result<u64, Failed>;
-}
-impl Handle<AskKeeper> for Asker {
-    async fn handle(
-        &mut self,
-        AskKeeper { keeper, detaches }: AskKeeper,
-        _: &mut Context<Self>,
-    ) -> Result<u64, Failed> {
+#[process]
+impl Asker {
+    #[message]
+    async fn ask_keeper(&mut self, keeper: Address<Keeper>, detaches: bool) -> Result<u64, Failed> {
         let asked = keeper.ask(|reply| Keep { reply, detaches }).within(FOR_EVER).await;
         asked.map_err(Failed::from)
     }
@@ -273,42 +259,22 @@ impl Handle<Ping> for Asker {
 
 /// Hands each `ReplyTo` over to the test, which answers.
 struct Keeper(tokio::sync::mpsc::UnboundedSender<ReplyTo<u64>>);
-impl Process for Keeper {}
-struct Keep {
-    reply: ReplyTo<u64>,
-    detaches: bool,
-}
-impl Message for Keep {
-    type Reply = ();
-}
-impl Handle<Keep> for Keeper {
-    async fn handle(&mut self, Keep { reply, detaches }: Keep, _: &mut Context<Self>) {
+#[process]
+impl Keeper {
+    #[message]
+    fn keep(&mut self, reply: ReplyTo<u64>, detaches: bool) {
         if detaches {
             reply.detach();
         }
         self.0.send(reply).unwrap();
     }
-}
-struct PingBack(Address<Asker>);
-impl Message for PingBack {
-    type Reply = Result<(), Failed>;
-}
-impl Handle<PingBack> for Keeper {
-    async fn handle(
-        &mut self,
-        PingBack(asker): PingBack,
-        _: &mut Context<Self>,
-    ) -> Result<(), Failed> {
+    #[message]
+    async fn ping_back(&mut self, asker: Address<Asker>) -> Result<(), Failed> {
         asker.call(Ping).within(FOR_EVER).await.map_err(Failed::from)
     }
-}
-/// Keeps the keeper in a turn.
-struct Linger(tokio::sync::oneshot::Receiver<()>);
-impl Message for Linger {
-    type Reply = ();
-}
-impl Handle<Linger> for Keeper {
-    async fn handle(&mut self, Linger(ends): Linger, _: &mut Context<Self>) {
+    /// Keeps the keeper in a turn.
+    #[message(send)]
+    async fn linger(&mut self, ends: tokio::sync::oneshot::Receiver<()>) {
         let _ = ends.await;
     }
 }
@@ -336,15 +302,15 @@ fn ask_and_ping_back(is_busy: bool, detaches: bool) -> (Result<u64, Failed>, Res
         let (end, ends) = tokio::sync::oneshot::channel();
         if is_busy {
             // The question finds the keeper in a turn, and so sends probes of its own.
-            keeper.send(Linger(ends)).unwrap();
+            keeper.linger(ends).unwrap();
             suspended(runtime, keeper.pid(), "Linger").await;
         }
-        let ask = asker.call(AskKeeper { keeper, detaches }).within(FOR_EVER);
+        let ask = asker.ask_keeper(keeper, detaches).within(FOR_EVER);
         let mut asking = tokio::spawn(ask);
         suspended(runtime, asker.pid(), "AskKeeper").await;
         drop(end);
         let reply = kept.recv().await.unwrap();
-        let mut pinging = tokio::spawn(keeper.call(PingBack(asker)).within(FOR_EVER));
+        let mut pinging = tokio::spawn(keeper.ping_back(asker).within(FOR_EVER));
         let while_kept = async {
             suspended(runtime, keeper.pid(), "PingBack").await;
             // Time for several probes, or until they have found the ring.
@@ -389,30 +355,12 @@ fn an_answer_that_is_kept_but_not_detached_closes_a_ring() {
 /// The turn waits for a detached answer and for a call at once; the call closes a ring.
 #[test]
 fn a_ring_beside_a_detached_answer_is_found() {
-    struct Both(Address<Keeper>, Address<Member>);
-    impl Message for Both {
-        type Reply = bool;
-    }
-    impl Handle<Both> for Member {
-        async fn handle(&mut self, Both(keeper, next): Both, _: &mut Context<Self>) -> bool {
-            let ask = keeper.ask(|reply| Keep { reply, detaches: true }).within(FOR_EVER);
-            let call = next.call(Visit(None)).within(FOR_EVER);
-            // The call fails, or the one that calls back does.
-            tokio::select! {
-                _ = ask => unreachable!("nobody answers"),
-                visited = call => match visited {
-                    Ok(visited) => visited.cycles == 1,
-                    Err(error) => matches!(error, CallError::Cycle(_)),
-                },
-            }
-        }
-    }
     let runtime = runtime();
     let found = runtime.block_on(async |runtime| {
         let (keep, _kept) = tokio::sync::mpsc::unbounded_channel();
         let keeper = runtime.spawn(Keeper(keep)).unwrap();
         let members = ring(runtime, &[Way::Call; 2]).await;
-        members[0].call(Both(keeper, members[1])).within(FOR_EVER).await.unwrap()
+        members[0].both(keeper, members[1]).within(FOR_EVER).await.unwrap()
     });
     assert!(found);
 }

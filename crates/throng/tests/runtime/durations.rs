@@ -11,10 +11,37 @@ fn one_worker() -> Runtime {
 }
 
 struct Waits;
-impl Process for Waits {
-    async fn timeout(&mut self, cx: &mut Context<Self>) {
+#[process]
+impl Waits {
+    #[hook]
+    fn timeout(&mut self, cx: &mut Context<Self>) {
         cx.stop(ExitReason::other("the time is over"));
     }
+    /// Returns whether the outcome is that of a long enough duration.
+    #[message]
+    async fn with(
+        &mut self,
+        what: Use,
+        time: Duration,
+        counter: Address<Counter>,
+        cx: &mut Context<Self>,
+    ) -> bool {
+        match what {
+            Use::ReceiveTimeout => {
+                cx.receive_timeout(time);
+                true
+            }
+            Use::SendAfter => cx.send_after(time, Ping).cancel(),
+            Use::SendEvery => cx.send_every(time, Ping).cancel(),
+            Use::Call => counter.call(Add(0)).within(time).await.is_ok(),
+            Use::Ask => {
+                let answer = counter.answer().within(time);
+                matches!(answer.await, Ok(7))
+            }
+        }
+    }
+    #[message(derive(Clone))]
+    fn ping(&mut self) {}
 }
 
 /// Uses a duration inside a turn.
@@ -27,44 +54,10 @@ enum Use {
     Ask,
 }
 
-struct With(Use, Duration, Address<Counter>);
-impl Message for With {
-    type Reply = bool;
-}
-impl Handle<With> for Waits {
-    /// Returns whether the outcome is that of a long enough duration.
-    async fn handle(&mut self, With(what, time, counter): With, cx: &mut Context<Self>) -> bool {
-        match what {
-            Use::ReceiveTimeout => {
-                cx.receive_timeout(time);
-                true
-            }
-            Use::SendAfter => cx.send_after(time, Ping).cancel(),
-            Use::SendEvery => cx.send_every(time, Ping).cancel(),
-            Use::Call => counter.call(Add(0)).within(time).await.is_ok(),
-            Use::Ask => {
-                let answer = counter.ask(Answer).within(time);
-                matches!(answer.await, Ok(7))
-            }
-        }
-    }
-}
-
-#[derive(Clone)]
-struct Ping;
-impl Message for Ping {
-    type Reply = ();
-}
-impl Handle<Ping> for Waits {
-    async fn handle(&mut self, _: Ping, _: &mut Context<Self>) {}
-}
-
-struct Answer(ReplyTo<u64>);
-impl Message for Answer {
-    type Reply = ();
-}
-impl Handle<Answer> for Counter {
-    async fn handle(&mut self, Answer(reply): Answer, _: &mut Context<Self>) {
+#[process(manual)]
+impl Counter {
+    #[message]
+    fn answer(&mut self, reply: ReplyTo<u64>) {
         let _ = reply.send(7);
     }
 }
@@ -80,9 +73,9 @@ fn the_longest_durations_work_in_a_process() {
             runtime.block_on(async |runtime| {
                 let counter = runtime.spawn(Counter { count: 0 }).unwrap();
                 let waits = runtime.spawn(Waits).unwrap();
-                let went = waits.call(With(what, time, counter)).await;
+                let went = waits.with(what, time, counter).await;
                 assert_eq!(went.ok(), Some(true), "{what:?} {time:?}");
-                waits.call(Ping).await.unwrap();
+                waits.ping().await.unwrap();
                 assert!(waits.is_alive(), "{what:?} {time:?}");
             });
         }
@@ -96,7 +89,7 @@ fn the_shortest_durations_are_over_at_once() {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         let waits = runtime.spawn(Waits).unwrap();
         // `exited` is polled before the call, because the process exits at once after it.
-        let reply = waits.call(With(Use::ReceiveTimeout, Duration::ZERO, counter));
+        let reply = waits.with(Use::ReceiveTimeout, Duration::ZERO, counter);
         let (exit, reply) = tokio::join!(waits.pid().exited(), reply);
         assert!(reply.unwrap());
         assert_eq!(exit, ExitReason::other("the time is over"));
@@ -133,7 +126,7 @@ fn the_longest_durations_work_outside_of_processes() {
     runtime.block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         assert_eq!(counter.call(Add(1)).within(Duration::MAX).await.unwrap(), 1);
-        let answer = counter.ask(Answer).within(Duration::MAX);
+        let answer = counter.answer().within(Duration::MAX);
         assert_eq!(answer.await.unwrap(), 7);
         let waits = runtime.spawn(Waits).unwrap();
         assert!(runtime.send_after(waits, Duration::MAX, Ping).cancel());

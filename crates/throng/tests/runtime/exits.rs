@@ -1,6 +1,6 @@
 //! Exits: stopping, panics, hooks, shutdown.
 
-use crate::{Add, AddSlowly, Counter, Fail, runtime, scaled};
+use crate::{Add, AddSlowly, Counter, Fail, eventually, runtime, scaled};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,9 +16,7 @@ fn a_stop_comes_after_earlier_messages_and_later_ones_are_handed_back() {
         let last = counter.call(Add(1));
         assert_eq!(last.await.unwrap(), 2);
         assert!(counter.stop());
-        while counter.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| !counter.is_alive()).await;
         assert!(!counter.stop());
         let SendError::NoProcess(Add(number)) = counter.send(Add(7)).unwrap_err() else {
             panic!("refused for another reason");
@@ -43,20 +41,21 @@ fn a_panic_ends_one_process_and_fails_the_calls_to_it() {
         // Queued behind the panic: not handled, and too late to be handed back.
         assert!(matches!(third, Err(CallError::Died(reason)) if reason == panicked));
         assert_eq!(other.call(Add(1)).await.unwrap(), 1);
-        while runtime.process_count() > 1 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| runtime.process_count() <= 1).await;
     });
 }
 
 /// Records the calls of its hooks.
 struct Hooked(Arc<AtomicU64>);
-impl Process for Hooked {
-    async fn started(&mut self, _: &mut Context<Self>) {
+#[process]
+impl Hooked {
+    #[hook]
+    async fn started(&mut self) {
         tokio::time::sleep(Duration::from_millis(2)).await;
         self.0.fetch_add(1, Ordering::SeqCst);
     }
-    async fn stopping(&mut self, reason: &ExitReason, _: &mut Context<Self>) {
+    #[hook]
+    async fn stopping(&mut self, reason: &ExitReason) {
         tokio::time::sleep(Duration::from_millis(2)).await;
         let code = match reason {
             ExitReason::Normal => 100,
@@ -65,19 +64,14 @@ impl Process for Hooked {
         };
         self.0.fetch_add(code, Ordering::SeqCst);
     }
+    #[message]
+    fn read(&mut self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 impl Drop for Hooked {
     fn drop(&mut self) {
         self.0.fetch_add(10, Ordering::SeqCst);
-    }
-}
-struct Read;
-impl Message for Read {
-    type Reply = u64;
-}
-impl Handle<Read> for Hooked {
-    async fn handle(&mut self, _: Read, _: &mut Context<Self>) -> u64 {
-        self.0.load(Ordering::SeqCst)
     }
 }
 
@@ -86,7 +80,7 @@ fn hooks_run_first_and_last() {
     let runtime = runtime();
     let seen = Arc::new(AtomicU64::new(0));
     let hooked = runtime.spawn(Hooked(seen.clone())).unwrap();
-    assert_eq!(runtime.block_on(async |_| hooked.call(Read).await).unwrap(), 1);
+    assert_eq!(runtime.block_on(async |_| hooked.read().await).unwrap(), 1);
     hooked.stop();
     while runtime.process_count() > 0 {
         std::thread::yield_now();
@@ -96,13 +90,10 @@ fn hooks_run_first_and_last() {
 
 /// Stops idle processes on the worker that they have run on.
 struct Stopper;
-impl Process for Stopper {}
-struct StopIdle;
-impl Message for StopIdle {
-    type Reply = ();
-}
-impl Handle<StopIdle> for Stopper {
-    async fn handle(&mut self, _: StopIdle, cx: &mut Context<Self>) {
+#[process]
+impl Stopper {
+    #[message]
+    async fn stop_idle(&mut self, cx: &mut Context<Self>) {
         let bound = throng::MailboxBound::new(2, throng::Overflow::Reject);
         let spawner = || cx.runtime().spawner();
         for spawner in [spawner(), spawner().mailbox(bound)] {
@@ -122,7 +113,7 @@ impl Handle<StopIdle> for Stopper {
         killed.kill();
         assert_eq!(killed.pid().exited().await, ExitReason::Killed);
         let hooked = cx.runtime().spawn(Hooked(Arc::default())).unwrap();
-        assert_eq!(hooked.call(Read).await.unwrap(), 1);
+        assert_eq!(hooked.read().await.unwrap(), 1);
         assert!(hooked.stop());
         tokio::task::yield_now().await;
         assert!(hooked.is_alive(), "its last turn waits");
@@ -134,7 +125,7 @@ impl Handle<StopIdle> for Stopper {
 fn an_idle_process_that_is_asked_to_stop_exits_as_if_the_request_were_a_message() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let stopper = runtime.spawn(Stopper).unwrap();
-    runtime.block_on(async |_| stopper.call(StopIdle).await).unwrap();
+    runtime.block_on(async |_| stopper.stop_idle().await).unwrap();
 }
 
 #[test]
@@ -177,42 +168,40 @@ fn a_process_that_makes_a_tie_and_stops_if_idle_exits() {
         timeout: Timeout,
         timer: Option<Timer>,
     }
-    impl Process for Idle {}
-    struct Leave(Tie, Pid);
-    impl Message for Leave {
-        type Reply = ();
-    }
-    impl Handle<Leave> for Idle {
-        async fn handle(&mut self, Leave(tie, other): Leave, cx: &mut Context<Self>) {
+    #[process]
+    impl Idle {
+        #[message]
+        fn leave(&mut self, tie: Tie, other: Pid, cx: &mut Context<Self>) {
             cx.stop_if_idle();
             tie(self, cx, other);
         }
     }
     let ties: [(&str, Tie); 6] = [
         ("none", |_, _, _| {}),
-        ("a timeout", |idle, cx, other| idle.timeout.set(cx, LONG, Leave(|_, _, _| {}, other))),
+        ("a timeout", |idle, cx, other| {
+            idle.timeout.set(cx, LONG, Leave { tie: |_, _, _| {}, other })
+        }),
         ("a timer", |idle, cx, other| {
-            idle.timer = Some(cx.send_after(LONG, Leave(|_, _, _| {}, other)));
+            idle.timer = Some(cx.send_after(LONG, Leave { tie: |_, _, _| {}, other }));
         }),
         ("a timer in the past", |_, cx, other| {
-            let _ = cx.send_after(Duration::ZERO, Leave(|_, _, _| {}, other));
+            let _ = cx.send_after(Duration::ZERO, Leave { tie: |_, _, _| {}, other });
         }),
         ("a monitor", |_, cx, other| {
             cx.monitor(other);
         }),
         ("a link", |_, cx, other| cx.link(other)),
     ];
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for (name, tie) in ties {
             for is_call in [false, true] {
                 let other = runtime.spawn(Counter { count: 0 }).unwrap();
                 let idle =
                     runtime.spawn(Idle { timeout: Timeout::default(), timer: None }).unwrap();
                 if is_call {
-                    let _ = idle.call(Leave(tie, other.pid())).await;
+                    let _ = idle.leave(tie, other.pid()).await;
                 } else {
-                    idle.send(Leave(tie, other.pid())).unwrap();
+                    idle.send_leave(tie, other.pid()).unwrap();
                 }
                 let begun = std::time::Instant::now();
                 while idle.is_alive() {
@@ -267,24 +256,22 @@ fn a_state_whose_drop_panics_ends_no_other_process() {
 #[test]
 fn a_hook_that_waits_is_cut_short_when_the_deadline_is_over_and_counted_once() {
     struct Slow;
-    impl Process for Slow {
-        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+    #[process]
+    impl Slow {
+        #[hook]
+        async fn stopping(&mut self) {
             tokio::time::sleep(Duration::from_secs(3600)).await;
         }
-    }
-    struct Hang;
-    impl Message for Hang {
-        type Reply = ();
-    }
-    impl Handle<Hang> for Slow {
-        async fn handle(&mut self, _: Hang, _: &mut Context<Self>) {
+
+        #[message(send)]
+        async fn hang(&mut self) {
             std::future::pending().await
         }
     }
     let runtime = runtime();
     for _ in 0..5 {
         let slow = runtime.spawn(Slow).unwrap();
-        slow.send(Hang).unwrap();
+        slow.hang().unwrap();
         runtime.spawn(Slow).unwrap();
     }
     let outcome = runtime.shutdown(Duration::from_millis(100));
@@ -299,13 +286,10 @@ fn a_hook_that_waits_is_cut_short_when_the_deadline_is_over_and_counted_once() {
 #[cfg_attr(miri, ignore = "blocks for seconds, and many processes")]
 fn a_blocked_worker_does_not_hold_the_shutdown_up_for_ever() {
     struct Blocker;
-    impl Process for Blocker {}
-    struct Block;
-    impl Message for Block {
-        type Reply = ();
-    }
-    impl Handle<Block> for Blocker {
-        async fn handle(&mut self, _: Block, _: &mut Context<Self>) {
+    #[process]
+    impl Blocker {
+        #[message(send)]
+        fn block(&mut self) {
             std::thread::sleep(Duration::from_secs(20));
         }
     }
@@ -313,7 +297,7 @@ fn a_blocked_worker_does_not_hold_the_shutdown_up_for_ever() {
     for _ in 0..40_000 {
         runtime.spawn(Counter { count: 0 }).unwrap();
     }
-    runtime.spawn(Blocker).unwrap().send(Block).unwrap();
+    runtime.spawn(Blocker).unwrap().block().unwrap();
     let outcome = runtime.shutdown(Duration::from_millis(50));
     assert_eq!(outcome.stopped + outcome.abandoned, 40_001);
     assert!(outcome.abandoned > 0);
@@ -386,17 +370,15 @@ fn an_idle_process_with_a_receive_timeout_stops_once_and_waits_no_more() {
 fn a_process_cannot_wait_for_its_own_exit() {
     /// Reports the reasons that it got.
     struct Own(tokio::sync::mpsc::UnboundedSender<ExitReason>);
-    impl Process for Own {
-        async fn stopping(&mut self, _: &ExitReason, cx: &mut Context<Self>) {
+    #[process]
+    impl Own {
+        #[hook]
+        async fn stopping(&mut self, cx: &mut Context<Self>) {
             self.0.send(cx.pid().exited().await).unwrap();
         }
-    }
-    struct Wait;
-    impl Message for Wait {
-        type Reply = ();
-    }
-    impl Handle<Wait> for Own {
-        async fn handle(&mut self, _: Wait, cx: &mut Context<Self>) {
+
+        #[message]
+        async fn wait(&mut self, cx: &mut Context<Self>) {
             let me = cx.address();
             me.stop();
             // Beside the turn, a process may wait for the exit.
@@ -409,11 +391,10 @@ fn a_process_cannot_wait_for_its_own_exit() {
             self.0.send(me.pid().exited().await).unwrap();
         }
     }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
         let own = runtime.spawn(Own(heard)).unwrap();
-        own.call(Wait).await.unwrap();
+        own.wait().await.unwrap();
         let mut reasons = Vec::new();
         while let Some(reason) = hears.recv().await {
             reasons.push(reason);

@@ -15,7 +15,13 @@ struct Busy {
     is_over: Arc<AtomicBool>,
     next: Option<Address<Busy>>,
 }
-impl Process for Busy {}
+#[process]
+impl Busy {
+    #[message(send)]
+    fn join(&mut self, next: Address<Busy>) {
+        self.next = Some(next);
+    }
+}
 struct Continue;
 impl Message for Continue {
     type Reply = ();
@@ -28,15 +34,6 @@ impl Handle<Continue> for Busy {
         }
     }
 }
-struct Join(Address<Busy>);
-impl Message for Join {
-    type Reply = ();
-}
-impl Handle<Join> for Busy {
-    async fn handle(&mut self, Join(next): Join, _: &mut Context<Self>) {
-        self.next = Some(next);
-    }
-}
 
 /// Records the longest wait of a message, in turns of the busy processes.
 #[derive(Default)]
@@ -47,13 +44,10 @@ struct Waits {
 
 #[derive(Clone)]
 struct Witness(Arc<Waits>, Busy);
-impl Process for Witness {}
-struct SentAt(u64);
-impl Message for SentAt {
-    type Reply = ();
-}
-impl Handle<SentAt> for Witness {
-    async fn handle(&mut self, SentAt(turns): SentAt, _: &mut Context<Self>) {
+#[process]
+impl Witness {
+    #[message(send)]
+    fn sent_at(&mut self, turns: u64) {
         let waited = self.1.turns.load(Ordering::Relaxed) - turns;
         self.0.most.fetch_max(waited, Ordering::Relaxed);
         self.0.handled.fetch_add(1, Ordering::Release);
@@ -71,7 +65,7 @@ impl Handle<Continue> for Prober {
     async fn handle(&mut self, _: Continue, _: &mut Context<Self>) {
         let now = self.busy.turns.load(Ordering::Relaxed);
         let witnesses = self.witnesses.clone();
-        let send = move || witnesses.iter().for_each(|to| to.send(SentAt(now)).unwrap());
+        let send = move || witnesses.iter().for_each(|to| to.sent_at(now).unwrap());
         if self.from_outside { std::thread::spawn(send).join().unwrap() } else { send() }
     }
 }
@@ -125,7 +119,7 @@ fn woken_processes_do_not_starve_a_busy_process() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let ring: Vec<_> = (0..100).map(|_| runtime.spawn(woken.clone()).unwrap()).collect();
     for (index, member) in ring.iter().enumerate() {
-        member.send(Join(ring[(index + 1) % ring.len()])).unwrap();
+        member.join(ring[(index + 1) % ring.len()]).unwrap();
     }
     let alone = runtime.spawn(busy.clone()).unwrap();
     alone.send(Continue).unwrap();

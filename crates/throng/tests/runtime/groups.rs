@@ -126,8 +126,7 @@ fn a_monitor_ends_with_its_receiver() {
 
 #[test]
 fn joins_leaves_and_exits_at_once_leave_an_empty_group_and_balanced_events() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let group = runtime.group::<Counter>("kitchen");
         let (sender, events) = mpsc::channel();
         let doorman = runtime.spawn(Doorman(sender)).unwrap();

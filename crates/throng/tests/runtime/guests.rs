@@ -379,15 +379,10 @@ fn the_first_contact_with_a_process_needs_no_worker() {
 #[test]
 fn a_process_that_may_block_runs_on_workers_only_though_a_guest_wakes_it() {
     struct Asks(Address<Actor>);
-    impl Process for Asks {
-        const NEVER_BLOCKS: bool = true;
-    }
-    struct Names;
-    impl Message for Names {
-        type Reply = Vec<Option<String>>;
-    }
-    impl Handle<Names> for Asks {
-        async fn handle(&mut self, _: Names, cx: &mut Context<Self>) -> Vec<Option<String>> {
+    #[process(never_blocks)]
+    impl Asks {
+        #[message]
+        async fn names(&mut self, cx: &mut Context<Self>) -> Vec<Option<String>> {
             let name = || thread::current().name().map(str::to_owned);
             let spawned = cx.runtime().spawn(Actor).unwrap();
             let mut names = Vec::new();
@@ -401,7 +396,7 @@ fn a_process_that_may_block_runs_on_workers_only_though_a_guest_wakes_it() {
     let runtime = start();
     let asks = runtime.spawn(Asks(runtime.spawn(Actor).unwrap())).unwrap();
     for _ in 0..scaled(200) {
-        let names = at(Place::Task, asks.call(Names)).unwrap();
+        let names = at(Place::Task, asks.names()).unwrap();
         assert!(names.iter().flatten().all(|name| name.starts_with("throng-")), "{names:?}");
     }
 }
@@ -443,34 +438,24 @@ fn guests_of_many_tokio_runtimes_come_and_go() {
     let runtime = Runtime::builder().workers(1).guests(2).start().unwrap();
     let counter = runtime.spawn(Counts(0)).unwrap();
     for number in 1..=scaled(100) {
-        assert_eq!(at(Place::Task, counter.call(Count)).unwrap(), number);
+        assert_eq!(at(Place::Task, counter.count()).unwrap(), number);
     }
     until_by_guests(|| async move {
         let thread = here();
-        counter.call(RunsOn).await.unwrap() == thread
+        counter.runs_on().await.unwrap() == thread
     });
 }
 
 struct Counts(u64);
-impl Process for Counts {
-    const NEVER_BLOCKS: bool = true;
-}
-struct Count;
-impl Message for Count {
-    type Reply = u64;
-}
-impl Handle<Count> for Counts {
-    async fn handle(&mut self, _: Count, _: &mut Context<Self>) -> u64 {
+#[process(never_blocks)]
+impl Counts {
+    #[message]
+    fn count(&mut self) -> u64 {
         self.0 += 1;
         self.0
     }
-}
-struct RunsOn;
-impl Message for RunsOn {
-    type Reply = ThreadId;
-}
-impl Handle<RunsOn> for Counts {
-    async fn handle(&mut self, _: RunsOn, _: &mut Context<Self>) -> ThreadId {
+    #[message]
+    fn runs_on(&mut self) -> ThreadId {
         here()
     }
 }
@@ -484,9 +469,9 @@ fn a_call_comes_after_the_messages_that_its_caller_has_sent() {
             for _ in 0..scaled(200) {
                 let counter = runtime.spawn(Counts(0)).unwrap();
                 for _ in 0..3 {
-                    counter.send(Count).unwrap();
+                    counter.send_count().unwrap();
                 }
-                assert_eq!(counter.call(Count).await.unwrap(), 4);
+                assert_eq!(counter.count().await.unwrap(), 4);
             }
         }
     });
@@ -501,7 +486,7 @@ fn bounded_mailboxes_and_async_processes_answer_calls_from_outside() {
             let counter = runtime.spawner().mailbox(bound).spawn(Counts(0)).unwrap();
             let counts = async move {
                 for number in 1..=10 {
-                    assert_eq!(counter.call(Count).await.unwrap(), number);
+                    assert_eq!(counter.count().await.unwrap(), number);
                 }
             };
             tokio::spawn(counts).await.unwrap();
@@ -534,31 +519,26 @@ fn callers_in_many_tasks_lose_no_call() {
     tokio.block_on(async {
         let call_all = || async move {
             for _ in 0..calls {
-                counter.call(Count).await.unwrap();
+                counter.count().await.unwrap();
             }
         };
         for caller in [(); 8].map(|()| tokio::spawn(call_all())) {
             caller.await.unwrap();
         }
     });
-    assert_eq!(runtime.block_on(async |_| counter.call(Count).await.unwrap()), 8 * calls + 1);
+    assert_eq!(runtime.block_on(async |_| counter.count().await.unwrap()), 8 * calls + 1);
 }
 
 /// The runtime closes the seats while guests run, rest, and are woken.
 #[test]
 fn a_runtime_that_ends_among_its_guests_ends_every_process() {
     struct Player(Arc<()>, Option<Address<Player>>);
-    impl Process for Player {
-        const NEVER_BLOCKS: bool = true;
-    }
-    struct Pass(u32);
-    impl Message for Pass {
-        type Reply = usize;
-    }
-    impl Handle<Pass> for Player {
-        async fn handle(&mut self, Pass(times): Pass, _: &mut Context<Self>) -> usize {
+    #[process(never_blocks)]
+    impl Player {
+        #[message]
+        fn pass(&mut self, times: u32) -> usize {
             if let Some(next) = self.1.filter(|_| times > 0) {
-                let _ = next.send(Pass(times - 1));
+                let _ = next.send_pass(times - 1);
             }
             Arc::strong_count(&self.0)
         }
@@ -575,9 +555,7 @@ fn a_runtime_that_ends_among_its_guests_ends_every_process() {
             }
             let callers: Vec<_> = players
                 .iter()
-                .map(|&player| {
-                    tokio.spawn(async move { while player.call(Pass(9)).await.is_ok() {} })
-                })
+                .map(|&player| tokio.spawn(async move { while player.pass(9).await.is_ok() {} }))
                 .collect();
             let outcome = runtime.shutdown(PATIENCE);
             assert_eq!(outcome.abandoned, 0);

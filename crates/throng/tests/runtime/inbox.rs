@@ -1,6 +1,6 @@
 //! Async processes, which receive their messages from an inbox.
 
-use crate::{Counter, runtime, scaled};
+use crate::{Counter, eventually, runtime, scaled};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -207,9 +207,7 @@ fn calls_are_acknowledged_and_calls_to_others_work() {
             process.call(Number(number)).await.unwrap();
         }
         process.call(End).await.unwrap();
-        while process.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| !process.is_alive()).await;
         assert_eq!(counter.call(crate::Add(0)).await.unwrap(), 55);
         assert!(matches!(process.send(End), Err(SendError::NoProcess(End))));
     });
@@ -263,8 +261,7 @@ fn signals_end_an_async_process_or_come_as_messages() {
     impl Message for Notice {
         type Reply = ();
     }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for kill in [false, true] {
             // A process that receives, a process that waits for another future, and a busy process.
             let receiving = runtime.spawn_async(|mut inbox: Inbox<Event>| async move {
@@ -396,9 +393,7 @@ fn foreign_turns_run_if_they_do_not_wait_and_end_the_process_if_they_panic() {
             process.call(Panics).await,
             Err(CallError::Died(reason)) if reason == panicked
         ));
-        while runtime.process_count() > 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| runtime.process_count() == 0).await;
     });
 }
 
@@ -448,9 +443,7 @@ fn an_inbox_that_leaves_its_process_is_refused() {
                 inbox.recv().await;
             })
             .unwrap();
-        while thief.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| !thief.is_alive()).await;
     });
 }
 

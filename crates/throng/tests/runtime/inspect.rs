@@ -49,29 +49,34 @@ impl<const BYTES: usize> Handle<Wait> for Worker<BYTES> {
     }
 }
 
-/// Spawns linked children, and returns their addresses.
-struct Breed(u32);
-impl Message for Breed {
-    type Reply = Vec<Address<Family>>;
-}
-
 struct Family;
-impl Process for Family {}
-impl Handle<Breed> for Family {
-    async fn handle(
-        &mut self,
-        Breed(count): Breed,
-        cx: &mut Context<Self>,
-    ) -> Vec<Address<Family>> {
+#[process]
+impl Family {
+    /// Spawns linked children, and returns their addresses.
+    #[message]
+    fn breed(&mut self, count: u32, cx: &mut Context<Self>) -> Vec<Address<Family>> {
         (0..count).map(|_| cx.spawn_linked(Family).unwrap()).collect()
     }
+    #[message]
+    fn send_items(&mut self, to: Address<Held>, count: u64) {
+        (0..count).for_each(|number| to.item(number).unwrap());
+    }
+    /// Sets its label.
+    #[message]
+    fn relabel(&mut self, label: &'static str, cx: &mut Context<Self>) {
+        cx.set_label(label);
+    }
+    #[message]
+    fn watch(&mut self, whom: Pid, cx: &mut Context<Self>) {
+        cx.trap_exits(true);
+        cx.monitor(whom);
+        cx.monitor(whom);
+    }
 }
-
 #[test]
 #[cfg_attr(miri, ignore = "turns take so long that they are noted, in a block of their own")]
 fn a_suspended_process_is_inspected_and_continues_undisturbed() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let worker = runtime.spawn(Worker::<8>::new()).unwrap();
         let idle = runtime.info(worker).await.unwrap();
         assert_eq!((idle.pid, idle.state, idle.mailbox_len), (worker.pid(), ProcessState::Idle, 0));
@@ -111,8 +116,7 @@ fn a_suspended_process_is_inspected_and_continues_undisturbed() {
 
 #[test]
 fn a_blocked_process_is_reported_as_running() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let stuck = runtime.spawn(Worker::<8>::new()).unwrap();
         let (begun, begins) = oneshot::channel();
         let (go_on, receiver) = mpsc::channel();
@@ -133,8 +137,7 @@ fn a_blocked_process_is_reported_as_running() {
 
 #[test]
 fn an_exiting_process_is_reported_as_exiting() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let worker = runtime.spawn(Worker::<8>::new()).unwrap();
         worker.stop();
         while runtime.info(worker).await.unwrap().state != ProcessState::Exiting {}
@@ -172,8 +175,7 @@ fn a_process_that_only_receives_with_a_time_out_takes_a_small_block() {
 
 #[test]
 fn memory_counts_slots_and_states_too_large_for_a_slot() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let small = runtime.spawn(Worker::<8>::new()).unwrap();
         let medium = runtime.spawn(Worker::<300>::new()).unwrap();
         let large = runtime.spawn(Worker::<10_000>::new()).unwrap();
@@ -192,23 +194,11 @@ fn memory_counts_slots_and_states_too_large_for_a_slot() {
 
 #[test]
 fn relations_are_shown_from_both_ends() {
-    struct Watch(Pid);
-    impl Message for Watch {
-        type Reply = ();
-    }
-    impl Handle<Watch> for Family {
-        async fn handle(&mut self, Watch(whom): Watch, cx: &mut Context<Self>) {
-            cx.trap_exits(true);
-            cx.monitor(whom);
-            cx.monitor(whom);
-        }
-    }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let parent = runtime.spawn(Family).unwrap();
-        let children = parent.call(Breed(2)).await.unwrap();
+        let children = parent.breed(2).await.unwrap();
         let (first, second) = (children[0].pid(), children[1].pid());
-        children[0].call(Watch(second)).await.unwrap();
+        children[0].watch(second).await.unwrap();
         let info = runtime.info(parent).await.unwrap();
         assert_eq!(info.turns, Some(1), "turns are not counted from the first child on");
         let sorted = |mut pids: Vec<Pid>| {
@@ -253,14 +243,13 @@ fn the_list_has_every_process_once_and_pids_are_found_by_their_text() {
 
 #[test]
 fn the_tree_shows_children_below_their_parents() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for _ in 0..10 {
             runtime.spawn(Family).unwrap();
         }
         let root = runtime.spawn(Family).unwrap();
-        let children = root.call(Breed(3)).await.unwrap();
-        let grandchildren = children[1].call(Breed(2)).await.unwrap();
+        let children = root.breed(3).await.unwrap();
+        let grandchildren = children[1].breed(2).await.unwrap();
         let tree = runtime.tree(100).await;
         assert_eq!(tree.len(), 6, "processes without parent and children are in the tree");
         assert_eq!((tree[0].pid, tree[0].depth, tree[0].children), (root.pid(), 0, 3));
@@ -284,8 +273,7 @@ fn the_tree_shows_children_below_their_parents() {
 
 #[test]
 fn a_child_whose_parent_has_exited_becomes_a_root_of_the_tree() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         /// A child that outlives its parent.
         struct Orphan;
         impl Process for Orphan {}
@@ -311,8 +299,7 @@ fn a_child_whose_parent_has_exited_becomes_a_root_of_the_tree() {
 #[test]
 #[cfg_attr(miri, ignore = "turns take so long that they are noted, in a block of their own")]
 fn the_fullest_mailboxes_come_first_and_inspection_loses_no_message() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let workers: Vec<_> =
             (0..scaled(2_000)).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
         let full = workers[workers.len() / 2];
@@ -343,28 +330,16 @@ fn the_fullest_mailboxes_come_first_and_inspection_loses_no_message() {
 
 #[test]
 fn a_process_can_inspect_itself_during_a_turn() {
-    struct InspectSelf;
-    impl Message for InspectSelf {
-        type Reply = Option<ProcessState>;
-    }
-    impl Handle<InspectSelf> for Counter {
-        async fn handle(&mut self, _: InspectSelf, cx: &mut Context<Self>) -> Option<ProcessState> {
-            let runtime = cx.runtime().clone();
-            runtime.info(cx.address()).await.map(|info| info.state)
-        }
-    }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let process = runtime.spawn(Counter { count: 0 }).unwrap();
-        let state = process.call(InspectSelf).await.unwrap();
+        let state = process.inspect_self().await.unwrap();
         assert!(matches!(state, Some(ProcessState::Suspended { .. })), "{state:?}");
     });
 }
 
 #[test]
 fn metrics_count_spawns_exits_panics_and_turns() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let processes: Vec<_> =
             (0..10).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
         for process in &processes {
@@ -390,8 +365,7 @@ fn metrics_count_spawns_exits_panics_and_turns() {
 
 #[test]
 fn supervised_processes_stand_below_their_supervisor_with_their_names() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let supervisor = Supervisor::one_for_one()
             .child("first", ChildSpec::new(|| Family).register("the first"))
             .child("second", || Family)
@@ -420,50 +394,26 @@ fn supervised_processes_stand_below_their_supervisor_with_their_names() {
 /// A process that waits in a handler until its test lets it go on, while items queue up.
 struct Held;
 
-impl Process for Held {}
-
-struct Hold(oneshot::Sender<()>, oneshot::Receiver<()>);
-impl Message for Hold {
-    type Reply = ();
-}
-
-impl Handle<Hold> for Held {
-    async fn handle(&mut self, Hold(begun, go_on): Hold, _: &mut Context<Self>) {
+#[process]
+impl Held {
+    #[message(send)]
+    async fn hold(&mut self, begun: oneshot::Sender<()>, go_on: oneshot::Receiver<()>) {
         let _ = begun.send(());
         let _ = go_on.await;
     }
-}
-
-struct Item(#[expect(dead_code, reason = "only its size counts")] u64);
-impl Message for Item {
-    type Reply = ();
-}
-
-impl Handle<Item> for Held {
-    async fn handle(&mut self, _: Item, _: &mut Context<Self>) {}
-}
-
-struct SendItems(Address<Held>, u64);
-impl Message for SendItems {
-    type Reply = ();
-}
-
-impl Handle<SendItems> for Family {
-    async fn handle(&mut self, SendItems(to, count): SendItems, _: &mut Context<Self>) {
-        (0..count).for_each(|number| to.send(Item(number)).unwrap());
-    }
+    #[message(send)]
+    fn item(&mut self, _: u64) {}
 }
 
 #[test]
 fn a_flood_from_a_turn_shares_blocks() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let held = runtime.spawn(Held).unwrap();
         let (begun, begins) = oneshot::channel();
         let (go_on, receiver) = oneshot::channel();
-        held.send(Hold(begun, receiver)).unwrap();
+        held.hold(begun, receiver).unwrap();
         begins.await.unwrap();
-        runtime.spawn(Family).unwrap().call(SendItems(held, 1_000)).await.unwrap();
+        runtime.spawn(Family).unwrap().send_items(held, 1_000).await.unwrap();
         let info = runtime.info(held).await.unwrap();
         assert_eq!(info.mailbox_len, 1_000);
         assert!(info.mailbox_bytes < 12 * 1_000, "{} bytes", info.mailbox_bytes);
@@ -474,8 +424,7 @@ fn a_flood_from_a_turn_shares_blocks() {
 
 #[test]
 fn queued_messages_of_a_bounded_process_are_counted_too() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let bound = MailboxBound::new(5, Overflow::Reject);
         let worker = runtime.spawner().mailbox(bound).spawn(Worker::<8>::new()).unwrap();
         assert_eq!(runtime.info(worker).await.unwrap().state, ProcessState::Idle);
@@ -506,17 +455,26 @@ impl std::task::Wake for PanickingWaker {
     }
 }
 
-struct BlockThen(mpsc::Sender<()>, mpsc::Receiver<()>, bool);
-impl Message for BlockThen {
-    type Reply = ();
-}
-impl Handle<BlockThen> for Counter {
-    async fn handle(&mut self, BlockThen(begun, until, stops): BlockThen, cx: &mut Context<Self>) {
+#[process(manual)]
+impl Counter {
+    #[message(send)]
+    fn block_then(
+        &mut self,
+        begun: mpsc::Sender<()>,
+        until: mpsc::Receiver<()>,
+        stops: bool,
+        cx: &mut Context<Self>,
+    ) {
         begun.send(()).unwrap();
         let _ = until.recv();
         if stops {
             cx.stop(ExitReason::Normal);
         }
+    }
+    #[message]
+    async fn inspect_self(&mut self, cx: &mut Context<Self>) -> Option<ProcessState> {
+        let runtime = cx.runtime().clone();
+        runtime.info(cx.address()).await.map(|info| info.state)
     }
 }
 
@@ -528,7 +486,7 @@ fn a_waker_that_panics_at_the_end_of_an_inspection_ends_no_worker() {
         for stops in [false, true] {
             let ((begins, begun), (let_go, until)) = (mpsc::channel(), mpsc::channel());
             let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-            counter.send(BlockThen(begins, until, stops)).unwrap();
+            counter.block_then(begins, until, stops).unwrap();
             begun.recv().unwrap();
             let waker = std::task::Waker::from(std::sync::Arc::new(PanickingWaker));
             let mut info = std::pin::pin!(runtime.info(counter));
@@ -549,21 +507,9 @@ fn a_waker_that_panics_at_the_end_of_an_inspection_ends_no_worker() {
     assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);
 }
 
-/// Sets its label.
-struct Relabel(&'static str);
-impl Message for Relabel {
-    type Reply = ();
-}
-impl Handle<Relabel> for Family {
-    async fn handle(&mut self, Relabel(label): Relabel, cx: &mut Context<Self>) {
-        cx.set_label(label);
-    }
-}
-
 #[test]
 fn a_label_tells_a_process_apart_and_costs_a_process_without_one_nothing() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let plain = runtime.spawn(Family).unwrap();
         let ada = runtime.spawner().label("session of Ada").spawn(Family).unwrap();
         let many = runtime.spawner().label("one of two").spawn_many([Family, Family]).unwrap();
@@ -574,13 +520,13 @@ fn a_label_tells_a_process_apart_and_costs_a_process_without_one_nothing() {
         for one in &many {
             assert_eq!(label(one.pid()).await.as_deref(), Some("one of two"));
         }
-        plain.call(Relabel("plain no more")).await.unwrap();
-        ada.call(Relabel("session of Bea")).await.unwrap();
+        plain.relabel("plain no more").await.unwrap();
+        ada.relabel("session of Bea").await.unwrap();
         assert_eq!(label(plain.pid()).await.as_deref(), Some("plain no more"));
         assert_eq!(label(ada.pid()).await.as_deref(), Some("session of Bea"));
         // Beside a tie to the parent, and in the tree.
-        let child = ada.call(Breed(1)).await.unwrap().remove(0);
-        child.call(Relabel("child")).await.unwrap();
+        let child = ada.breed(1).await.unwrap().remove(0);
+        child.relabel("child").await.unwrap();
         let labels = runtime.tree(10).await.into_iter().map(|row| row.label);
         let expected = ["session of Bea", "child"].map(|label| Some(label.to_owned()));
         assert!(labels.eq(expected));
@@ -589,8 +535,7 @@ fn a_label_tells_a_process_apart_and_costs_a_process_without_one_nothing() {
 
 #[test]
 fn a_search_finds_processes_by_kind_label_and_name_and_sums_add_them_up() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let named = runtime.spawn(Family).unwrap();
         runtime.register("Ärger", named).unwrap();
         let labelled = runtime.spawner().label("user/ada").spawn(Family).unwrap();

@@ -99,8 +99,7 @@ fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
 
 #[test]
 fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let idle = runtime.spawn(Counter { count: 0 }).unwrap();
         let picky = Picky::spawn(runtime, None);
         let process = picky.process;
@@ -136,8 +135,7 @@ fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
 
 #[test]
 fn kept_messages_are_counted_while_the_process_does_something_else() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (held, holds) = oneshot::channel();
         let process = runtime
             .spawn_async(|inbox: Inbox<Event>| async move {
@@ -190,8 +188,7 @@ fn the_budget_of_all_mailboxes_holds_for_messages_that_are_passed_over() {
 
 #[test]
 fn a_bound_holds_for_messages_that_are_passed_over_and_rejects_further_ones() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let picky = Picky::spawn(runtime, Some(MailboxBound::new(10, Overflow::Reject)));
         let process = picky.process;
         let mut taken = 0;
@@ -213,8 +210,7 @@ fn a_bound_holds_for_messages_that_are_passed_over_and_rejects_further_ones() {
 
 #[test]
 fn a_bound_holds_for_messages_that_are_passed_over_and_drops_the_newest() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let picky = Picky::spawn(runtime, Some(MailboxBound::new(10, Overflow::DropNewest)));
         let process = picky.process;
         for number in 0..scaled(10_000) {
@@ -231,8 +227,7 @@ fn a_bound_holds_for_messages_that_are_passed_over_and_drops_the_newest() {
 
 #[test]
 fn a_kept_message_is_dropped_as_the_oldest_so_that_the_wanted_one_gets_in() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let picky = Picky::spawn(runtime, Some(MailboxBound::new(10, Overflow::DropOldest)));
         let process = picky.process;
         for round in 0..3 {
@@ -253,8 +248,7 @@ fn a_kept_message_is_dropped_as_the_oldest_so_that_the_wanted_one_gets_in() {
 
 #[test]
 fn a_kept_message_that_is_dropped_for_a_newer_one_is_not_received() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (go_on, goes_on) = oneshot::channel();
         let (has_kept, keeps) = oneshot::channel();
         let (sender, numbers) = oneshot::channel();
@@ -296,8 +290,7 @@ fn a_kept_message_that_is_dropped_for_a_newer_one_is_not_received() {
 
 #[test]
 fn senders_wait_for_the_place_of_a_message_that_is_passed_over() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (sender, mut receiver) = mpsc::unbounded_channel();
         let (go_on, mut goes_on) = mpsc::unbounded_channel::<()>();
         let bound = MailboxBound::new(2, Overflow::Wait);
@@ -342,8 +335,7 @@ fn senders_wait_for_the_place_of_a_message_that_is_passed_over() {
 
 #[test]
 fn a_sender_that_waits_for_room_gets_its_message_back_if_the_process_exits() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let picky = Picky::spawn(runtime, Some(MailboxBound::new(1, Overflow::Wait)));
         let process = picky.process;
         process.deliver(Number(0)).await.unwrap();
@@ -370,8 +362,7 @@ impl Message for Bomb {
 
 #[test]
 fn messages_whose_drop_panics_are_all_dropped_with_the_process_that_keeps_them() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let drops = Arc::new(AtomicU64::new(0));
         let process = runtime
             .spawn_async(|mut inbox: Inbox<Bomb>| async move {
@@ -392,8 +383,7 @@ fn messages_whose_drop_panics_are_all_dropped_with_the_process_that_keeps_them()
 
 #[test]
 fn a_condition_that_panics_loses_no_message() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (sender, receiver) = oneshot::channel();
         let process = runtime
             .spawn_async(|mut inbox: Inbox<Event>| async move {

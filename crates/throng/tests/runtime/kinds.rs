@@ -28,13 +28,10 @@ impl Process for Hooked {
 
 /// Blocks its worker.
 struct Slow;
-impl Process for Slow {}
-struct Block(Duration);
-impl Message for Block {
-    type Reply = ();
-}
-impl Handle<Block> for Slow {
-    async fn handle(&mut self, Block(time): Block, _: &mut Context<Self>) {
+#[process]
+impl Slow {
+    #[message]
+    fn block(&mut self, time: Duration) {
         std::thread::sleep(time);
     }
 }
@@ -86,13 +83,10 @@ fn processes_and_turns_are_counted_by_kind() {
 fn all_turns_of_the_workers_and_guests_are_those_of_a_kind() {
     /// Spawns processes, and calls them.
     struct Parent;
-    impl Process for Parent {}
-    struct Run;
-    impl Message for Run {
-        type Reply = u64;
-    }
-    impl Handle<Run> for Parent {
-        async fn handle(&mut self, _: Run, cx: &mut Context<Self>) -> u64 {
+    #[process]
+    impl Parent {
+        #[message]
+        async fn run(&mut self, cx: &mut Context<Self>) -> u64 {
             let child = cx.runtime().spawn(Counter { count: 0 }).unwrap();
             for _ in 0..9 {
                 child.send(Add(1)).unwrap();
@@ -107,7 +101,7 @@ fn all_turns_of_the_workers_and_guests_are_those_of_a_kind() {
     runtime.block_on(async |runtime| {
         let parent = runtime.spawn(Parent).unwrap();
         for _ in 0..20 {
-            assert_eq!(parent.call(Run).await.unwrap(), 10);
+            assert_eq!(parent.run().await.unwrap(), 10);
         }
         eventually(|| runtime.process_count() == 1).await;
         eventually(|| {
@@ -130,7 +124,7 @@ fn the_time_of_long_turns_is_known() {
     runtime.block_on(async |runtime| {
         let slow = runtime.spawn(Slow).unwrap();
         for _ in 0..10 {
-            slow.call(Block(Duration::from_millis(30))).await.unwrap();
+            slow.block(Duration::from_millis(30)).await.unwrap();
         }
         eventually(|| kind::<Slow>(runtime).turns == 10).await;
         let busy = kind::<Slow>(runtime).busy;

@@ -36,21 +36,31 @@ struct Worker {
     holds: bool,
 }
 
-impl Process for Worker {
-    async fn started(&mut self, _: &mut Context<Self>) {
+#[process]
+impl Worker {
+    #[hook]
+    fn started(&mut self) {
         self.log.note("started");
     }
-    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+    #[hook]
+    fn stopping(&mut self) {
         self.log.note("stopping");
     }
-    async fn down(&mut self, _: Down, _: &mut Context<Self>) {
+    #[hook]
+    fn down(&mut self) {
         self.log.note("down");
     }
-    async fn exit(&mut self, _: Exit, _: &mut Context<Self>) {
+    #[hook]
+    fn exit(&mut self) {
         self.log.note("exit");
     }
-    async fn timeout(&mut self, _: &mut Context<Self>) {
+    #[hook]
+    fn timeout(&mut self) {
         self.log.note("timeout");
+    }
+    #[message(send, derive(Clone))]
+    fn tick(&mut self) {
+        self.log.note("tick");
     }
 }
 
@@ -111,7 +121,7 @@ impl Turn<Worker> for First {
     type Reply = ();
     const LAYERED: bool = false;
     async fn run(self, process: &mut Worker, cx: &mut Context<Worker>) {
-        process.started(cx).await;
+        Process::started(process, cx).await;
     }
 }
 
@@ -125,17 +135,6 @@ where
     async fn run(self, process: &mut Worker, cx: &mut Context<Worker>) -> R {
         process.log.note("turn");
         (self.0)(process, cx)
-    }
-}
-
-#[derive(Clone)]
-struct Tick;
-impl Message for Tick {
-    type Reply = ();
-}
-impl Handle<Tick> for Worker {
-    async fn handle(&mut self, _: Tick, _: &mut Context<Self>) {
-        self.log.note("tick");
     }
 }
 
@@ -163,8 +162,7 @@ async fn wait_for(log: &Log, last: &'static str) -> Vec<&'static str> {
 
 #[test]
 fn a_layer_surrounds_every_turn_whatever_woke_the_process() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (worker, log, _) = layered(runtime);
         worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ())).await.unwrap();
         assert_eq!(log.take(), ["started", "end", "begin", "turn", "end of a call"]);
@@ -177,7 +175,7 @@ fn a_layer_surrounds_every_turn_whatever_woke_the_process() {
             ("tick", |_, cx| {
                 cx.pipe(async { Tick }).unwrap();
             }),
-            ("tick", |_, cx| cx.address().send(Tick).unwrap()),
+            ("tick", |_, cx| cx.address().tick().unwrap()),
             ("down", |_, cx| {
                 let gone = gone(cx);
                 cx.monitor(gone);
@@ -215,9 +213,8 @@ fn gone(cx: &mut Context<Worker>) -> Pid {
 
 #[test]
 fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
-    let runtime = runtime();
-    runtime.block_on(async |_| {
-        let (worker, log, gate) = layered(&runtime);
+    runtime().block_on(async |runtime| {
+        let (worker, log, gate) = layered(runtime);
         let call = worker.call(Do(|process: &mut Worker, cx: &mut Context<Worker>| {
             process.settles = true;
             // The time-out is kept across the settlement.
@@ -291,9 +288,8 @@ fn a_reply_that_is_held_is_given_by_anyone_while_the_process_goes_on_or_is_gone(
 
 #[test]
 fn a_layer_decides_on_panics_and_may_close_the_process() {
-    let runtime = runtime();
-    runtime.block_on(async |_| {
-        let (worker, log, _) = layered(&runtime);
+    runtime().block_on(async |runtime| {
+        let (worker, log, _) = layered(runtime);
         let panicked = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| panic!("boom")));
         let panicked = panicked.await.unwrap_err();
         assert!(panicked.to_string().contains("goes on"), "{panicked}");

@@ -45,8 +45,7 @@ fn states_of_any_size_and_alignment() {
             self.0.iter().map(|&byte| u64::from(byte)).sum()
         }
     }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         assert_eq!(runtime.spawn(Aligned(9)).unwrap().call(Sum).await.unwrap(), 9);
         assert_eq!(runtime.spawn(Sized([1; 0])).unwrap().call(Sum).await.unwrap(), 0);
         assert_eq!(runtime.spawn(Sized([1; 17])).unwrap().call(Sum).await.unwrap(), 17);
@@ -58,13 +57,10 @@ fn states_of_any_size_and_alignment() {
 #[test]
 fn an_attachment_is_found_by_its_type() {
     struct Bare;
-    impl Process for Bare {}
-    struct Name;
-    impl Message for Name {
-        type Reply = Option<String>;
-    }
-    impl Handle<Name> for Bare {
-        async fn handle(&mut self, _: Name, cx: &mut Context<Self>) -> Option<String> {
+    #[process]
+    impl Bare {
+        #[message]
+        fn name(&mut self, cx: &mut Context<Self>) -> Option<String> {
             assert!(cx.attachment::<u32>().is_none());
             cx.attachment::<String>().map(std::mem::take)
         }
@@ -73,8 +69,8 @@ fn an_attachment_is_found_by_its_type() {
     let named = runtime.spawn_attached(Bare, "alice".to_owned()).unwrap();
     let bare = runtime.spawn(Bare).unwrap();
     runtime.block_on(async |_| {
-        assert_eq!(named.call(Name).await.unwrap().as_deref(), Some("alice"));
-        assert_eq!(bare.call(Name).await.unwrap(), None);
+        assert_eq!(named.name().await.unwrap().as_deref(), Some("alice"));
+        assert_eq!(bare.name().await.unwrap(), None);
     });
 }
 

@@ -9,48 +9,38 @@ use tokio::sync::oneshot;
 
 /// Records the messages it receives, after the gate of a [`Wait`] has opened.
 struct Scribe(Vec<u64>);
-impl Process for Scribe {}
-
-struct Wait(oneshot::Receiver<()>);
-impl Message for Wait {
-    type Reply = ();
-}
-impl Handle<Wait> for Scribe {
-    async fn handle(&mut self, Wait(gate): Wait, _: &mut Context<Self>) {
+#[process]
+impl Scribe {
+    #[message(send)]
+    async fn wait(&mut self, gate: oneshot::Receiver<()>) {
         let _ = gate.await;
     }
-}
-
-#[derive(Clone)]
-struct Note(u64);
-impl Message for Note {
-    type Reply = ();
-}
-impl Handle<Note> for Scribe {
-    async fn handle(&mut self, Note(number): Note, _: &mut Context<Self>) {
+    #[message(derive(Clone))]
+    fn note(&mut self, number: u64) {
         self.0.push(number);
     }
-}
-
-struct Read;
-impl Message for Read {
-    type Reply = Vec<u64>;
-}
-impl Handle<Read> for Scribe {
-    async fn handle(&mut self, _: Read, _: &mut Context<Self>) -> Vec<u64> {
+    #[message]
+    fn read(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.0)
+    }
+    /// Another type of message with a number.
+    #[message(send)]
+    fn remark(&mut self, number: u64) {
+        self.0.push(number);
+    }
+    /// A message that no train takes.
+    #[message(send)]
+    fn tome(&mut self, pages: [u64; 40]) {
+        self.0.push(pages[0]);
     }
 }
 
 /// Runs a closure in a turn, without waiting.
 struct Speaker;
-impl Process for Speaker {}
-struct Run(Box<dyn FnOnce() + Send>);
-impl Message for Run {
-    type Reply = ();
-}
-impl Handle<Run> for Speaker {
-    async fn handle(&mut self, Run(run): Run, _: &mut Context<Self>) {
+#[process]
+impl Speaker {
+    #[message]
+    fn run(&mut self, run: Box<dyn FnOnce() + Send>) {
         run();
     }
 }
@@ -62,16 +52,16 @@ fn heard(speak: impl FnOnce(Address<Scribe>) + Send + 'static) -> Vec<u64> {
     runtime.block_on(async |runtime| {
         let (open, gate) = oneshot::channel();
         let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
-        scribe.send(Wait(gate)).unwrap();
+        scribe.wait(gate).unwrap();
         let speaker = runtime.spawn(Speaker).unwrap();
-        speaker.call(Run(Box::new(move || speak(scribe)))).await.unwrap();
+        speaker.run(Box::new(move || speak(scribe))).await.unwrap();
         open.send(()).unwrap();
-        scribe.call(Read).await.unwrap()
+        scribe.read().await.unwrap()
     })
 }
 
 fn send(scribe: Address<Scribe>, numbers: std::ops::Range<u64>) {
-    numbers.for_each(|number| scribe.send(Note(number)).unwrap());
+    numbers.for_each(|number| scribe.send_note(number).unwrap());
 }
 
 #[test]
@@ -95,11 +85,11 @@ fn messages_from_a_handlers_scoped_thread_keep_their_place() {
 fn messages_from_a_handlers_thread_keep_their_place_for_every_way_to_send() {
     type Way = fn(Address<Scribe>, u64);
     let ways: [Way; 4] = [
-        |scribe, number| scribe.recipient::<Note>().send(Note(number)).unwrap(),
-        |scribe, number| futures_once(scribe.deliver(Note(number))),
-        |scribe, number| [scribe].send_all(Note(number)).unwrap(),
+        |scribe, number| scribe.recipient().send(Note { number }).unwrap(),
+        |scribe, number| futures_once(scribe.deliver(Note { number })),
+        |scribe, number| [scribe].send_all(Note { number }).unwrap(),
         // The first poll of a call enqueues it.
-        |scribe, number| futures_once(scribe.call(Note(number))),
+        |scribe, number| futures_once(scribe.note(number)),
     ];
     for way in ways {
         let heard = heard(move |scribe| {
@@ -150,29 +140,32 @@ fn messages_from_a_running_thread_keep_their_place() {
 /// A process sends to another process, in the midst of a flood to a third.
 #[test]
 fn messages_keep_the_causal_order_of_messages_between_their_senders() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
         let [first, second] = [(); 2].map(|()| runtime.spawn(Speaker).unwrap());
         for _ in 0..scaled(500) {
             let (done, dones) = oneshot::channel();
             first
-                .send(Run(Box::new(move || {
+                .send_run(Box::new(move || {
                     send(scribe, 0..50);
-                    let reply = Run(Box::new(move || {
-                        send(scribe, 100..150);
-                        let last = Run(Box::new(move || {
-                            send(scribe, 200..250);
-                            done.send(()).unwrap();
-                        }));
-                        first.send(last).unwrap();
-                    }));
+                    let reply = Run {
+                        run: Box::new(move || {
+                            send(scribe, 100..150);
+                            let last = Run {
+                                run: Box::new(move || {
+                                    send(scribe, 200..250);
+                                    done.send(()).unwrap();
+                                }),
+                            };
+                            first.send(last).unwrap();
+                        }),
+                    };
                     second.send(reply).unwrap();
                     send(scribe, 50..100);
-                })))
+                }))
                 .unwrap();
             dones.await.unwrap();
-            let heard = scribe.call(Read).await.unwrap();
+            let heard = scribe.read().await.unwrap();
             assert_eq!(heard.len(), 200);
             let place = |number| heard.iter().position(|&heard| heard == number).unwrap();
             assert!(
@@ -190,14 +183,11 @@ fn messages_keep_the_causal_order_of_messages_between_their_senders() {
 /// A handler waits for another process by a channel of tokio, unknown to throng.
 #[test]
 fn messages_keep_the_causal_order_of_a_foreign_channel() {
-    struct Ask(Address<Scribe>, Address<Speaker>);
-    impl Message for Ask {
-        type Reply = ();
-    }
     struct Asker;
-    impl Process for Asker {}
-    impl Handle<Ask> for Asker {
-        async fn handle(&mut self, Ask(scribe, other): Ask, _: &mut Context<Self>) {
+    #[process]
+    impl Asker {
+        #[message]
+        async fn question(&mut self, scribe: Address<Scribe>, other: Address<Speaker>) {
             let (sender, receiver) = oneshot::channel();
             let (go_on, waits) = mpsc::channel::<()>();
             let run = move || {
@@ -205,7 +195,7 @@ fn messages_keep_the_causal_order_of_a_foreign_channel() {
                 send(scribe, 50..60);
                 sender.send(()).unwrap();
             };
-            other.send(Run(Box::new(run))).unwrap();
+            other.send_run(Box::new(run)).unwrap();
             send(scribe, 0..50);
             // Lets the other process continue as soon as this handler waits, and not before.
             let mut go_on = Some(go_on);
@@ -223,17 +213,16 @@ fn messages_keep_the_causal_order_of_a_foreign_channel() {
             send(scribe, 60..100);
         }
     }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for _ in 0..scaled(200) {
             let (open, gate) = oneshot::channel();
             let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
-            scribe.send(Wait(gate)).unwrap();
+            scribe.wait(gate).unwrap();
             let asker = runtime.spawn(Asker).unwrap();
             let other = runtime.spawn(Speaker).unwrap();
-            asker.call(Ask(scribe, other)).await.unwrap();
+            asker.question(scribe, other).await.unwrap();
             open.send(()).unwrap();
-            assert_eq!(scribe.call(Read).await.unwrap(), (0..100).collect::<Vec<_>>());
+            assert_eq!(scribe.read().await.unwrap(), (0..100).collect::<Vec<_>>());
             asker.kill();
             other.kill();
             scribe.kill();
@@ -241,36 +230,38 @@ fn messages_keep_the_causal_order_of_a_foreign_channel() {
     });
 }
 
-/// Another type of message with a number.
-struct Remark(u64);
-impl Message for Remark {
-    type Reply = ();
-}
-impl Handle<Remark> for Scribe {
-    async fn handle(&mut self, Remark(number): Remark, _: &mut Context<Self>) {
-        self.0.push(number);
-    }
-}
-
-/// A message that no train takes.
-struct Tome([u64; 40]);
-impl Message for Tome {
-    type Reply = ();
-}
-impl Handle<Tome> for Scribe {
-    async fn handle(&mut self, Tome(pages): Tome, _: &mut Context<Self>) {
-        self.0.push(pages[0]);
-    }
-}
-
 /// Tells each of its scribes the numbers of all rounds, in one turn.
 struct Narrator(Vec<Address<Scribe>>);
-impl Process for Narrator {}
-struct Narrate {
-    rounds: u64,
-    /// Sends the number of each round that divides by this in the way given.
-    every: u64,
-    way: Way,
+#[process]
+impl Narrator {
+    #[message]
+    async fn narrate(&mut self, rounds: u64, every: u64, way: Way) {
+        for number in 0..rounds {
+            let special = number % every == 0;
+            for &scribe in &self.0 {
+                match way {
+                    Way::OtherType if special => scribe.remark(number).unwrap(),
+                    Way::NoTrain if special => scribe.tome([number; 40]).unwrap(),
+                    Way::Recipient if special => {
+                        scribe.recipient().send(Note { number }).unwrap();
+                    }
+                    Way::Call if special => {
+                        let call = scribe.note(number).within(Duration::from_secs(120));
+                        call.await.unwrap();
+                    }
+                    Way::UnawaitedCall if special => futures_once(scribe.note(number)),
+                    Way::FromAThread if special => {
+                        let send = move || scribe.send_note(number).unwrap();
+                        thread::scope(|scope| scope.spawn(send).join().unwrap());
+                    }
+                    _ => scribe.send_note(number).unwrap(),
+                }
+            }
+            if special && matches!(way, Way::AfterASuspension) {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
 }
 #[derive(Clone, Copy, Debug)]
 enum Way {
@@ -282,38 +273,6 @@ enum Way {
     UnawaitedCall,
     AfterASuspension,
     FromAThread,
-}
-impl Message for Narrate {
-    type Reply = ();
-}
-impl Handle<Narrate> for Narrator {
-    async fn handle(&mut self, narrate: Narrate, _: &mut Context<Self>) {
-        for number in 0..narrate.rounds {
-            let special = number % narrate.every == 0;
-            for &scribe in &self.0 {
-                match narrate.way {
-                    Way::OtherType if special => scribe.send(Remark(number)).unwrap(),
-                    Way::NoTrain if special => scribe.send(Tome([number; 40])).unwrap(),
-                    Way::Recipient if special => {
-                        scribe.recipient::<Note>().send(Note(number)).unwrap();
-                    }
-                    Way::Call if special => {
-                        let call = scribe.call(Note(number)).within(Duration::from_secs(120));
-                        call.await.unwrap();
-                    }
-                    Way::UnawaitedCall if special => futures_once(scribe.call(Note(number))),
-                    Way::FromAThread if special => {
-                        let send = move || scribe.send(Note(number)).unwrap();
-                        thread::scope(|scope| scope.spawn(send).join().unwrap());
-                    }
-                    _ => scribe.send(Note(number)).unwrap(),
-                }
-            }
-            if special && matches!(narrate.way, Way::AfterASuspension) {
-                tokio::task::yield_now().await;
-            }
-        }
-    }
 }
 
 /// Crosses the number of receivers of a turn with the ways in which a message can come between the
@@ -356,16 +315,16 @@ fn narrate(count: usize, way: Way, waits: bool) {
         if waits {
             for scribe in &scribes {
                 let (open, gate) = oneshot::channel();
-                scribe.send(Wait(gate)).unwrap();
+                scribe.wait(gate).unwrap();
                 gates.push(open);
             }
         }
         let narrator = runtime.spawn(Narrator(scribes.clone())).unwrap();
-        let told = narrator.call(Narrate { rounds, every: 7, way });
+        let told = narrator.narrate(rounds, 7, way);
         told.within(Duration::from_secs(120)).await.unwrap();
         gates.into_iter().for_each(|open| open.send(()).unwrap());
         for scribe in scribes {
-            let heard = scribe.call(Read).await.unwrap();
+            let heard = scribe.read().await.unwrap();
             assert!(heard.iter().copied().eq(0..rounds), "{way:?} to {count}, {waits}: {heard:?}");
         }
     });
@@ -381,11 +340,11 @@ fn a_receiver_that_exits_among_many_hands_its_messages_back() {
             move || {
                 for number in 0..200 {
                     for (index, scribe) in scribes.iter().enumerate() {
-                        let sent = scribe.send(Note(number));
+                        let sent = scribe.send_note(number);
                         if index != 1 || number <= 100 {
                             sent.unwrap();
                         } else if let Err(refused) = sent {
-                            assert_eq!(refused.into_message().0, number);
+                            assert_eq!(refused.into_message().number, number);
                         }
                     }
                     if number == 100 {
@@ -394,10 +353,10 @@ fn a_receiver_that_exits_among_many_hands_its_messages_back() {
                 }
             }
         };
-        narrator.call(Run(Box::new(speak))).await.unwrap();
-        assert!(scribes[1].call(Read).await.is_err());
+        narrator.run(Box::new(speak)).await.unwrap();
+        assert!(scribes[1].read().await.is_err());
         for scribe in [scribes[0], scribes[2]] {
-            assert!(scribe.call(Read).await.unwrap().into_iter().eq(0..200));
+            assert!(scribe.read().await.unwrap().into_iter().eq(0..200));
         }
     });
 }

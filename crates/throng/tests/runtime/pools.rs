@@ -100,8 +100,7 @@ fn room_is_bounded_and_comes_back_when_a_turn_is_over() {
 
 #[test]
 fn those_who_wait_for_room_get_it_in_any_worker() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (pool, supervisor, gate) = pool(3, 1, 0);
         supervisor.start_async(runtime).await.unwrap();
         let count = scaled(300);
@@ -128,8 +127,7 @@ fn those_who_wait_for_room_get_it_in_any_worker() {
 
 #[test]
 fn a_message_goes_to_the_worker_with_the_most_room() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (pool, supervisor, gate) = pool(2, 4, 0);
         supervisor.start_async(runtime).await.unwrap();
         for number in 0..3 {
@@ -157,8 +155,7 @@ fn a_message_goes_to_the_worker_with_the_most_room() {
 
 #[test]
 fn a_key_leads_to_one_worker_and_keeps_the_order() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (pool, supervisor, _gate) = pool(4, 3, Semaphore::MAX_PERMITS);
         supervisor.start_async(runtime).await.unwrap();
         let count = scaled(1_000);
@@ -181,8 +178,7 @@ fn a_key_leads_to_one_worker_and_keeps_the_order() {
 
 #[test]
 fn a_worker_that_fails_gives_its_room_back_and_is_started_again() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (pool, supervisor, gate) = pool(2, 3, 0);
         supervisor.start_async(runtime).await.unwrap();
         for round in 0..scaled(20) {
@@ -214,8 +210,7 @@ fn a_worker_that_fails_gives_its_room_back_and_is_started_again() {
 
 #[test]
 fn a_call_waits_for_room_until_its_deadline() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (pool, supervisor, _gate) = pool(1, 1, 0);
         supervisor.start_async(runtime).await.unwrap();
         pool.send(Note(1)).unwrap();
@@ -230,8 +225,7 @@ fn a_call_waits_for_room_until_its_deadline() {
 
 #[test]
 fn a_delivery_that_is_given_up_takes_no_room() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (pool, supervisor, gate) = pool(2, 1, 0);
         supervisor.start_async(runtime).await.unwrap();
         for number in 0..2 {
@@ -263,8 +257,7 @@ fn a_worker_that_takes_long_to_stop_holds_up_no_sender() {
             cx.stop(ExitReason::other("enough"));
         }
     }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let gate = Arc::new(Semaphore::new(0));
         let (pool, supervisor) = Pool::new(1, 2, || {
             let gate = gate.clone();
@@ -290,8 +283,7 @@ fn park<F: Future>(future: &mut Pin<Box<F>>) -> bool {
 
 #[test]
 fn messages_in_the_line_are_handled_in_order_although_no_sender_is_polled_again() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for (size, waiting) in [(1, 20), (4, 16)] {
             let (pool, supervisor, gate) = pool(size, 1, 0);
             supervisor.start_async(runtime).await.unwrap();
@@ -324,8 +316,7 @@ fn messages_in_the_line_are_handled_in_order_although_no_sender_is_polled_again(
 
 #[test]
 fn a_sender_that_gives_up_leaves_the_line() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (pool, supervisor, gate) = pool(1, 1, 0);
         supervisor.start_async(runtime).await.unwrap();
         pool.send(Note(1)).unwrap();
@@ -365,8 +356,7 @@ fn a_worker_that_is_started_again_takes_messages_of_the_line() {
         ("kill", |worker, _| worker.kill()),
         ("exit signal", |worker, _| worker.pid().exit(ExitReason::other("enough"))),
     ];
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for (name, end) in ends {
             let (pool, supervisor, notes) = pool(2, 2, 100);
             supervisor.start_async(runtime).await.unwrap();
@@ -408,8 +398,7 @@ fn a_pool_without_a_worker_returns_the_messages_of_its_line() {
         ("kill", |supervisor| supervisor.kill()),
         ("exit signal", |supervisor| supervisor.pid().exit(ExitReason::Shutdown)),
     ];
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for (name, end) in ends {
             let (pool, supervisor, _gate) = pool(2, 1, 0);
             let supervisor = supervisor.start_async(runtime).await.unwrap();
@@ -433,8 +422,7 @@ fn a_pool_without_a_worker_returns_the_messages_of_its_line() {
 
 #[test]
 fn the_place_of_a_message_that_its_mailbox_drops_goes_to_the_line() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let gate = Arc::new(Semaphore::new(0));
         let (pool, supervisor) = Pool::new(1, 1, || {
             let gate = gate.clone();

@@ -1,6 +1,6 @@
 //! Addresses without the type of the process.
 
-use crate::{Add, Counter, Fail, runtime};
+use crate::{Add, Counter, Fail, eventually, runtime};
 use std::collections::HashSet;
 use throng::prelude::*;
 
@@ -16,8 +16,7 @@ impl Handle<Add> for Doubler {
 
 #[test]
 fn recipients_send_to_and_call_any_process_that_handles_the_message() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         let doubler = runtime.spawn(Doubler(0)).unwrap();
         let all: Vec<Recipient<Add>> = vec![counter.into(), doubler.into(), counter.recipient()];
@@ -51,9 +50,7 @@ fn a_recipient_that_has_exited_hands_the_message_back() {
     let recipient: Recipient<Add> = counter.into();
     runtime.block_on(async |_| {
         assert!(counter.call(Fail("on purpose")).await.is_err());
-        while recipient.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| !recipient.is_alive()).await;
         let SendError::NoProcess(Add(number)) = recipient.send(Add(3)).unwrap_err() else {
             panic!("refused for another reason");
         };

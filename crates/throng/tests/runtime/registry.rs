@@ -61,8 +61,7 @@ fn a_name_is_taken_by_one_process_which_may_have_others() {
 
 #[test]
 fn names_given_and_taken_by_many_at_once_end_with_their_processes() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let mut tasks = Vec::new();
         for task in 0..4 {
             let runtime = runtime.clone();

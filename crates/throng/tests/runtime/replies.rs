@@ -86,8 +86,7 @@ fn questions_are_answered_later_and_other_messages_come_between() {
 
 #[test]
 fn a_question_that_is_dropped_is_an_error_at_once() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let oracle = runtime.spawn(Oracle::default()).unwrap();
         let asked = ask(oracle, 3).await;
         assert_eq!(oracle.call(Do::Forget).await.unwrap(), 3);
@@ -116,8 +115,7 @@ fn a_question_that_is_dropped_is_an_error_at_once() {
 
 #[test]
 fn a_question_that_is_passed_on_is_answered_to_the_asker() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let oracle = runtime.spawn(Oracle::default()).unwrap();
         let middle = runtime.spawn(Front(oracle.recipient())).unwrap();
         let front = runtime.spawn(Front(middle.into())).unwrap();
@@ -131,8 +129,7 @@ fn a_question_that_is_passed_on_is_answered_to_the_asker() {
 
 #[test]
 fn an_asker_that_gives_up_gets_no_answer_and_the_answer_comes_back() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let oracle = runtime.spawn(Oracle::default()).unwrap();
         let late = oracle.ask(|reply| Double { number: 1, reply });
         let late = late.within(Duration::from_millis(5)).await;
@@ -152,13 +149,10 @@ fn processes_ask_each_other_and_async_processes_answer() {
         type Reply = ();
     }
     struct Asker(Address<throng::AsyncProcess<Get>>);
-    impl Process for Asker {}
-    struct Go(u64);
-    impl Message for Go {
-        type Reply = String;
-    }
-    impl Handle<Go> for Asker {
-        async fn handle(&mut self, Go(times): Go, _: &mut Context<Self>) -> String {
+    #[process]
+    impl Asker {
+        #[message]
+        async fn go(&mut self, times: u64) -> String {
             let mut last = String::new();
             for _ in 0..times {
                 last = self.0.ask(Get).await.unwrap();
@@ -181,7 +175,7 @@ fn processes_ask_each_other_and_async_processes_answer() {
             })
             .unwrap();
         let asker = runtime.spawn(Asker(numbers)).unwrap();
-        asker.call(Go(times)).await.unwrap()
+        asker.go(times).await.unwrap()
     });
     assert_eq!(last, times.to_string());
 }
@@ -190,15 +184,12 @@ fn processes_ask_each_other_and_async_processes_answer() {
 fn calls_and_questions_to_oneself_fail_at_once_with_the_message() {
     #[derive(Default)]
     struct Narcissus;
-    impl Process for Narcissus {}
-    struct Call;
-    impl Message for Call {
-        type Reply = bool;
-    }
-    impl Handle<Call> for Narcissus {
-        async fn handle(&mut self, _: Call, cx: &mut Context<Self>) -> bool {
+    #[process]
+    impl Narcissus {
+        #[message(name = Call)]
+        async fn call_oneself(&mut self, cx: &mut Context<Self>) -> bool {
             let own = cx.address();
-            matches!(own.call(Call).await, Err(CallError::Cycle(Some(Call))))
+            matches!(own.call_oneself().await, Err(CallError::Cycle(Some(Call))))
                 && matches!(own.recipient().call(Call).await, Err(CallError::Cycle(Some(Call))))
                 && matches!(
                     own.ask(|reply| Double { number: 1, reply }).await,
@@ -214,7 +205,7 @@ fn calls_and_questions_to_oneself_fail_at_once_with_the_message() {
     let runtime = runtime();
     let process = runtime.spawn(Narcissus).unwrap();
     let (called, asked) = runtime.block_on(async |_| {
-        let called = process.call(Call).within(Duration::from_secs(60)).await;
+        let called = process.call_oneself().within(Duration::from_secs(60)).await;
         (called, process.ask(|reply| Double { number: 2, reply }).await)
     });
     assert!(called.unwrap());

@@ -1,6 +1,6 @@
 //! Room in a full mailbox: the sends that wait for it, and the messages that need none.
 
-use crate::runtime;
+use crate::{eventually, runtime};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use throng::prelude::*;
@@ -14,62 +14,36 @@ struct Desk {
     gate: Arc<Notify>,
     entered: Arc<Notify>,
 }
-impl Process for Desk {}
+#[process]
+impl Desk {
+    #[message(send)]
+    async fn hold(&mut self) {
+        self.entered.notify_one();
+        self.gate.notified().await;
+    }
+    #[message(send, derive(Clone, PartialEq, Debug))]
+    fn note(&mut self, text: &'static str) {
+        self.hear(text);
+    }
+    #[message(derive(Debug))]
+    fn count(&mut self, reply: ReplyTo<usize>) {
+        let count = self.heard.lock().unwrap().len();
+        let _ = reply.send(count);
+    }
+    /// Starts a pipe to the desk whose result comes when its gate opens.
+    #[message]
+    async fn start_pipe(&mut self, done: Arc<Notify>, cx: &mut Context<Self>) -> Pid {
+        let pipe = cx.pipe(async move {
+            done.notified().await;
+            Note { text: "piped" }
+        });
+        pipe.expect("there is room for a process")
+    }
+}
 
 impl Desk {
     fn hear(&self, what: impl Into<String>) {
         self.heard.lock().unwrap().push(what.into());
-    }
-}
-
-struct Hold;
-impl Message for Hold {
-    type Reply = ();
-}
-impl Handle<Hold> for Desk {
-    async fn handle(&mut self, _: Hold, _: &mut Context<Self>) {
-        self.entered.notify_one();
-        self.gate.notified().await;
-    }
-}
-
-#[derive(Clone, PartialEq, Debug)]
-struct Note(&'static str);
-impl Message for Note {
-    type Reply = ();
-}
-impl Handle<Note> for Desk {
-    async fn handle(&mut self, Note(text): Note, _: &mut Context<Self>) {
-        self.hear(text);
-    }
-}
-
-#[derive(Debug)]
-struct Count {
-    reply: ReplyTo<usize>,
-}
-impl Message for Count {
-    type Reply = ();
-}
-impl Handle<Count> for Desk {
-    async fn handle(&mut self, Count { reply }: Count, _: &mut Context<Self>) {
-        let count = self.heard.lock().unwrap().len();
-        let _ = reply.send(count);
-    }
-}
-
-/// Starts a pipe to the desk whose result comes when its gate opens.
-struct StartPipe(Arc<Notify>);
-impl Message for StartPipe {
-    type Reply = Pid;
-}
-impl Handle<StartPipe> for Desk {
-    async fn handle(&mut self, StartPipe(done): StartPipe, cx: &mut Context<Self>) -> Pid {
-        let pipe = cx.pipe(async move {
-            done.notified().await;
-            Note("piped")
-        });
-        pipe.expect("there is room for a process")
     }
 }
 
@@ -101,9 +75,9 @@ impl Full {
         let bound = MailboxBound::new(1, overflow);
         let desk = runtime.spawner().mailbox(bound).spawn(desk).unwrap();
         prepare(desk).await;
-        desk.send(Hold).unwrap();
+        desk.hold().unwrap();
         entered.notified().await;
-        desk.send(Note("first")).unwrap();
+        desk.note("first").unwrap();
         Full { desk, heard, gate }
     }
 
@@ -118,15 +92,14 @@ impl Full {
 
 #[test]
 fn a_piped_result_needs_no_room() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let done = Arc::new(Notify::new());
         let mut pipe = None;
         let full = Full::spawn(runtime, Overflow::Reject, async |desk| {
-            pipe = Some(desk.call(StartPipe(done.clone())).await.unwrap());
+            pipe = Some(desk.start_pipe(done.clone()).await.unwrap());
         });
         let full = full.await;
-        assert!(matches!(full.desk.send(Note("second")), Err(SendError::Overloaded(_))));
+        assert!(matches!(full.desk.note("second"), Err(SendError::Overloaded(_))));
         done.notify_one();
         pipe.unwrap().exited().await;
         assert_eq!(full.read().await, ["first", "piped"]);
@@ -141,10 +114,10 @@ fn a_piped_result_does_not_wait_for_the_budget_of_all_mailboxes() {
         let desk = Desk::default();
         let (heard, gate, entered) = (desk.heard.clone(), desk.gate.clone(), desk.entered.clone());
         let desk = runtime.spawn(desk).unwrap();
-        let pipe = desk.call(StartPipe(done.clone())).await.unwrap();
-        desk.send(Hold).unwrap();
+        let pipe = desk.start_pipe(done.clone()).await.unwrap();
+        desk.hold().unwrap();
         entered.notified().await;
-        while desk.send(Note("more")).is_ok() {}
+        while desk.note("more").is_ok() {}
         done.notify_one();
         pipe.exited().await;
         gate.notify_one();
@@ -156,8 +129,7 @@ fn a_piped_result_does_not_wait_for_the_budget_of_all_mailboxes() {
 
 #[test]
 fn a_group_event_needs_no_room() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let group = runtime.group::<Visitor>("visitors");
         let full = Full::spawn(runtime, Overflow::Reject, async |desk| {
             group.monitor(desk);
@@ -188,13 +160,13 @@ fn a_child_is_started_again_although_the_budget_of_all_mailboxes_is_used_up() {
         let desk = Desk::default();
         let (gate, entered) = (desk.gate.clone(), desk.entered.clone());
         let desk = runtime.spawn(desk).unwrap();
-        desk.send(Hold).unwrap();
+        desk.hold().unwrap();
         entered.notified().await;
-        while desk.send(Note("more")).is_ok() {}
+        while desk.note("more").is_ok() {}
 
         first.kill();
-        crate::eventually(|| handle.address().is_some_and(|second| second != first)).await;
-        assert!(matches!(desk.send(Note("more")), Err(SendError::Overloaded(_))));
+        eventually(|| handle.address().is_some_and(|second| second != first)).await;
+        assert!(matches!(desk.note("more"), Err(SendError::Overloaded(_))));
         gate.notify_one();
         let count = loop {
             match supervisor.count_children().await {
@@ -208,8 +180,7 @@ fn a_child_is_started_again_although_the_budget_of_all_mailboxes_is_used_up() {
 
 #[test]
 fn a_question_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let full = Full::spawn(runtime, Overflow::Wait, async |_| {}).await;
         let count = |reply| Count { reply };
         let hasty = full.desk.ask(count).within(Duration::from_millis(5));
@@ -227,8 +198,7 @@ fn a_question_waits_for_room_within_its_deadline_and_is_then_not_enqueued() {
 
 #[test]
 fn a_waiting_question_comes_back_when_the_process_exits() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let full = Full::spawn(runtime, Overflow::Wait, async |_| {}).await;
         let mut lined = Box::pin(full.desk.ask(|reply| Count { reply }));
         assert!(futures_poll(lined.as_mut()).is_pending());
@@ -247,8 +217,7 @@ fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> std::task::Poll<F::
 
 #[test]
 fn a_question_without_room_comes_back_if_the_bound_rejects_or_drops() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for overflow in [Overflow::Reject, Overflow::DropNewest] {
             let full = Full::spawn(runtime, overflow, async |_| {}).await;
             let asked = full.desk.ask(|reply| Count { reply }).await;
@@ -260,25 +229,26 @@ fn a_question_without_room_comes_back_if_the_bound_rejects_or_drops() {
 
 #[test]
 fn a_recipient_delivers_when_there_is_room() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let full = Full::spawn(runtime, Overflow::Wait, async |_| {}).await;
         let recipient = full.desk.recipient::<Note>();
-        assert!(matches!(recipient.send(Note("no")), Err(SendError::Overloaded(Note("no")))));
-        let mut delivery = Box::pin(recipient.deliver(Note("second")));
+        assert!(matches!(
+            recipient.send(Note { text: "no" }),
+            Err(SendError::Overloaded(Note { text: "no" }))
+        ));
+        let mut delivery = Box::pin(recipient.deliver(Note { text: "second" }));
         assert!(futures_poll(delivery.as_mut()).is_pending());
         full.gate.notify_one();
         delivery.await.unwrap();
         assert_eq!(full.read().await, ["first", "second"]);
-        let gone = recipient.deliver(Note("third")).await;
-        assert!(matches!(gone, Err(SendError::NoProcess(Note("third")))));
+        let gone = recipient.deliver(Note { text: "third" }).await;
+        assert!(matches!(gone, Err(SendError::NoProcess(Note { text: "third" }))));
     });
 }
 
 #[test]
 fn a_childs_handle_delivers_asks_and_hands_back_when_no_incarnation_runs() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let heard: Arc<Mutex<Vec<String>>> = Arc::default();
         let child = ChildSpec::new({
             let heard = heard.clone();
@@ -287,10 +257,10 @@ fn a_childs_handle_delivers_asks_and_hands_back_when_no_incarnation_runs() {
         let handle = child.handle();
         let early = handle.ask(|reply| Count { reply }).await;
         assert!(matches!(early, Err(CallError::NoProcess(Count { .. }))));
-        let early = handle.deliver(Note("early")).await;
-        assert!(matches!(early, Err(SendError::NoProcess(Note("early")))));
+        let early = handle.deliver(Note { text: "early" }).await;
+        assert!(matches!(early, Err(SendError::NoProcess(Note { text: "early" }))));
         Supervisor::one_for_one().child("desk", child).start_async(runtime).await.unwrap();
-        handle.deliver(Note("now")).await.unwrap();
+        handle.deliver(Note { text: "now" }).await.unwrap();
         assert_eq!(handle.ask(|reply| Count { reply }).await.unwrap(), 1);
     });
 }

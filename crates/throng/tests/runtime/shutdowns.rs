@@ -25,18 +25,17 @@ impl Process for Slow {
     }
 }
 
-/// Signals `begun`, waits for `until`, and replies.
-struct Wait {
-    begun: oneshot::Sender<()>,
-    until: oneshot::Receiver<()>,
-}
-impl Message for Wait {
-    type Reply = &'static str;
-}
-impl Handle<Wait> for Counter {
-    async fn handle(&mut self, wait: Wait, _: &mut Context<Self>) -> &'static str {
-        wait.begun.send(()).unwrap();
-        let _ = wait.until.await;
+#[process(manual)]
+impl Counter {
+    /// Signals `begun`, waits for `until`, and replies.
+    #[message]
+    async fn wait(
+        &mut self,
+        begun: oneshot::Sender<()>,
+        until: oneshot::Receiver<()>,
+    ) -> &'static str {
+        begun.send(()).unwrap();
+        let _ = until.await;
         // The sleep needs the thread that drives tokio's timers.
         tokio::time::sleep(Duration::from_millis(1)).await;
         "done"
@@ -50,7 +49,7 @@ async fn waiting(
     let (begun, begins) = oneshot::channel();
     let (let_go, until) = oneshot::channel();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    let call = tokio::spawn(counter.call(Wait { begun, until }).within(MINUTE));
+    let call = tokio::spawn(counter.wait(begun, until).within(MINUTE));
     begins.await.unwrap();
     (let_go, call)
 }
@@ -78,13 +77,14 @@ fn an_outcome_names_the_kinds_of_abandoned_processes() {
 #[cfg_attr(miri, ignore = "blocks for seconds")]
 fn an_outcome_names_kinds_that_block_or_are_queued_behind_a_blocked_process() {
     struct Blocker;
-    impl Process for Blocker {}
-    struct Block(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>);
-    impl Message for Block {
-        type Reply = ();
-    }
-    impl Handle<Block> for Blocker {
-        async fn handle(&mut self, Block(begun, until): Block, _: &mut Context<Self>) {
+    #[process]
+    impl Blocker {
+        #[message(send)]
+        fn block(
+            &mut self,
+            begun: std::sync::mpsc::Sender<()>,
+            until: std::sync::mpsc::Receiver<()>,
+        ) {
             begun.send(()).unwrap();
             let _ = until.recv();
         }
@@ -92,7 +92,7 @@ fn an_outcome_names_kinds_that_block_or_are_queued_behind_a_blocked_process() {
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     let (begun, begins) = std::sync::mpsc::channel();
     let (_let_go, until) = std::sync::mpsc::channel();
-    runtime.spawn(Blocker).unwrap().send(Block(begun, until)).unwrap();
+    runtime.spawn(Blocker).unwrap().block(begun, until).unwrap();
     begins.recv().unwrap();
     for _ in 0..100 {
         runtime.spawn(Slow).unwrap();
@@ -202,41 +202,20 @@ async fn a_dropped_runtime_waits_for_processes_that_need_no_other_thread() {
     assert_eq!(exits.load(Ordering::SeqCst), 100);
 }
 
-/// Has a process shut its own runtime down.
-struct End(Runtime, Duration);
-impl Message for End {
-    type Reply = Shutdown;
-}
-struct EndAsync(Runtime, Duration);
-impl Message for EndAsync {
-    type Reply = Shutdown;
-}
-struct EndByDrop(Runtime);
-impl Message for EndByDrop {
-    type Reply = &'static str;
-}
 struct Ender;
-impl Process for Ender {}
-impl Handle<End> for Ender {
-    async fn handle(&mut self, End(runtime, deadline): End, _: &mut Context<Self>) -> Shutdown {
+#[process]
+impl Ender {
+    /// Has a process shut its own runtime down.
+    #[message]
+    fn end(&mut self, runtime: Runtime, deadline: Duration) -> Shutdown {
         runtime.shutdown(deadline)
     }
-}
-impl Handle<EndAsync> for Ender {
-    async fn handle(
-        &mut self,
-        EndAsync(runtime, deadline): EndAsync,
-        _: &mut Context<Self>,
-    ) -> Shutdown {
+    #[message]
+    async fn end_async(&mut self, runtime: Runtime, deadline: Duration) -> Shutdown {
         runtime.shutdown_async(deadline).await
     }
-}
-impl Handle<EndByDrop> for Ender {
-    async fn handle(
-        &mut self,
-        EndByDrop(runtime): EndByDrop,
-        cx: &mut Context<Self>,
-    ) -> &'static str {
+    #[message]
+    async fn end_by_drop(&mut self, runtime: Runtime, cx: &mut Context<Self>) -> &'static str {
         drop(runtime);
         assert!(matches!(cx.runtime().spawn(Ender), Err(SpawnError::ShutDown { .. })));
         // The turn suspends once more, and would be dropped if the deadline were over.
@@ -244,7 +223,6 @@ impl Handle<EndByDrop> for Ender {
         "after the drop"
     }
 }
-
 /// Starts a runtime with an [`Ender`] and five processes whose `stopping` hooks are counted.
 fn with_ender() -> (Runtime, RuntimeHandle, Address<Ender>, Arc<AtomicU64>) {
     let runtime = Runtime::builder().workers(1).start().unwrap();
@@ -261,7 +239,7 @@ fn with_ender() -> (Runtime, RuntimeHandle, Address<Ender>, Arc<AtomicU64>) {
 #[cfg_attr(miri, ignore = "blocks its thread")]
 async fn a_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_process_exits() {
     let (runtime, handle, ender, exits) = with_ender();
-    let outcome = ender.call(End(runtime, MINUTE)).within(2 * MINUTE).await.unwrap();
+    let outcome = ender.end(runtime, MINUTE).within(2 * MINUTE).await.unwrap();
     assert_eq!((outcome.stopped, outcome.abandoned), (5, 0));
     assert_eq!(exits.load(Ordering::SeqCst), 5);
     eventually(|| handle.process_count() == 0).await;
@@ -270,7 +248,7 @@ async fn a_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_process_e
 #[tokio::test]
 async fn an_async_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_process_exits() {
     let (runtime, handle, ender, exits) = with_ender();
-    let outcome = ender.call(EndAsync(runtime, MINUTE)).within(2 * MINUTE).await.unwrap();
+    let outcome = ender.end_async(runtime, MINUTE).within(2 * MINUTE).await.unwrap();
     assert_eq!((outcome.stopped, outcome.abandoned), (5, 0));
     assert_eq!(exits.load(Ordering::SeqCst), 5);
     eventually(|| handle.process_count() == 0).await;
@@ -280,7 +258,7 @@ async fn an_async_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_pr
 async fn an_async_shutdown_in_a_handler_is_dropped_with_its_turn_at_the_deadline() {
     let (runtime, handle, ender, _) = with_ender();
     let (_let_go, call) = waiting(&handle).await;
-    let end = EndAsync(runtime, Duration::from_millis(50));
+    let end = EndAsync { runtime, deadline: Duration::from_millis(50) };
     let outcome = ender.call(end).within(MINUTE).await;
     assert!(matches!(outcome, Err(CallError::Died(ExitReason::Shutdown))));
     assert!(matches!(call.await.unwrap(), Err(CallError::Died(ExitReason::Shutdown))));
@@ -290,7 +268,7 @@ async fn an_async_shutdown_in_a_handler_is_dropped_with_its_turn_at_the_deadline
 #[tokio::test]
 async fn a_runtime_dropped_in_its_own_handler_delays_neither_that_nor_the_others() {
     let (runtime, handle, ender, exits) = with_ender();
-    let reply = ender.call(EndByDrop(runtime)).within(MINUTE).await.unwrap();
+    let reply = ender.end_by_drop(runtime).within(MINUTE).await.unwrap();
     assert_eq!(reply, "after the drop");
     eventually(|| handle.process_count() == 0).await;
     assert_eq!(exits.load(Ordering::SeqCst), 5, "a process exited without its hook");
@@ -306,22 +284,20 @@ impl Drop for Dropping {
 
 /// Blocks past the end of its runtime, then suspends for ever; its `stopping` hook does so too.
 struct BlocksThenWaits(#[expect(dead_code, reason = "held to be dropped")] Dropping);
-impl Process for BlocksThenWaits {
-    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+#[process]
+impl BlocksThenWaits {
+    #[hook]
+    async fn stopping(&mut self) {
         std::future::pending().await
     }
-}
-struct BlockThenWait {
-    begun: std::sync::mpsc::Sender<()>,
-    until: std::sync::mpsc::Receiver<()>,
-}
-impl Message for BlockThenWait {
-    type Reply = ();
-}
-impl Handle<BlockThenWait> for BlocksThenWaits {
-    async fn handle(&mut self, block: BlockThenWait, _: &mut Context<Self>) {
-        block.begun.send(()).unwrap();
-        let _ = block.until.recv();
+    #[message(send)]
+    async fn block_then_wait(
+        &mut self,
+        begun: std::sync::mpsc::Sender<()>,
+        until: std::sync::mpsc::Receiver<()>,
+    ) {
+        begun.send(()).unwrap();
+        let _ = until.recv();
         std::future::pending().await
     }
 }
@@ -335,7 +311,7 @@ fn a_turn_that_waits_after_the_end_of_its_runtime_is_dropped() {
     let blocks = runtime.spawn(BlocksThenWaits(Dropping(sender.clone()))).unwrap();
     // An idle process queued behind the blocked process. Its `stopping` hook suspends for ever.
     runtime.spawn(BlocksThenWaits(Dropping(sender))).unwrap();
-    blocks.send(BlockThenWait { begun, until }).unwrap();
+    blocks.block_then_wait(begun, until).unwrap();
     has_begun.recv_timeout(MINUTE).unwrap();
     assert_eq!(runtime.shutdown(Duration::ZERO).abandoned, 2);
     let_go.send(()).unwrap();

@@ -23,18 +23,41 @@ struct Actor {
     traps: bool,
 }
 
-impl Process for Actor {
-    async fn started(&mut self, cx: &mut Context<Self>) {
+#[process]
+impl Actor {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
         cx.trap_exits(self.traps);
     }
-    async fn stopping(&mut self, reason: &ExitReason, _: &mut Context<Self>) {
+    #[hook]
+    fn stopping(&mut self, reason: &ExitReason) {
         let _ = self.events.send(Stopping(reason.clone()));
     }
-    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+    #[hook]
+    fn down(&mut self, down: Down) {
         let _ = self.events.send(GotDown(down.monitor, down.pid, down.reason));
     }
-    async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+    #[hook]
+    fn exit(&mut self, exit: Exit) {
         let _ = self.events.send(GotExit(exit.pid, exit.reason));
+    }
+    #[message]
+    fn say(&mut self, number: u32) {
+        let _ = self.events.send(GotMessage(number));
+    }
+    /// Keeps the actor in a turn that never ends.
+    #[message]
+    async fn hang(&mut self) {
+        std::future::pending().await
+    }
+    /// Monitors a process, kills it, and demonitors it when it is dead.
+    #[message]
+    async fn outlive(&mut self, other: Pid, cx: &mut Context<Self>) {
+        let monitor = cx.monitor(other);
+        other.kill();
+        other.exited().await;
+        // The down is queued, or about to be.
+        cx.demonitor(monitor);
     }
 }
 
@@ -46,42 +69,6 @@ where
     type Reply = R;
     async fn run(self, actor: &mut Actor, cx: &mut Context<Actor>) -> R {
         (self.0)(actor, cx)
-    }
-}
-
-struct Say(u32);
-impl Message for Say {
-    type Reply = ();
-}
-impl Handle<Say> for Actor {
-    async fn handle(&mut self, Say(number): Say, _: &mut Context<Self>) {
-        let _ = self.events.send(GotMessage(number));
-    }
-}
-
-/// Keeps the actor in a turn that never ends.
-struct Hang;
-impl Message for Hang {
-    type Reply = ();
-}
-impl Handle<Hang> for Actor {
-    async fn handle(&mut self, _: Hang, _: &mut Context<Self>) {
-        std::future::pending().await
-    }
-}
-
-/// Monitors a process, kills it, and demonitors it when it is dead.
-struct Outlive(Pid);
-impl Message for Outlive {
-    type Reply = ();
-}
-impl Handle<Outlive> for Actor {
-    async fn handle(&mut self, Outlive(other): Outlive, cx: &mut Context<Self>) {
-        let monitor = cx.monitor(other);
-        other.kill();
-        other.exited().await;
-        // The down is queued, or about to be.
-        cx.demonitor(monitor);
     }
 }
 
@@ -156,8 +143,8 @@ fn trapped_exits_arrive_after_earlier_messages() {
     let (second, log) = stage.actor(true);
     stage.have(second, move |_, cx| cx.link(first));
     stage.have(first, move |_, cx| {
-        second.send(Say(1)).unwrap();
-        second.send(Say(2)).unwrap();
+        second.send_say(1).unwrap();
+        second.send_say(2).unwrap();
         cx.stop(boom());
     });
     assert_eq!(next(&log), GotMessage(1));
@@ -179,9 +166,9 @@ fn a_trapped_exit_keeps_its_place_in_a_flood() {
     let (second, log) = stage.actor(true);
     stage.have(first, move |_, cx| {
         // Enough messages to form a train.
-        (0..20).for_each(|number| second.send(Say(number)).unwrap());
+        (0..20).for_each(|number| second.send_say(number).unwrap());
         cx.exit(second, boom());
-        (20..40).for_each(|number| second.send(Say(number)).unwrap());
+        (20..40).for_each(|number| second.send_say(number).unwrap());
     });
     for number in 0..20 {
         assert_eq!(next(&log), GotMessage(number));
@@ -222,7 +209,7 @@ fn a_monitor_fires_once_after_all_messages() {
     });
     stage.have(first, move |_, cx| {
         for number in 0..20 {
-            second.send(Say(number)).unwrap();
+            second.send_say(number).unwrap();
         }
         cx.stop(boom());
     });
@@ -263,7 +250,7 @@ fn a_removed_monitor_does_not_fire_even_if_its_down_is_queued() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(false);
     let (second, log) = stage.actor(false);
-    let demonitored = stage.runtime.block_on(async |_| second.call(Outlive(first.pid())).await);
+    let demonitored = stage.runtime.block_on(async |_| second.outlive(first.pid()).await);
     demonitored.unwrap();
     stage.have(second, |_, _| ());
     nothing_more(&log);
@@ -367,10 +354,8 @@ fn a_kill_ends_processes_that_trap_exits_wait_or_stop() {
     stage.ended(trapping);
     let (waiting, _log) = stage.actor(false);
     let call = stage.runtime.block_on(async |_| {
-        let call = tokio::spawn(waiting.call(Hang));
-        while stage.runtime.process_count() > 1 {
-            tokio::task::yield_now().await;
-        }
+        let call = tokio::spawn(waiting.hang());
+        eventually(|| stage.runtime.process_count() <= 1).await;
         waiting.kill();
         call.await.unwrap()
     });
@@ -410,8 +395,8 @@ fn an_exit_signal_interrupts_a_turn_that_waits() {
     let stage = Stage::new();
     let (actor, log) = stage.actor(false);
     let outcome = stage.runtime.block_on(async |_| {
-        let call = tokio::spawn(actor.call(Hang));
-        let behind = tokio::spawn(actor.call(Say(1)));
+        let call = tokio::spawn(actor.hang());
+        let behind = tokio::spawn(actor.say(1));
         tokio::time::sleep(Duration::from_millis(20)).await;
         actor.exit(ExitReason::Normal);
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -431,7 +416,7 @@ fn an_exit_signal_overtakes_queued_messages() {
     let (actor, log) = stage.actor(false);
     stage.have(actor, move |_, cx| {
         for number in 0..1000 {
-            cx.address().send(Say(number)).unwrap();
+            cx.address().send_say(number).unwrap();
         }
         cx.exit(actor, boom());
     });
@@ -521,7 +506,7 @@ fn a_monitor_and_a_link_hold_whatever_the_other_process_does() {
     let idle = stage.runtime.spawn(actor(&events)).unwrap();
     stage.have(idle, |_, _| ());
     let suspended = stage.runtime.spawn(actor(&events)).unwrap();
-    suspended.send(Hang).unwrap();
+    suspended.send_hang().unwrap();
     let bounded = MailboxBound::new(2, Overflow::Reject);
     let bounded = stage.runtime.spawner().mailbox(bounded).spawn(actor(&events)).unwrap();
     stage.have(bounded, |_, _| ());
@@ -579,7 +564,7 @@ fn monitors_race_with_messages_and_the_exit_without_loss() {
                         cx.demonitor(monitor);
                     }
                     if number % 3 == 0 {
-                        let _ = target.send(Say(number));
+                        let _ = target.send_say(number);
                     }
                 }
                 let _ = actor.events.send(GotMessage(20));

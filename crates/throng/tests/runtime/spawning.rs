@@ -12,16 +12,48 @@ const BOUND: MailboxBound = MailboxBound::new(1, Overflow::Reject);
 struct Parent {
     ends: Arc<Mutex<Vec<(Pid, ExitReason)>>>,
 }
-impl Process for Parent {
-    async fn started(&mut self, cx: &mut Context<Self>) {
+#[process]
+impl Parent {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
         cx.trap_exits(true);
     }
-    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+    #[hook]
+    fn down(&mut self, down: Down) {
         self.ends.lock().unwrap().push((down.pid, down.reason));
     }
-    async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+    #[hook]
+    fn exit(&mut self, exit: Exit) {
         let pid = exit.pid.expect("from a process");
         self.ends.lock().unwrap().push((pid, exit.reason));
+    }
+    #[message]
+    fn spawn(&mut self, tie: Tie, cx: &mut Context<Self>) -> Children {
+        fn spawner(tie: Tie, cx: &mut Context<Parent>) -> Spawner<'_> {
+            match tie {
+                Tie::Linked => cx.linked().mailbox(BOUND),
+                Tie::Monitored => cx.monitored().mailbox(BOUND),
+            }
+        }
+        let one = spawner(tie, cx).spawn(Counter { count: 0 }).unwrap();
+        let many = spawner(tie, cx).spawn_many((0..3).map(|count| Counter { count })).unwrap();
+        let loops = spawner(tie, cx).spawn_async(|_: Inbox<Line>| std::future::pending::<()>());
+        Children { one, many, loops: loops.unwrap() }
+    }
+    /// Spawns two processes that fail at once, and waits in the same turn until both are dead.
+    #[message]
+    async fn spawn_and_wait(&mut self, cx: &mut Context<Self>) -> Vec<Pid> {
+        struct Fails;
+        impl Process for Fails {
+            async fn started(&mut self, _: &mut Context<Self>) {
+                panic!("at once");
+            }
+        }
+        let (one, _) = cx.spawn_monitored(Fails).unwrap();
+        let other = cx.monitored().spawn(Fails).unwrap();
+        one.pid().exited().await;
+        other.pid().exited().await;
+        vec![one.pid(), other.pid()]
     }
 }
 
@@ -44,34 +76,14 @@ impl Message for Line {
     type Reply = ();
 }
 
-struct Spawn(Tie);
-impl Message for Spawn {
-    type Reply = Children;
-}
-impl Handle<Spawn> for Parent {
-    async fn handle(&mut self, Spawn(tie): Spawn, cx: &mut Context<Self>) -> Children {
-        fn spawner(tie: Tie, cx: &mut Context<Parent>) -> Spawner<'_> {
-            match tie {
-                Tie::Linked => cx.linked().mailbox(BOUND),
-                Tie::Monitored => cx.monitored().mailbox(BOUND),
-            }
-        }
-        let one = spawner(tie, cx).spawn(Counter { count: 0 }).unwrap();
-        let many = spawner(tie, cx).spawn_many((0..3).map(|count| Counter { count })).unwrap();
-        let loops = spawner(tie, cx).spawn_async(|_: Inbox<Line>| std::future::pending::<()>());
-        Children { one, many, loops: loops.unwrap() }
-    }
-}
-
 #[test]
 fn ties_and_bounds_apply_to_every_kind_of_spawn() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         for tie in [Tie::Linked, Tie::Monitored] {
             let parent = Parent::default();
             let ends = parent.ends.clone();
             let parent = runtime.spawn(parent).unwrap();
-            let Children { one, many, loops } = parent.call(Spawn(tie)).await.unwrap();
+            let Children { one, many, loops } = parent.spawn(tie).await.unwrap();
             let mut pids = vec![one.pid(), loops.pid()];
             pids.extend(many.iter().map(|child| child.pid()));
             for &pid in &pids {
@@ -93,35 +105,13 @@ fn ties_and_bounds_apply_to_every_kind_of_spawn() {
     });
 }
 
-/// Spawns two processes that fail at once, and waits in the same turn until both are dead.
-struct SpawnAndWait;
-impl Message for SpawnAndWait {
-    type Reply = Vec<Pid>;
-}
-impl Handle<SpawnAndWait> for Parent {
-    async fn handle(&mut self, _: SpawnAndWait, cx: &mut Context<Self>) -> Vec<Pid> {
-        struct Fails;
-        impl Process for Fails {
-            async fn started(&mut self, _: &mut Context<Self>) {
-                panic!("at once");
-            }
-        }
-        let (one, _) = cx.spawn_monitored(Fails).unwrap();
-        let other = cx.monitored().spawn(Fails).unwrap();
-        one.pid().exited().await;
-        other.pid().exited().await;
-        vec![one.pid(), other.pid()]
-    }
-}
-
 #[test]
 fn a_monitor_reports_the_exit_reason_of_a_child_however_soon_it_ends() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let parent = Parent::default();
         let ends = parent.ends.clone();
         let parent = runtime.spawn(parent).unwrap();
-        let pids = parent.call(SpawnAndWait).await.unwrap();
+        let pids = parent.spawn_and_wait().await.unwrap();
         eventually(|| ends.lock().unwrap().len() == 2).await;
         let mut notices = ends.lock().unwrap().clone();
         notices.sort_by_key(|(pid, _)| pids.iter().position(|other| other == pid));
@@ -132,8 +122,7 @@ fn a_monitor_reports_the_exit_reason_of_a_child_however_soon_it_ends() {
 
 #[test]
 fn a_supervised_child_has_its_bound_after_a_restart_too() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let child = ChildSpec::from_async(|_: Inbox<Line>| std::future::pending::<()>());
         let child = child.mailbox(BOUND);
         let handle = child.handle();
@@ -151,8 +140,7 @@ fn a_supervised_child_has_its_bound_after_a_restart_too() {
 
 #[test]
 fn many_processes_spawned_from_outside_have_a_bound() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let counters = runtime.spawner().mailbox(BOUND);
         let counters = counters.spawn_many((0..5).map(|count| Counter { count })).unwrap();
         assert_eq!(counters.len(), 5);

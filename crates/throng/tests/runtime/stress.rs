@@ -1,6 +1,6 @@
 //! Many processes, messages, exits and panics, on all workers, with checked sums.
 
-use crate::{Add, Counter, runtime, scaled};
+use crate::{Add, Counter, eventually, runtime, scaled};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use throng::prelude::*;
@@ -10,27 +10,19 @@ struct Ring {
     next: Option<Address<Ring>>,
     passed: Arc<AtomicU64>,
 }
-impl Process for Ring {}
-struct Pass(u64);
-impl Message for Pass {
-    type Reply = ();
-}
-impl Handle<Pass> for Ring {
-    async fn handle(&mut self, Pass(left): Pass, _: &mut Context<Self>) {
+#[process]
+impl Ring {
+    #[message(send)]
+    fn pass(&mut self, left: u64) {
         self.passed.fetch_add(1, Ordering::Relaxed);
         if left > 0
             && let Some(next) = self.next
         {
-            next.send(Pass(left - 1)).unwrap();
+            next.pass(left - 1).unwrap();
         }
     }
-}
-struct Join(Address<Ring>);
-impl Message for Join {
-    type Reply = ();
-}
-impl Handle<Join> for Ring {
-    async fn handle(&mut self, Join(next): Join, _: &mut Context<Self>) {
+    #[message]
+    fn join(&mut self, next: Address<Ring>) {
         self.next = Some(next);
     }
 }
@@ -46,13 +38,11 @@ fn rings_pass_every_message_on() {
                 .map(|_| runtime.spawn(Ring { next: None, passed: passed.clone() }).unwrap())
                 .collect();
             for (index, member) in members.iter().enumerate() {
-                member.call(Join(members[(index + 1) % members.len()])).await.unwrap();
+                member.join(members[(index + 1) % members.len()]).await.unwrap();
             }
-            members[0].send(Pass(hops - 1)).unwrap();
+            members[0].pass(hops - 1).unwrap();
         }
-        while passed.load(Ordering::Relaxed) < rings * hops {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| passed.load(Ordering::Relaxed) >= rings * hops).await;
     });
     drop(runtime);
     assert_eq!(passed.load(Ordering::Relaxed), rings * hops);
@@ -61,13 +51,10 @@ fn rings_pass_every_message_on() {
 #[test]
 fn many_senders_to_one_receiver_lose_nothing() {
     struct Sender(Address<Counter>);
-    impl Process for Sender {}
-    struct Flood(u64);
-    impl Message for Flood {
-        type Reply = u64;
-    }
-    impl Handle<Flood> for Sender {
-        async fn handle(&mut self, Flood(count): Flood, _: &mut Context<Self>) -> u64 {
+    #[process]
+    impl Sender {
+        #[message]
+        fn flood(&mut self, count: u64) -> u64 {
             for _ in 0..count {
                 self.0.send(Add(1)).unwrap();
             }
@@ -80,7 +67,7 @@ fn many_senders_to_one_receiver_lose_nothing() {
     let total = runtime.block_on(async |runtime| {
         let floods: Vec<_> = (0..senders)
             .map(|_| runtime.spawn(Sender(receiver)).unwrap())
-            .map(|sender| tokio::spawn(sender.call(Flood(each))))
+            .map(|sender| tokio::spawn(sender.flood(each)))
             .collect();
         for flood in floods {
             assert_eq!(flood.await.unwrap().unwrap(), each);
@@ -93,13 +80,10 @@ fn many_senders_to_one_receiver_lose_nothing() {
 #[test]
 fn spawn_call_and_exit_from_many_threads_reuse_slots_without_mixing_up() {
     struct Parent;
-    impl Process for Parent {}
-    struct Breed(u64);
-    impl Message for Breed {
-        type Reply = u64;
-    }
-    impl Handle<Breed> for Parent {
-        async fn handle(&mut self, Breed(count): Breed, cx: &mut Context<Self>) -> u64 {
+    #[process]
+    impl Parent {
+        #[message]
+        async fn breed(&mut self, count: u64, cx: &mut Context<Self>) -> u64 {
             let mut sum = 0;
             let mut former: Option<Address<Counter>> = None;
             for number in 0..count {
@@ -121,18 +105,14 @@ fn spawn_call_and_exit_from_many_threads_reuse_slots_without_mixing_up() {
         let parents: Vec<_> = (0..8)
             .map(|_| runtime.spawn(Parent).unwrap())
             .map(|parent| {
-                tokio::spawn(
-                    parent.call(Breed(children)).within(std::time::Duration::from_secs(60)),
-                )
+                tokio::spawn(parent.breed(children).within(std::time::Duration::from_secs(60)))
             })
             .collect();
         let mut sums = Vec::new();
         for parent in parents {
             sums.push(parent.await.unwrap().unwrap());
         }
-        while runtime.process_count() > 8 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| runtime.process_count() <= 8).await;
         sums
     });
     assert_eq!(sums, vec![(1..=children).sum::<u64>(); 8]);
@@ -152,9 +132,7 @@ fn ten_thousand_panics_leave_the_others_alone() {
             }
             witness.call(Add(1)).await.unwrap();
         }
-        while runtime.process_count() > 1 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| runtime.process_count() <= 1).await;
         assert_eq!(witness.call(Add(0)).await.unwrap(), rounds);
     });
 }
@@ -163,13 +141,10 @@ fn ten_thousand_panics_leave_the_others_alone() {
 #[test]
 fn busy_pairs_do_not_starve_other_processes() {
     struct Churner;
-    impl Process for Churner {}
-    struct Churn(u64);
-    impl Message for Churn {
-        type Reply = u64;
-    }
-    impl Handle<Churn> for Churner {
-        async fn handle(&mut self, Churn(count): Churn, cx: &mut Context<Self>) -> u64 {
+    #[process]
+    impl Churner {
+        #[message]
+        async fn churn(&mut self, count: u64, cx: &mut Context<Self>) -> u64 {
             let mut most = 0;
             for _ in 0..count {
                 let child = cx.runtime().spawn(Counter { count: 0 }).unwrap();
@@ -182,6 +157,6 @@ fn busy_pairs_do_not_starve_other_processes() {
     }
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let churner = runtime.spawn(Churner).unwrap();
-    let most = runtime.block_on(async |_| churner.call(Churn(scaled(50_000))).await).unwrap();
+    let most = runtime.block_on(async |_| churner.churn(scaled(50_000)).await).unwrap();
     assert!(most < 1_000, "{most} stopped processes were waiting for their last turn");
 }

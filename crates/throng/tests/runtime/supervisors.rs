@@ -57,36 +57,33 @@ struct Noted {
     lingers: bool,
 }
 
-impl Process for Noted {
-    async fn started(&mut self, _: &mut Context<Self>) {
+#[process]
+impl Noted {
+    #[hook]
+    async fn started(&mut self) {
         // Long enough that a supervisor that does not wait would start the next child first.
         tokio::time::sleep(Duration::from_millis(2)).await;
         assert!(!self.fails, "on purpose");
         self.log.note("start", self.name);
     }
 
-    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+    #[hook]
+    async fn stopping(&mut self) {
         if self.lingers {
             std::future::pending().await
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
         self.log.note("stop", self.name);
     }
+    #[message]
+    fn quit(&mut self, reason: ExitReason, cx: &mut Context<Self>) {
+        cx.stop(reason);
+    }
 }
 
 impl Handle<Fail> for Noted {
     async fn handle(&mut self, Fail(text): Fail, _: &mut Context<Self>) {
         panic!("{text}");
-    }
-}
-
-struct Quit(ExitReason);
-impl Message for Quit {
-    type Reply = ();
-}
-impl Handle<Quit> for Noted {
-    async fn handle(&mut self, Quit(reason): Quit, cx: &mut Context<Self>) {
-        cx.stop(reason);
     }
 }
 
@@ -335,7 +332,7 @@ fn transient_children_restart_after_faults_only_and_temporary_ones_never() {
     let supervisor = spec.child("t", transient).child("x", temporary).start(&runtime).unwrap();
     runtime.block_on(async |_| {
         crash(&handle).await;
-        handle.call(Quit(ExitReason::Normal)).await.unwrap();
+        handle.quit(ExitReason::Normal).await.unwrap();
         doomed.send(Fail("on purpose")).unwrap();
         // The supervisor learns of both exits in its own time.
         loop {
@@ -351,7 +348,7 @@ fn transient_children_restart_after_faults_only_and_temporary_ones_never() {
             tokio::task::yield_now().await;
         }
         supervisor.restart_child("t").await.unwrap();
-        handle.call(Quit(ExitReason::Shutdown)).await.unwrap();
+        handle.quit(ExitReason::Shutdown).await.unwrap();
         eventually(|| handle.address().is_none()).await;
         assert_eq!(supervisor.restart_child("x").await, Err(ChildError::NoChild));
     });
@@ -559,7 +556,7 @@ fn significant_children_end_their_supervisor_with_them() {
     let supervisor = spec.child("a", log.child("a")).child("work", work).start(&runtime).unwrap();
     log.take();
     runtime.block_on(async |_| {
-        handle.call(Quit(ExitReason::Normal)).await.unwrap();
+        handle.quit(ExitReason::Normal).await.unwrap();
         supervisor.pid().exited().await;
     });
     assert_eq!(log.take(), ["stop work", "stop a"]);
@@ -569,18 +566,12 @@ fn significant_children_end_their_supervisor_with_them() {
 struct Owner {
     log: Log,
 }
-impl Process for Owner {}
-
-struct StartLinked {
-    failing: bool,
-}
-impl Message for StartLinked {
-    type Reply = Result<Address<Supervisor>, SupervisorError>;
-}
-impl Handle<StartLinked> for Owner {
-    async fn handle(
+#[process]
+impl Owner {
+    #[message]
+    async fn start_linked(
         &mut self,
-        StartLinked { failing }: StartLinked,
+        failing: bool,
         cx: &mut Context<Self>,
     ) -> Result<Address<Supervisor>, SupervisorError> {
         let blocking = Supervisor::one_for_one().start(cx.runtime());
@@ -598,12 +589,12 @@ fn a_supervisor_started_in_a_process_ends_with_it_and_its_failure_to_start_does_
     let log = Log::default();
     let owner = runtime.spawn(Owner { log: log.clone() }).unwrap();
     runtime.block_on(async |runtime| {
-        let failed = owner.call(StartLinked { failing: true }).await.unwrap();
+        let failed = owner.start_linked(true).await.unwrap();
         assert!(matches!(failed, Err(SupervisorError::Child { .. })));
         eventually(|| runtime.process_count() == 1).await;
         assert!(owner.is_alive());
         log.take();
-        let supervisor = owner.call(StartLinked { failing: false }).await.unwrap().unwrap();
+        let supervisor = owner.start_linked(false).await.unwrap().unwrap();
         let why = ExitReason::other("enough");
         assert_eq!(end_of(supervisor.pid(), || owner.exit(why.clone())).await, why);
         assert_eq!(log.take(), ["start a", "start b", "stop b", "stop a"]);
@@ -678,8 +669,7 @@ fn restarts_do_not_delay_the_shutdown() {
 
 #[test]
 fn many_children_start_in_one_message_all_or_none() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let log = Log::default();
         let supervisor = Supervisor::dynamic().start_async(runtime).await.unwrap();
         let children = supervisor.spawn_children(["a", "b", "c"].map(|name| log.child(name)));

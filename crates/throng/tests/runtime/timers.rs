@@ -1,6 +1,6 @@
 //! Message timers, intervals and receive timeouts.
 
-use crate::{Add, Counter, Fail, runtime, scaled};
+use crate::{Add, Counter, Fail, eventually, runtime, scaled};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -21,32 +21,26 @@ enum Notice {
     TimedOut,
 }
 
-impl Process for Reporter {
-    async fn timeout(&mut self, _: &mut Context<Self>) {
+#[process]
+impl Reporter {
+    #[hook]
+    fn timeout(&mut self) {
         self.0.send(Notice::TimedOut).unwrap();
     }
-}
-
-#[derive(Clone)]
-struct Say(u64);
-impl Message for Say {
-    type Reply = ();
-}
-impl Handle<Say> for Reporter {
-    async fn handle(&mut self, Say(number): Say, _: &mut Context<Self>) {
+    #[message(send, derive(Clone))]
+    fn say(&mut self, number: u64) {
         self.0.send(Notice::Said(number)).unwrap();
     }
-}
-
-/// Arms the receive timeout, in a turn that then suspends.
-struct Expect(Duration);
-impl Message for Expect {
-    type Reply = ();
-}
-impl Handle<Expect> for Reporter {
-    async fn handle(&mut self, Expect(time): Expect, cx: &mut Context<Self>) {
+    /// Arms the receive timeout, in a turn that then suspends.
+    #[message(send)]
+    async fn expect(&mut self, time: Duration, cx: &mut Context<Self>) {
         cx.receive_timeout(time);
         tokio::task::yield_now().await;
+    }
+    #[message(send)]
+    fn both(&mut self, cx: &mut Context<Self>) {
+        cx.address().say(1).unwrap();
+        cx.receive_timeout(Duration::ZERO);
     }
 }
 
@@ -88,7 +82,9 @@ fn messages_come_in_the_order_of_their_times_and_never_early() {
     // Late enough that all are set before the first is due, also under Miri.
     let unit = if cfg!(miri) { 100 } else { 1 };
     let timers: Vec<_> = [90, 10, 50, 170]
-        .map(|delay| runtime.send_after(reporter, Duration::from_millis(delay * unit), Say(delay)))
+        .map(|delay| {
+            runtime.send_after(reporter, Duration::from_millis(delay * unit), Say { number: delay })
+        })
         .into();
     for delay in [10, 50, 90, 170] {
         assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(delay)));
@@ -270,18 +266,10 @@ fn timers_set_and_cancelled_by_many_threads_race_with_the_end_of_their_process()
 
 #[test]
 fn a_message_may_hold_a_handle_of_the_runtime_it_waits_in() {
-    #[expect(dead_code, reason = "only held")]
-    struct Holding(RuntimeHandle, Counted);
-    impl Message for Holding {
-        type Reply = ();
-    }
-    impl Handle<Holding> for Counter {
-        async fn handle(&mut self, _: Holding, _: &mut Context<Self>) {}
-    }
     let runtime = runtime();
     let dropped = Arc::new(AtomicU64::new(0));
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    let message = Holding(runtime.handle().clone(), Counted(dropped.clone()));
+    let message = Holding { _0: runtime.handle().clone(), _1: Counted(dropped.clone()) };
     drop(runtime.send_after(counter, NEVER, message));
     drop(runtime);
     assert_eq!(dropped.load(Ordering::SeqCst), 1);
@@ -291,16 +279,16 @@ fn a_message_may_hold_a_handle_of_the_runtime_it_waits_in() {
 fn an_interval_beats_until_it_is_cancelled() {
     let runtime = runtime();
     let (reporter, notices) = reporter(&runtime);
-    let timer = runtime.send_every(reporter, Duration::from_millis(2), Say(1));
+    let timer = runtime.send_every(reporter, Duration::from_millis(2), Say { number: 1 });
     for _ in 0..scaled(1_000).min(20) {
         assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(1)));
     }
     assert!(timer.cancel());
     assert!(!timer.cancel());
     // A beat may be in a turn. After that turn there is none.
-    reporter.send(Say(2)).unwrap();
+    reporter.say(2).unwrap();
     until(|| notices.recv_timeout(PATIENCE) == Ok(Notice::Said(2)));
-    reporter.send(Expect(Duration::from_millis(30))).unwrap();
+    reporter.expect(Duration::from_millis(30)).unwrap();
     assert_eq!(
         notices.recv_timeout(PATIENCE),
         Ok(Notice::TimedOut),
@@ -330,33 +318,19 @@ fn an_interval_ends_with_its_process() {
 #[test]
 fn a_slow_process_finds_one_beat_of_an_interval_in_its_mailbox() {
     struct Slow(Arc<AtomicU64>);
-    impl Process for Slow {}
-    #[derive(Clone)]
-    struct Beat;
-    impl Message for Beat {
-        type Reply = ();
-    }
-    impl Handle<Beat> for Slow {
-        async fn handle(&mut self, _: Beat, _: &mut Context<Self>) {
+    #[process]
+    impl Slow {
+        #[message(derive(Clone))]
+        fn beat(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
-    }
-    /// Suspends the turn until its receiver gets a message.
-    struct Wait(tokio::sync::oneshot::Receiver<()>);
-    impl Message for Wait {
-        type Reply = ();
-    }
-    impl Handle<Wait> for Slow {
-        async fn handle(&mut self, Wait(go_on): Wait, _: &mut Context<Self>) {
+        /// Suspends the turn until its receiver gets a message.
+        #[message(send)]
+        async fn wait(&mut self, go_on: tokio::sync::oneshot::Receiver<()>) {
             go_on.await.unwrap();
         }
-    }
-    struct Read(mpsc::Sender<u64>);
-    impl Message for Read {
-        type Reply = ();
-    }
-    impl Handle<Read> for Slow {
-        async fn handle(&mut self, Read(seen): Read, _: &mut Context<Self>) {
+        #[message(send)]
+        fn read(&mut self, seen: mpsc::Sender<u64>) {
             seen.send(self.0.load(Ordering::SeqCst)).unwrap();
         }
     }
@@ -364,12 +338,12 @@ fn a_slow_process_finds_one_beat_of_an_interval_in_its_mailbox() {
     let beats = Arc::new(AtomicU64::new(0));
     let slow = runtime.spawn(Slow(beats.clone())).unwrap();
     let (go_on, wait) = tokio::sync::oneshot::channel();
-    slow.send(Wait(wait)).unwrap();
+    slow.wait(wait).unwrap();
     let timer = runtime.send_every(slow, Duration::from_millis(1), Beat);
     std::thread::sleep(Duration::from_millis(30));
     // Queued behind the single beat.
     let (sender, receiver) = mpsc::channel();
-    slow.send(Read(sender)).unwrap();
+    slow.read(sender).unwrap();
     go_on.send(()).unwrap();
     let seen = receiver.recv_timeout(PATIENCE).unwrap();
     assert!(seen <= 1, "{seen} beats were waiting");
@@ -382,18 +356,18 @@ fn a_receive_timeout_comes_unless_a_message_does() {
     let runtime = runtime();
     let (reporter, notices) = reporter(&runtime);
     for _ in 0..3 {
-        reporter.send(Expect(Duration::from_millis(5))).unwrap();
+        reporter.expect(Duration::from_millis(5)).unwrap();
         assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::TimedOut));
     }
     // A message ends the timeout. The next two set it again, the second for a later time.
-    reporter.send(Expect(Duration::from_secs(1))).unwrap();
-    reporter.send(Say(1)).unwrap();
-    reporter.send(Expect(Duration::from_millis(5))).unwrap();
-    reporter.send(Expect(Duration::from_millis(40))).unwrap();
+    reporter.expect(Duration::from_secs(1)).unwrap();
+    reporter.say(1).unwrap();
+    reporter.expect(Duration::from_millis(5)).unwrap();
+    reporter.expect(Duration::from_millis(40)).unwrap();
     assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(1)));
     assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::TimedOut));
-    reporter.send(Expect(Duration::from_millis(20))).unwrap();
-    reporter.send(Say(2)).unwrap();
+    reporter.expect(Duration::from_millis(20)).unwrap();
+    reporter.say(2).unwrap();
     assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(2)));
     assert_eq!(
         notices.recv_timeout(Duration::from_millis(100)),
@@ -405,19 +379,9 @@ fn a_receive_timeout_comes_unless_a_message_does() {
 fn a_receive_timeout_of_zero_comes_when_the_mailbox_is_empty() {
     let runtime = runtime();
     let (reporter, notices) = reporter(&runtime);
-    struct Both;
-    impl Message for Both {
-        type Reply = ();
-    }
-    impl Handle<Both> for Reporter {
-        async fn handle(&mut self, _: Both, cx: &mut Context<Self>) {
-            cx.address().send(Say(1)).unwrap();
-            cx.receive_timeout(Duration::ZERO);
-        }
-    }
-    reporter.send(Both).unwrap();
+    reporter.both().unwrap();
     assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::Said(1)));
-    reporter.send(Expect(Duration::ZERO)).unwrap();
+    reporter.expect(Duration::ZERO).unwrap();
     assert_eq!(notices.recv_timeout(PATIENCE), Ok(Notice::TimedOut));
     assert_eq!(
         notices.try_recv(),
@@ -429,7 +393,9 @@ fn a_receive_timeout_of_zero_comes_when_the_mailbox_is_empty() {
 #[test]
 fn a_receive_timeout_and_the_deadlines_of_calls_share_one_alarm() {
     struct Caller(Address<Counter>, mpsc::Sender<&'static str>);
-    impl Process for Caller {
+    #[process]
+    impl Caller {
+        #[hook]
         async fn timeout(&mut self, cx: &mut Context<Self>) {
             // A call times out in this hook, and then the receive timeout is set again.
             let late = self.0.call(crate::AddSlowly(1, NEVER)).within(Duration::from_millis(5));
@@ -437,13 +403,9 @@ fn a_receive_timeout_and_the_deadlines_of_calls_share_one_alarm() {
             self.1.send("timed out").unwrap();
             cx.receive_timeout(Duration::from_millis(3));
         }
-    }
-    struct Begin;
-    impl Message for Begin {
-        type Reply = ();
-    }
-    impl Handle<Begin> for Caller {
-        async fn handle(&mut self, _: Begin, cx: &mut Context<Self>) {
+
+        #[message(send)]
+        async fn begin(&mut self, cx: &mut Context<Self>) {
             cx.receive_timeout(Duration::from_millis(20));
             let late = self.0.call(crate::AddSlowly(1, NEVER)).within(Duration::from_millis(3));
             assert!(late.await.is_err());
@@ -454,7 +416,7 @@ fn a_receive_timeout_and_the_deadlines_of_calls_share_one_alarm() {
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     let (sender, notices) = mpsc::channel();
     let caller = runtime.spawn(Caller(counter, sender)).unwrap();
-    caller.send(Begin).unwrap();
+    caller.begin().unwrap();
     for expected in ["begun", "timed out", "timed out", "timed out"] {
         assert_eq!(notices.recv_timeout(PATIENCE), Ok(expected));
     }
@@ -489,27 +451,20 @@ fn a_million_timers_and_timeouts_at_once() {
 #[test]
 fn timers_set_and_cancelled_within_processes() {
     struct Busy(Arc<AtomicU64>);
-    impl Process for Busy {}
-    struct Work(u64);
-    impl Message for Work {
-        type Reply = u64;
-    }
-    impl Handle<Work> for Busy {
-        async fn handle(&mut self, Work(count): Work, cx: &mut Context<Self>) -> u64 {
-            let timers: Vec<_> =
-                (0..count).map(|_| cx.send_after(NEVER, Done(Counted(self.0.clone())))).collect();
-            let fired = cx.send_after(Duration::from_millis(1), Done(Counted(self.0.clone())));
+    #[process]
+    impl Busy {
+        #[message]
+        fn work(&mut self, count: u64, cx: &mut Context<Self>) -> u64 {
+            let timers: Vec<_> = (0..count)
+                .map(|_| cx.send_after(NEVER, Done { _0: Counted(self.0.clone()) }))
+                .collect();
+            let fired =
+                cx.send_after(Duration::from_millis(1), Done { _0: Counted(self.0.clone()) });
             drop(fired);
             timers.into_iter().filter(|timer| timer.cancel()).count() as u64
         }
-    }
-    #[expect(dead_code, reason = "counts its drop")]
-    struct Done(Counted);
-    impl Message for Done {
-        type Reply = ();
-    }
-    impl Handle<Done> for Busy {
-        async fn handle(&mut self, _: Done, cx: &mut Context<Self>) {
+        #[message]
+        fn done(&mut self, _: Counted, cx: &mut Context<Self>) {
             cx.stop(ExitReason::Normal);
         }
     }
@@ -517,20 +472,17 @@ fn timers_set_and_cancelled_within_processes() {
     let dropped = Arc::new(AtomicU64::new(0));
     let count = scaled(50_000);
     let busy = runtime.spawn(Busy(dropped.clone())).unwrap();
-    let cancelled =
-        runtime.block_on(async |_| busy.call(Work(count)).within(PATIENCE).await).unwrap();
+    let cancelled = runtime.block_on(async |_| busy.work(count).within(PATIENCE).await).unwrap();
     assert_eq!(cancelled, count);
     until(|| !busy.is_alive());
     until(|| dropped.load(Ordering::SeqCst) == count + 1);
 }
 
-/// Sets and cancels timers while a thread of its own uses the context.
-struct SetBeside(u64);
-impl Message for SetBeside {
-    type Reply = ();
-}
-impl Handle<SetBeside> for Counter {
-    async fn handle(&mut self, SetBeside(rounds): SetBeside, cx: &mut Context<Self>) {
+#[process(manual)]
+impl Counter {
+    /// Sets and cancels timers while a thread of its own uses the context.
+    #[message]
+    fn set_beside(&mut self, rounds: u64, cx: &mut Context<Self>) {
         let (runtime, address) = (cx.runtime().clone(), cx.address());
         let other = runtime.spawn(Counter { count: 0 }).unwrap();
         std::thread::scope(|scope| {
@@ -546,14 +498,15 @@ impl Handle<SetBeside> for Counter {
         });
         other.stop();
     }
+    #[message]
+    fn holding(&mut self, _: RuntimeHandle, _: Counted) {}
 }
 
 #[test]
 fn timers_are_set_and_cancelled_beside_a_thread_that_uses_the_context() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-        counter.call(SetBeside(scaled(1000))).within(PATIENCE).await.unwrap();
+        counter.set_beside(scaled(1000)).within(PATIENCE).await.unwrap();
         assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
     });
 }
@@ -564,42 +517,52 @@ struct Patient {
     timeout: Timeout,
     rung: Vec<u64>,
 }
-impl Process for Patient {}
-
-struct Ring(u64);
-impl Message for Ring {
-    type Reply = ();
-}
-impl Handle<Ring> for Patient {
-    async fn handle(&mut self, Ring(number): Ring, _: &mut Context<Self>) {
+#[process]
+impl Patient {
+    #[message]
+    fn ring(&mut self, number: u64) {
         assert!(!self.timeout.is_set(), "its turn has begun");
         self.rung.push(number);
     }
-}
-
-/// Sets a timeout whose message is in the mailbox when the turn goes on, and acts.
-struct Late(fn(&mut Patient, &mut Context<Patient>) -> bool);
-impl Message for Late {
-    type Reply = bool;
-}
-impl Handle<Late> for Patient {
-    async fn handle(&mut self, Late(act): Late, cx: &mut Context<Self>) -> bool {
-        self.timeout.set(cx, Duration::ZERO, Ring(1));
+    /// Sets a timeout whose message is in the mailbox when the turn goes on, and acts.
+    #[message]
+    async fn late(
+        &mut self,
+        act: fn(&mut Patient, &mut Context<Patient>) -> bool,
+        cx: &mut Context<Self>,
+    ) -> bool {
+        self.timeout.set(cx, Duration::ZERO, Ring { number: 1 });
         let me = cx.address();
         while cx.runtime().info(me).await.is_none_or(|info| info.mailbox_len == 0) {
             tokio::task::yield_now().await;
         }
         act(self, cx)
     }
-}
-
-struct Rung;
-impl Message for Rung {
-    type Reply = (Vec<u64>, bool);
-}
-impl Handle<Rung> for Patient {
-    async fn handle(&mut self, _: Rung, _: &mut Context<Self>) -> (Vec<u64>, bool) {
+    #[message]
+    fn rung(&mut self) -> (Vec<u64>, bool) {
         (self.rung.clone(), self.timeout.is_set())
+    }
+    #[message]
+    fn set(&mut self, drops: Arc<AtomicU64>, cx: &mut Context<Self>) {
+        self.timeout.set(cx, NEVER, Counted(drops));
+    }
+    #[message]
+    fn set_often(&mut self, often: u64, cx: &mut Context<Self>) -> (u64, bool) {
+        for number in 0..often {
+            self.timeout.set(cx, NEVER - Duration::from_secs(number % 7), Ring { number });
+        }
+        // Signals to a process count as bytes in its mailbox, and are read after the turn.
+        (cx.runtime().mailbox_bytes(), self.timeout.cancel())
+    }
+    #[message]
+    fn take(&mut self, cx: &mut Context<Self>) -> Timeout {
+        self.timeout.set(cx, Duration::ZERO, Ring { number: 1 });
+        std::mem::take(&mut self.timeout)
+    }
+    #[message]
+    fn give(&mut self, timeout: Timeout, cx: &mut Context<Self>) {
+        self.timeout = timeout;
+        self.timeout.set(cx, Duration::ZERO, Ring { number: 2 });
     }
 }
 
@@ -624,7 +587,7 @@ fn the_message_of_a_timeout_is_never_handled_late() {
         (
             "set again",
             |patient, cx| {
-                patient.timeout.set(cx, Duration::ZERO, Ring(2));
+                patient.timeout.set(cx, Duration::ZERO, Ring { number: 2 });
                 true
             },
             true,
@@ -641,11 +604,11 @@ fn the_message_of_a_timeout_is_never_handled_late() {
     for (name, act, cancels, rung) in table {
         runtime.block_on(async |runtime| {
             let patient = runtime.spawn(Patient::default()).unwrap();
-            assert_eq!(patient.call(Late(act)).await.unwrap(), cancels, "{name}");
-            while patient.call(Rung).await.unwrap().1 {
+            assert_eq!(patient.late(act).await.unwrap(), cancels, "{name}");
+            while patient.rung().await.unwrap().1 {
                 tokio::task::yield_now().await;
             }
-            assert_eq!(patient.call(Rung).await.unwrap(), (rung.to_vec(), false), "{name}");
+            assert_eq!(patient.rung().await.unwrap(), (rung.to_vec(), false), "{name}");
             assert_eq!(runtime.info(patient).await.unwrap().mailbox_len, 0, "{name}");
             patient.kill();
         });
@@ -658,84 +621,39 @@ impl Handle<Counted> for Patient {
 
 #[test]
 fn a_timeout_drops_its_message_when_it_is_cancelled_or_its_process_exits() {
-    struct Set(Arc<AtomicU64>);
-    impl Message for Set {
-        type Reply = ();
-    }
-    impl Handle<Set> for Patient {
-        async fn handle(&mut self, Set(drops): Set, cx: &mut Context<Self>) {
-            self.timeout.set(cx, NEVER, Counted(drops));
-        }
-    }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let drops = Arc::new(AtomicU64::new(0));
         let patient = runtime.spawn(Patient::default()).unwrap();
         for round in 0..3 {
-            patient.call(Set(drops.clone())).await.unwrap();
+            patient.set(drops.clone()).await.unwrap();
             assert_eq!(drops.load(Ordering::Relaxed), round);
         }
-        assert_eq!(patient.call(Rung).await.unwrap(), (vec![], true));
+        assert_eq!(patient.rung().await.unwrap(), (vec![], true));
         patient.kill();
         patient.pid().exited().await;
-        crate::eventually(|| drops.load(Ordering::Relaxed) == 3).await;
+        eventually(|| drops.load(Ordering::Relaxed) == 3).await;
     });
 }
 
 #[test]
 fn a_timeout_that_a_turn_sets_again_and_again_leaves_nothing_behind() {
-    struct SetOften(u64);
-    impl Message for SetOften {
-        type Reply = (u64, bool);
-    }
-    impl Handle<SetOften> for Patient {
-        async fn handle(&mut self, often: SetOften, cx: &mut Context<Self>) -> (u64, bool) {
-            for number in 0..often.0 {
-                self.timeout.set(cx, NEVER - Duration::from_secs(number % 7), Ring(number));
-            }
-            // Signals to a process count as bytes in its mailbox, and are read after the turn.
-            (cx.runtime().mailbox_bytes(), self.timeout.cancel())
-        }
-    }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let patient = runtime.spawn(Patient::default()).unwrap();
-        assert_eq!(patient.call(SetOften(scaled(10_000))).await.unwrap(), (0, true));
-        assert_eq!(patient.call(SetOften(1)).await.unwrap(), (0, true));
-        assert_eq!(patient.call(Rung).await.unwrap(), (vec![], false));
+        assert_eq!(patient.set_often(scaled(10_000)).await.unwrap(), (0, true));
+        assert_eq!(patient.set_often(1).await.unwrap(), (0, true));
+        assert_eq!(patient.rung().await.unwrap(), (vec![], false));
     });
 }
 
 #[test]
 fn a_timeout_that_has_moved_to_another_process_is_cancelled_in_its_own() {
-    struct Take;
-    impl Message for Take {
-        type Reply = Timeout;
-    }
-    impl Handle<Take> for Patient {
-        async fn handle(&mut self, _: Take, cx: &mut Context<Self>) -> Timeout {
-            self.timeout.set(cx, Duration::ZERO, Ring(1));
-            std::mem::take(&mut self.timeout)
-        }
-    }
-    struct Give(Timeout);
-    impl Message for Give {
-        type Reply = ();
-    }
-    impl Handle<Give> for Patient {
-        async fn handle(&mut self, Give(timeout): Give, cx: &mut Context<Self>) {
-            self.timeout = timeout;
-            self.timeout.set(cx, Duration::ZERO, Ring(2));
-        }
-    }
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let [from, to] = [(); 2].map(|()| runtime.spawn(Patient::default()).unwrap());
-        let timeout = from.call(Take).await.unwrap();
-        to.call(Give(timeout)).await.unwrap();
-        while to.call(Rung).await.unwrap().1 {
+        let timeout = from.take().await.unwrap();
+        to.give(timeout).await.unwrap();
+        while to.rung().await.unwrap().1 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(to.call(Rung).await.unwrap().0, [2]);
+        assert_eq!(to.rung().await.unwrap().0, [2]);
     });
 }

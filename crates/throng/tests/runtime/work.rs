@@ -1,6 +1,6 @@
 //! Work beside a process's turns, and many processes at once.
 
-use crate::{Add, Counter, runtime, scaled};
+use crate::{Add, Counter, eventually, runtime, scaled};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +14,15 @@ struct Owner {
     results: Vec<u64>,
     down: Vec<ExitReason>,
 }
-impl Process for Owner {
-    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+#[process]
+impl Owner {
+    #[hook]
+    fn down(&mut self, down: Down) {
         self.down.push(down.reason);
+    }
+    #[message]
+    fn collected(&mut self) -> (Vec<u64>, Vec<ExitReason>) {
+        (self.results.clone(), self.down.clone())
     }
 }
 struct Result_(u64);
@@ -53,15 +59,6 @@ impl Handle<Pipe> for Owner {
         pid
     }
 }
-struct Collected;
-impl Message for Collected {
-    type Reply = (Vec<u64>, Vec<ExitReason>);
-}
-impl Handle<Collected> for Owner {
-    async fn handle(&mut self, _: Collected, _: &mut Context<Self>) -> (Vec<u64>, Vec<ExitReason>) {
-        (self.results.clone(), self.down.clone())
-    }
-}
 
 #[test]
 fn piped_futures_run_side_by_side_and_come_back_as_messages() {
@@ -73,7 +70,7 @@ fn piped_futures_run_side_by_side_and_come_back_as_messages() {
             owner.call(Pipe::Slow(number)).await.unwrap();
         }
         let (mut results, down) = loop {
-            let collected = owner.call(Collected).await.unwrap();
+            let collected = owner.collected().await.unwrap();
             if collected.1.len() as u64 == count {
                 break collected;
             }
@@ -89,19 +86,18 @@ fn piped_futures_run_side_by_side_and_come_back_as_messages() {
 
 #[test]
 fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_fires() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let owner = runtime.spawn(Owner::default()).unwrap();
         owner.call(Pipe::Panic).await.unwrap();
         owner.call(Pipe::Never).await.unwrap().kill();
         let (results, down) = loop {
-            let collected = owner.call(Collected).await.unwrap();
+            let collected = owner.collected().await.unwrap();
             if collected.1.len() == 2 {
                 break collected;
             }
             tokio::task::yield_now().await;
         };
-        assert_eq!(results, []);
+        assert_eq!(results, [0_u64; 0]);
         assert!(down.contains(&ExitReason::Killed));
         // The panicking pipe may have ended before it was monitored.
         let panicked = ExitReason::Panicked("on purpose".into());
@@ -110,24 +106,19 @@ fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_fires()
         let pipe = owner.call(Pipe::Slow(1)).await.unwrap();
         owner.kill();
         pipe.exited().await;
-        while runtime.process_count() > 0 {
-            tokio::task::yield_now().await;
-        }
+        eventually(|| runtime.process_count() == 0).await;
     });
 }
 
 #[test]
 fn blocking_closures_delay_no_other_process() {
     struct Blocker;
-    impl Process for Blocker {}
-    struct Wait(std::sync::mpsc::Receiver<u64>);
-    impl Message for Wait {
-        type Reply = Result<u64, BlockingError>;
-    }
-    impl Handle<Wait> for Blocker {
-        async fn handle(
+    #[process]
+    impl Blocker {
+        #[message]
+        async fn wait(
             &mut self,
-            Wait(number): Wait,
+            number: std::sync::mpsc::Receiver<u64>,
             cx: &mut Context<Self>,
         ) -> Result<u64, BlockingError> {
             let received = cx.blocking(move || number.recv().expect("sent below")).await;
@@ -138,13 +129,13 @@ fn blocking_closures_delay_no_other_process() {
     runtime.block_on(async |runtime| {
         let (send, receive) = std::sync::mpsc::channel();
         let blocker = runtime.spawn(Blocker).unwrap();
-        let waiting = tokio::spawn(blocker.call(Wait(receive)));
+        let waiting = tokio::spawn(blocker.wait(receive));
         let counter = runtime.spawn(Counter { count: 0 }).unwrap();
         assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
         send.send(7).unwrap();
         assert_eq!(waiting.await.unwrap().unwrap(), Ok(7));
         let (_, disconnected) = std::sync::mpsc::channel();
-        let panicked = blocker.call(Wait(disconnected)).await.unwrap();
+        let panicked = blocker.wait(disconnected).await.unwrap();
         assert!(
             matches!(panicked, Err(BlockingError::Panicked(panic)) if panic.message().contains("sent below"))
         );
@@ -153,50 +144,50 @@ fn blocking_closures_delay_no_other_process() {
 
 /// Runs [`send_to_many`] inside a process.
 struct Runner;
-impl Process for Runner {}
-struct Run(u64);
-impl Message for Run {
-    type Reply = ();
-}
-impl Handle<Run> for Runner {
-    async fn handle(&mut self, Run(count): Run, cx: &mut Context<Self>) {
+#[process]
+impl Runner {
+    #[message]
+    async fn run(&mut self, count: u64, cx: &mut Context<Self>) {
         send_to_many(cx.runtime().clone(), count).await;
     }
 }
 
+#[process(manual)]
+impl Counter {
+    #[message(derive(Clone))]
+    fn bump(&mut self, number: u64) -> u64 {
+        self.count += number;
+        self.count
+    }
+}
+
 async fn send_to_many(runtime: RuntimeHandle, count: u64) {
-    #[derive(Clone)]
-    struct Bump(u64);
-    impl Message for Bump {
-        type Reply = u64;
-    }
-    impl Handle<Bump> for Counter {
-        async fn handle(&mut self, Bump(number): Bump, _: &mut Context<Self>) -> u64 {
-            self.count += number;
-            self.count
-        }
-    }
     let counters = runtime.spawn_many((0..count).map(|count| Counter { count })).unwrap();
     assert_eq!(counters.len() as u64, count);
-    counters.send_all(Bump(1)).unwrap();
-    counters.send_all(Bump(10)).unwrap();
+    counters.send_all(Bump { number: 1 }).unwrap();
+    counters.send_all(Bump { number: 10 }).unwrap();
     let recipients: Vec<Recipient<Bump>> = counters.iter().map(|&counter| counter.into()).collect();
-    recipients.send_all(Bump(100)).unwrap();
+    recipients.send_all(Bump { number: 100 }).unwrap();
     for (number, counter) in (0..).zip(&counters) {
-        assert_eq!(counter.call(Bump(0)).await.unwrap(), number + 111);
+        assert_eq!(counter.bump(0).await.unwrap(), number + 111);
     }
     let (gone, _) = counters.split_at(counters.len() / 2);
     for counter in gone {
         counter.kill();
         counter.pid().exited().await;
     }
-    let error = counters.send_all(Bump(1)).unwrap_err();
+    let error = counters.send_all(Bump { number: 1 }).unwrap_err();
     assert_eq!(error.failed.iter().map(|(to, _)| *to).collect::<Vec<_>>(), gone);
-    assert!(error.failed.iter().all(|(_, error)| matches!(error, SendError::NoProcess(Bump(1)))));
+    assert!(
+        error
+            .failed
+            .iter()
+            .all(|(_, error)| matches!(error, SendError::NoProcess(Bump { number: 1 })))
+    );
     let nobody: [Address<Counter>; 0] = [];
-    nobody.send_all(Bump(1)).unwrap();
+    nobody.send_all(Bump { number: 1 }).unwrap();
     for (number, counter) in (0..).zip(&counters).skip(gone.len()) {
-        assert_eq!(counter.call(Bump(0)).await.unwrap(), number + 112);
+        assert_eq!(counter.bump(0).await.unwrap(), number + 112);
         counter.stop();
     }
 }
@@ -208,7 +199,7 @@ fn messages_to_many_reach_each_and_report_exited_receivers() {
     runtime.block_on(async |runtime| {
         send_to_many(runtime.clone(), count).await;
         let runner = runtime.spawn(Runner).unwrap();
-        runner.call(Run(count)).within(Duration::from_secs(60)).await.unwrap();
+        runner.run(count).within(Duration::from_secs(60)).await.unwrap();
     });
 }
 
@@ -276,13 +267,10 @@ fn states_beyond_the_process_limit_are_handed_back() {
 
 /// Runs a closure that may block, and runs it itself if it comes back.
 struct Blocks(std::sync::mpsc::Sender<&'static str>);
-impl Process for Blocks {}
-struct Block;
-impl Message for Block {
-    type Reply = ();
-}
-impl Handle<Block> for Blocks {
-    async fn handle(&mut self, _: Block, cx: &mut Context<Self>) {
+#[process]
+impl Blocks {
+    #[message]
+    async fn block(&mut self, cx: &mut Context<Self>) {
         let heard = self.0.clone();
         let said = match cx.blocking(move || heard.send("ran").unwrap()).await {
             Ok(()) => "in a thread",
@@ -316,7 +304,7 @@ fn a_blocking_closure_that_cannot_run_comes_back() {
     let work = Arc::new(AtomicU64::new(0));
     tokio.block_on(async {
         for _ in 0..2 {
-            blocks.call(Block).await.unwrap();
+            blocks.block().await.unwrap();
             assert_eq!([hears.recv().unwrap(), hears.recv().unwrap()], ["ran", "no thread"]);
         }
         let done = work.clone();
@@ -324,6 +312,6 @@ fn a_blocking_closure_that_cannot_run_comes_back() {
         assert_eq!(work.load(Ordering::Relaxed), 1, "the work of the runtime is done here");
     });
     tokio.shutdown_background();
-    blocks.send(Block).unwrap();
+    blocks.send_block().unwrap();
     assert_eq!([hears.recv().unwrap(), hears.recv().unwrap()], ["ran", "shut down"]);
 }
