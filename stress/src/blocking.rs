@@ -13,13 +13,10 @@ const PER_MILLISECOND: usize = 50;
 const P99_MOST: Duration = Duration::from_millis(10);
 
 struct Blocker(Arc<AtomicBool>);
-impl Process for Blocker {}
-struct Block(Duration);
-impl Message for Block {
-    type Reply = ();
-}
-impl Handle<Block> for Blocker {
-    async fn handle(&mut self, Block(time): Block, _: &mut Context<Self>) {
+#[process]
+impl Blocker {
+    #[message(send)]
+    fn block(&mut self, time: Duration) {
         // A handler should not do this: it blocks the worker.
         std::thread::sleep(time);
         self.0.store(true, Ordering::Release);
@@ -28,22 +25,14 @@ impl Handle<Block> for Blocker {
 
 /// Records for each message the time from its sending to its turn.
 struct Other(Vec<Duration>);
-impl Process for Other {}
-struct Sent(Instant);
-impl Message for Sent {
-    type Reply = ();
-}
-impl Handle<Sent> for Other {
-    async fn handle(&mut self, Sent(at): Sent, _: &mut Context<Self>) {
+#[process]
+impl Other {
+    #[message(send)]
+    fn sent(&mut self, at: Instant) {
         self.0.push(at.elapsed());
     }
-}
-struct Waits;
-impl Message for Waits {
-    type Reply = Vec<Duration>;
-}
-impl Handle<Waits> for Other {
-    async fn handle(&mut self, _: Waits, _: &mut Context<Self>) -> Vec<Duration> {
+    #[message]
+    fn waits(&mut self) -> Vec<Duration> {
         std::mem::take(&mut self.0)
     }
 }
@@ -53,13 +42,13 @@ pub(crate) fn run(size: u64) -> Outcome {
     let others: Vec<_> = (0..OTHERS).map(|_| runtime.spawn(Other(Vec::new())).unwrap()).collect();
     let over = Arc::new(AtomicBool::new(false));
     let blocker = runtime.spawn(Blocker(over.clone())).unwrap();
-    blocker.send(Block(Duration::from_millis(size))).unwrap();
+    blocker.block(Duration::from_millis(size)).unwrap();
     let begun = Instant::now();
     let mut sent = 0;
     while !over.load(Ordering::Acquire) {
         for _ in 0..PER_MILLISECOND {
             // The stride is prime to `OTHERS`, so every process has its turn.
-            others[sent * 7919 % OTHERS].send(Sent(Instant::now())).unwrap();
+            others[sent * 7919 % OTHERS].sent(Instant::now()).unwrap();
             sent += 1;
         }
         let next = begun + Duration::from_millis((sent / PER_MILLISECOND) as u64);
@@ -68,7 +57,7 @@ pub(crate) fn run(size: u64) -> Outcome {
     let mut waits = runtime.block_on(async |_| {
         let mut waits = Vec::new();
         for other in &others {
-            waits.extend(other.call(Waits).await.unwrap());
+            waits.extend(other.waits().await.unwrap());
         }
         waits
     });

@@ -23,35 +23,22 @@ struct Receiver {
     gate: Arc<Notify>,
     handled: u64,
 }
-impl Process for Receiver {
-    async fn started(&mut self, _: &mut Context<Self>) {
+#[process]
+impl Receiver {
+    #[hook]
+    async fn started(&mut self) {
         self.gate.notified().await;
     }
-}
-struct Odd(u64);
-impl Message for Odd {
-    type Reply = ();
-}
-impl Handle<Odd> for Receiver {
-    async fn handle(&mut self, Odd(number): Odd, _: &mut Context<Self>) {
+    #[message(send)]
+    fn odd(&mut self, number: u64) {
         self.handled += number;
     }
-}
-struct Even(u64);
-impl Message for Even {
-    type Reply = ();
-}
-impl Handle<Even> for Receiver {
-    async fn handle(&mut self, Even(number): Even, _: &mut Context<Self>) {
+    #[message(send)]
+    fn even(&mut self, number: u64) {
         self.handled += number;
     }
-}
-struct Count;
-impl Message for Count {
-    type Reply = u64;
-}
-impl Handle<Count> for Receiver {
-    async fn handle(&mut self, _: Count, _: &mut Context<Self>) -> u64 {
+    #[message]
+    fn count(&mut self) -> u64 {
         self.handled
     }
 }
@@ -86,9 +73,9 @@ impl Handle<Burst> for Sender {
             // Messages of two kinds in turn, so that none shares a block with others.
             let receiver = to[index as usize];
             if number % 2 == 0 {
-                receiver.send(Even(1)).unwrap();
+                receiver.even(1).unwrap();
             } else {
-                receiver.send(Odd(1)).unwrap();
+                receiver.odd(1).unwrap();
             }
         }
         sent.send(()).unwrap();
@@ -148,7 +135,7 @@ fn burst(runtime: &Runtime, messages: u64, receivers: u64, order: Order) -> Outc
         }
         let mut handled = 0;
         for receiver in &to {
-            handled += receiver.call(Count).within(Duration::from_secs(600)).await.unwrap();
+            handled += receiver.count().within(Duration::from_secs(600)).await.unwrap();
         }
         (peak, handled)
     });

@@ -20,13 +20,10 @@ const SLACK: u64 = 64 << 20;
 struct Consumer {
     handled: u64,
 }
-impl Process for Consumer {}
-struct Load(u64);
-impl Message for Load {
-    type Reply = u64;
-}
-impl Handle<Load> for Consumer {
-    async fn handle(&mut self, Load(number): Load, _: &mut Context<Self>) -> u64 {
+#[process]
+impl Consumer {
+    #[message]
+    fn load(&mut self, number: u64) -> u64 {
         // About a microsecond of work.
         std::hint::black_box((0..1000).fold(number, |sum, step| sum.rotate_left(5) ^ step));
         self.handled += 1;
@@ -37,17 +34,13 @@ impl Handle<Load> for Consumer {
 struct Sender {
     to: Address<Consumer>,
 }
-impl Process for Sender {}
-struct Burst;
-impl Message for Burst {
-    /// Numbers of messages accepted and handed back.
-    type Reply = (u64, u64);
-}
-impl Handle<Burst> for Sender {
-    async fn handle(&mut self, _: Burst, _: &mut Context<Self>) -> (u64, u64) {
+#[process]
+impl Sender {
+    #[message]
+    fn burst(&mut self) -> (u64, u64) {
         let (mut taken, mut refused) = (0, 0);
         for number in 0..BURST {
-            match self.to.send(Load(number)) {
+            match self.to.send_load(number) {
                 Ok(()) => taken += 1,
                 Err(SendError::Overloaded(_)) => refused += 1,
                 Err(error) => panic!("{error}"),
@@ -72,7 +65,7 @@ pub(crate) fn run(seconds: u64) -> Outcome {
         let burst = |sender: Address<Sender>| async move {
             // The budget applies to calls too.
             loop {
-                match sender.call(Burst).within(Duration::from_secs(60)).await {
+                match sender.burst().within(Duration::from_secs(60)).await {
                     Err(CallError::Overloaded(Burst)) => tokio::task::yield_now().await,
                     outcome => break (sender, outcome.unwrap()),
                 }
@@ -102,7 +95,7 @@ pub(crate) fn run(seconds: u64) -> Outcome {
     ensure(growth <= budget + SLACK, || format!("resident memory grew by {growth} bytes"))?;
     let handled = runtime.block_on(async |_| {
         loop {
-            match consumer.call(Load(0)).within(Duration::from_secs(600)).await {
+            match consumer.load(0).within(Duration::from_secs(600)).await {
                 Err(CallError::Overloaded(_)) => tokio::time::sleep(Duration::from_millis(1)).await,
                 outcome => break outcome.unwrap(),
             }

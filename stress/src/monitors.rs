@@ -24,8 +24,10 @@ struct Watcher {
     counts: Arc<Counts>,
 }
 
-impl Process for Watcher {
-    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+#[process]
+impl Watcher {
+    #[hook]
+    fn down(&mut self, down: Down) {
         let expected = down.pid == self.star && down.reason == ExitReason::other("burnt out");
         // The set has lost the monitor when it fires a second time.
         if !expected || !self.monitors.remove(&down.monitor) {
@@ -33,27 +35,15 @@ impl Process for Watcher {
         }
         self.counts.downs.fetch_add(1, Ordering::Relaxed);
     }
-}
-
-struct Monitor(u64);
-impl Message for Monitor {
-    type Reply = ();
-}
-impl Handle<Monitor> for Watcher {
-    async fn handle(&mut self, Monitor(times): Monitor, cx: &mut Context<Self>) {
+    #[message(send, name = Monitor)]
+    fn observe(&mut self, times: u64, cx: &mut Context<Self>) {
         for _ in 0..times {
             self.monitors.insert(cx.monitor(self.star));
         }
         self.counts.ready.fetch_add(times, Ordering::Relaxed);
     }
-}
-
-struct Say;
-impl Message for Say {
-    type Reply = ();
-}
-impl Handle<Say> for Watcher {
-    async fn handle(&mut self, _: Say, _: &mut Context<Self>) {
+    #[message(send)]
+    fn say(&mut self) {
         self.counts.said.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -78,7 +68,7 @@ fn monitor_by(watchers: u64, size: u64) -> Result<(), String> {
         })
         .collect();
     for watcher in &addresses {
-        watcher.send(Monitor(size / watchers)).unwrap();
+        watcher.observe(size / watchers).unwrap();
     }
     let seen = |count: &AtomicU64| count.load(Ordering::Relaxed);
     while seen(&counts.ready) < size {
@@ -90,7 +80,7 @@ fn monitor_by(watchers: u64, size: u64) -> Result<(), String> {
     }
     // A second notification that is still in flight would arrive before this message.
     for watcher in &addresses {
-        watcher.send(Say).unwrap();
+        watcher.say().unwrap();
     }
     while seen(&counts.said) < watchers {
         std::thread::yield_now();

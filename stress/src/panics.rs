@@ -18,32 +18,22 @@ struct Counts {
 }
 
 struct Nervous(Arc<Counts>);
-impl Process for Nervous {
-    async fn started(&mut self, cx: &mut Context<Self>) {
+#[process]
+impl Nervous {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
         self.0.starts.fetch_add(1, Ordering::Relaxed);
         let take = |left: u64| left.checked_sub(1);
         if self.0.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
-            cx.address().send(Panic).unwrap();
+            cx.address().panic().unwrap();
         }
     }
-}
-
-struct Panic;
-impl Message for Panic {
-    type Reply = ();
-}
-impl Handle<Panic> for Nervous {
-    async fn handle(&mut self, _: Panic, _: &mut Context<Self>) {
+    #[message(send)]
+    fn panic(&mut self) {
         panic!("on purpose");
     }
-}
-
-struct Ask;
-impl Message for Ask {
-    type Reply = u64;
-}
-impl Handle<Ask> for Nervous {
-    async fn handle(&mut self, _: Ask, _: &mut Context<Self>) -> u64 {
+    #[message(name = Ask)]
+    fn question(&mut self) -> u64 {
         1
     }
 }
@@ -78,7 +68,7 @@ fn panic_often(size: u64) -> Outcome {
     let answers = runtime.block_on(async |_| {
         let mut answers = 0;
         for child in &children {
-            answers += child.call(Ask).await.unwrap_or(0);
+            answers += child.question().await.unwrap_or(0);
         }
         answers
     });

@@ -23,13 +23,10 @@ impl Process for Mayfly {
 }
 
 struct Spawner(Arc<AtomicU64>);
-impl Process for Spawner {}
-struct Spawn;
-impl Message for Spawn {
-    type Reply = ();
-}
-impl Handle<Spawn> for Spawner {
-    async fn handle(&mut self, _: Spawn, cx: &mut Context<Self>) {
+#[process]
+impl Spawner {
+    #[message]
+    async fn spawn(&mut self, cx: &mut Context<Self>) {
         for number in 0..BATCH {
             let mayfly = Mayfly(self.0.clone());
             // Some are linked, so that extensions are allocated and freed too.
@@ -54,7 +51,7 @@ pub(crate) fn run(size: u64) -> Outcome {
         let spawner = runtime.spawn(Spawner(exits.clone())).unwrap();
         let mut watch = None;
         for batch in 0..batches {
-            spawner.call(Spawn).await.unwrap();
+            spawner.spawn().await.unwrap();
             if batch == batches / 10 {
                 watch = Some(Watch::start());
             } else if let Some(watch) = &mut watch

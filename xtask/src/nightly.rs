@@ -58,13 +58,13 @@ fn whole() -> Result<Tests, Failure> {
 fn races() -> Result<Tests, Failure> {
     ensure_nightly()?;
     // tokio's socket driver synchronises through the system, which the sanitizer does not see.
-    sanitized("test", "--test runtime --locked", " -- --skip sockets")?.run_tests()
+    sanitized("test", "-p throng --test runtime --locked", " -- --skip sockets")?.run_tests()
 }
 
 fn races_under_stress() -> Result<Tests, Failure> {
     for (name, size) in stress::SMALL {
         let arguments = format!(" -- {name} {size}");
-        sanitized("run", "--example stress --locked", &arguments)?.run()?;
+        sanitized("run", "-p throng-stress --locked", &arguments)?.run()?;
     }
     Ok(Tests::one_passed())
 }
@@ -75,7 +75,7 @@ fn sanitized(command: &str, what: &str, arguments: &str) -> Result<Tool, Failure
     let host = version.lines().find_map(|line| line.strip_prefix("host: "));
     let host = host.ok_or_else(|| Failure("rustc does not print its host".into()))?;
     let line = format!(
-        "cargo {command} -Zbuild-std --target {host} -p throng {what} --target-dir target/tsan{arguments}"
+        "cargo {command} -Zbuild-std --target {host} {what} --target-dir target/tsan{arguments}"
     );
     Ok(nightly(&line).env("RUSTFLAGS", "-Zsanitizer=thread"))
 }

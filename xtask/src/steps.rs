@@ -118,9 +118,14 @@ pub(crate) fn run(steps: &[Step]) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Optimises the crate `throng` in the dev profile, for programs that run it a million times.
-/// Dependencies stay as they are compiled for all other tests, and debug assertions stay on.
-pub(crate) const OPTIMISED: &[&str] = &["--config", "profile.dev.package.throng.opt-level=3"];
+/// Optimises the crate `throng` and its stress runs in the dev profile, for programs that run it a million
+/// times. Dependencies stay as they are compiled for all other tests, and debug assertions stay on.
+pub(crate) const OPTIMISED: &[&str] = &[
+    "--config",
+    "profile.dev.package.throng.opt-level=3",
+    "--config",
+    "profile.dev.package.throng-stress.opt-level=3",
+];
 
 /// A command of the tool chain, run at the root of the workspace.
 pub(crate) struct Tool(Command);

@@ -1,11 +1,11 @@
 //! `cargo xtask stress`: properties under a load that takes too long for the tests. The runs
-//! themselves are an example program of the runtime, `crates/throng/examples/stress`, tests of store
+//! themselves are the program `stress/`, tests of store
 //! and service, requests that are drawn from the OpenAPI document, the fuzz targets, and cargo-deny.
 
 use crate::steps::{Failure, OPTIMISED, Tests, Tool};
 use crate::{deny, fuzz, openapi};
 
-/// Every run of the example program, at a size that takes about a second, for the ordinary tests.
+/// Every run of the program, at a size that takes about a second, for the ordinary tests.
 pub(crate) const SMALL: &[(&str, u64)] = &[
     ("spawn-exit", 50_000),
     ("monitors", 10_000),
@@ -36,7 +36,7 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("connections", "social --test node thousands_of_connections", "THRONG_CONNECTIONS", 20_000),
 ];
 
-/// A run that is neither a test nor a part of the example program; its argument is the size, if it has one.
+/// A run that is neither a test nor a part of the program; its argument is the size, if it has one.
 type Other = fn(Option<u64>) -> Result<(), Failure>;
 
 /// Runs the named stress run, or all of them, optimised.
@@ -63,7 +63,7 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
             }
         }
     }
-    let mut line = String::from("cargo run --release --locked -p throng --example stress --");
+    let mut line = String::from("cargo run --release --locked -p throng-stress --");
     for argument in name.into_iter().chain(size.map(|size| size.to_string())) {
         line.push(' ');
         line.push_str(&argument);
@@ -75,7 +75,7 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
 /// tests are part of the step `unit`, at a small size.
 pub(crate) fn small() -> Result<Tests, Failure> {
     for &(name, size) in SMALL.iter().chain(RESIDENT) {
-        Tool::new("cargo run --locked -p throng --example stress")
+        Tool::new("cargo run --locked -p throng-stress")
             .args(OPTIMISED)
             .args(&["--", name, &size.to_string()])
             .run()?;

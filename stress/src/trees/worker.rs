@@ -113,7 +113,7 @@ impl Process for Worker {
         self.life = Some((number, pid, parent));
         self.log.note(Event::Started(self.node, number), Some(pid), parent, None);
         // The witness exits only at the end of the run.
-        let _ = self.log.witness.send(Watch(pid));
+        let _ = self.log.witness.watch(pid);
         pause(self.habits.start).await;
         if take(&self.knobs.stumble) {
             panic!("stumbles");
@@ -195,19 +195,15 @@ pub(crate) struct Witness {
     pub(crate) heard: Arc<Mutex<HashMap<Pid, Vec<ExitReason>>>>,
 }
 
-impl Process for Witness {
-    async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+#[process]
+impl Witness {
+    #[hook]
+    fn down(&mut self, down: Down) {
         let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
         heard.entry(down.pid).or_default().push(down.reason);
     }
-}
-
-struct Watch(Pid);
-impl Message for Watch {
-    type Reply = ();
-}
-impl Handle<Watch> for Witness {
-    async fn handle(&mut self, Watch(pid): Watch, cx: &mut Context<Self>) {
+    #[message(send)]
+    fn watch(&mut self, pid: Pid, cx: &mut Context<Self>) {
         cx.monitor(pid);
     }
 }

@@ -17,7 +17,7 @@
 // A row that cannot be measured ends with the error.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../stress/resident.rs"]
+#[path = "../../../../stress/src/resident.rs"]
 #[expect(dead_code, reason = "only the present size is used here")]
 mod resident;
 mod rows;

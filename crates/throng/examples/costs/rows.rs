@@ -104,7 +104,7 @@ async fn ask(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let unit = spawn(driver, 1)?[0];
     let clock = Instant::now();
     for number in 0..count {
-        let answer = unit.ask(|reply| Question(number, reply)).await.map_err(text)?;
+        let answer = unit.ask(|reply| Question { number, reply }).await.map_err(text)?;
         ensure(answer == number, "an answer is wrong")?;
     }
     Ok(time(clock, count))
@@ -133,7 +133,7 @@ async fn suspended(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     for units in units.chunks(CHUNK) {
         HANDLED.arm(units.len() as u64);
         for unit in units {
-            unit.send(Suspend).map_err(text)?;
+            unit.suspend().map_err(text)?;
         }
         HANDLED.reached().await;
     }
@@ -186,7 +186,7 @@ async fn timer(driver: &mut Driver, count: u64) -> Result<Cost, String> {
         drop(timer);
     }
     let cost = time_and_memory(clock, before, count);
-    ensure(unit.call(Count).await.map_err(text)? == 0, "a timer was early")?;
+    ensure(unit.count().await.map_err(text)? == 0, "a timer was early")?;
     Ok(cost)
 }
 
@@ -453,7 +453,7 @@ where
 {
     let unit = spawn(driver, 1)?[0];
     // Neither side is measured at its first touch.
-    ensure(unit.call(Increment).await.map_err(text)? == 1, "a reply is wrong")?;
+    ensure(unit.increment().await.map_err(text)? == 1, "a reply is wrong")?;
     let calls = calls(unit);
     let (sender, cost) = oneshot::channel();
     std::thread::spawn(move || sender.send(outside.run(calls)));
@@ -482,7 +482,7 @@ impl Outside {
 async fn call_all(unit: Address<Unit>, count: u64) -> Result<Cost, String> {
     let clock = Instant::now();
     for number in 0..count {
-        let reply = unit.call(Increment).await.map_err(text)?;
+        let reply = unit.increment().await.map_err(text)?;
         ensure(reply == number + 2, "a reply is wrong")?;
     }
     Ok(time(clock, count))
@@ -493,7 +493,7 @@ async fn call_each(unit: Address<Unit>, count: u64) -> Result<Cost, String> {
     let mut latencies = Vec::with_capacity(count as usize);
     for number in 0..count {
         let clock = Instant::now();
-        let reply = unit.call(Increment).await.map_err(text)?;
+        let reply = unit.increment().await.map_err(text)?;
         latencies.push(clock.elapsed());
         ensure(reply == number + 2, "a reply is wrong")?;
     }
@@ -570,13 +570,13 @@ async fn waiting_messages(driver: &mut Driver, count: u64, to: u64) -> Result<Co
     let units = spawn(driver, to)?;
     HANDLED.arm(to);
     for unit in &units {
-        unit.send(Suspend).map_err(text)?;
+        unit.suspend().map_err(text)?;
     }
     HANDLED.reached().await;
     let before = resident::now();
     let clock = Instant::now();
     for unit in units.iter().cycle().take(count as usize) {
-        unit.send(AddNumber(1)).map_err(text)?;
+        unit.add_number(1).map_err(text)?;
     }
     let cost = time_and_memory(clock, before, count);
     ensure(driver.runtime().mailbox_bytes() >= 8 * count, "the messages are not in the mailboxes")?;
@@ -591,7 +591,38 @@ const AN_HOUR: Duration = Duration::from_secs(3600);
 
 /// A process with a state of eight bytes.
 struct Unit(u64);
-impl Process for Unit {}
+#[process]
+impl Unit {
+    #[message(derive(Clone))]
+    fn add(&mut self) {
+        self.0 += 1;
+        HANDLED.add();
+    }
+    #[message(send)]
+    fn add_number(&mut self, number: u64) {
+        self.0 += number;
+    }
+    #[message]
+    fn count(&mut self) -> u64 {
+        self.0
+    }
+    /// Replies with the number of these messages so far.
+    #[message]
+    fn increment(&mut self) -> u64 {
+        self.0 += 1;
+        self.0
+    }
+    #[message]
+    fn question(&mut self, number: u64, reply: ReplyTo<u64>) {
+        let _ = reply.send(number);
+    }
+    /// Suspends the turn for ever.
+    #[message(send)]
+    async fn suspend(&mut self) {
+        HANDLED.add();
+        std::future::pending().await
+    }
+}
 
 impl Drop for Unit {
     fn drop(&mut self) {
@@ -617,72 +648,6 @@ pub(crate) enum Notice {
 }
 impl Message for Notice {
     type Reply = ();
-}
-
-#[derive(Clone)]
-struct Add;
-impl Message for Add {
-    type Reply = ();
-}
-impl Handle<Add> for Unit {
-    async fn handle(&mut self, _: Add, _: &mut Context<Self>) {
-        self.0 += 1;
-        HANDLED.add();
-    }
-}
-
-struct AddNumber(u64);
-impl Message for AddNumber {
-    type Reply = ();
-}
-impl Handle<AddNumber> for Unit {
-    async fn handle(&mut self, AddNumber(number): AddNumber, _: &mut Context<Self>) {
-        self.0 += number;
-    }
-}
-
-struct Count;
-impl Message for Count {
-    type Reply = u64;
-}
-impl Handle<Count> for Unit {
-    async fn handle(&mut self, _: Count, _: &mut Context<Self>) -> u64 {
-        self.0
-    }
-}
-
-/// Replies with the number of these messages so far.
-struct Increment;
-impl Message for Increment {
-    type Reply = u64;
-}
-impl Handle<Increment> for Unit {
-    async fn handle(&mut self, _: Increment, _: &mut Context<Self>) -> u64 {
-        self.0 += 1;
-        self.0
-    }
-}
-
-struct Question(u64, ReplyTo<u64>);
-impl Message for Question {
-    type Reply = ();
-}
-impl Handle<Question> for Unit {
-    async fn handle(&mut self, Question(number, reply): Question, _: &mut Context<Self>) {
-        let _ = reply.send(number);
-    }
-}
-
-/// Suspends the turn for ever.
-struct Suspend;
-impl Message for Suspend {
-    type Reply = ();
-}
-impl Handle<Suspend> for Unit {
-    async fn handle(&mut self, _: Suspend, _: &mut Context<Self>) {
-        HANDLED.add();
-        std::future::pending().await
-    }
 }
 
 static EXITED: Tally = Tally::new();
@@ -726,7 +691,7 @@ fn spawn(driver: &mut Driver, count: u64) -> Result<Vec<Address<Unit>>, String> 
 /// Waits until each process has handled the messages and signals sent to it.
 async fn settle(units: &[Address<Unit>]) -> Result<(), String> {
     for unit in units {
-        unit.call(Count).await.map_err(text)?;
+        unit.count().await.map_err(text)?;
     }
     Ok(())
 }
