@@ -64,77 +64,50 @@ impl Default for Account {
         Account { balance: BALANCE, turns: 0 }
     }
 }
-impl Process for Account {}
-/// Debits or credits an account, if this was not done before; `None` if there is too little money.
-struct Post {
-    transfer: String,
-    amount: i64,
-}
-impl Message for Post {
-    type Reply = Option<Account>;
-}
-impl Handle<Post> for Account {
-    async fn handle(&mut self, post: Post, cx: &mut Context<Self>) -> Option<Account> {
-        let cell = posting(&post.transfer, post.amount);
+#[process]
+impl Account {
+    /// Debits or credits an account, if this was not done before; `None` if there is too little money.
+    #[message]
+    fn post(&mut self, transfer: String, amount: i64, cx: &mut Context<Self>) -> Option<Account> {
+        let cell = posting(&transfer, amount);
         let mut postings = cx.cells::<Str, i64>("postings");
         if !postings.contains(&cell).unwrap() {
-            if self.balance + post.amount < 0 {
+            if self.balance + amount < 0 {
                 return None;
             }
-            self.balance += post.amount;
+            self.balance += amount;
             self.turns += 1;
-            postings.put(&cell, &post.amount);
+            postings.put(&cell, &amount);
         }
         Some(self.clone())
+    }
+    #[message]
+    fn read(&mut self) -> Account {
+        self.clone()
+    }
+    /// Links the account's process to another, if there is one, and returns its address.
+    #[message]
+    fn reveal(&mut self, peer: Option<Pid>, cx: &mut Context<Self>) -> Address<Account> {
+        if let Some(peer) = peer {
+            cx.link(peer);
+        }
+        cx.address()
+    }
+    /// Makes money out of nothing, with more cells than the store accepts.
+    #[message]
+    fn forge(&mut self, cells: usize, bytes: usize, cx: &mut Context<Self>) {
+        self.balance += 1_000_000;
+        self.turns += 1;
+        let value = "f".repeat(bytes);
+        for cell in 0..cells {
+            cx.cells::<U64, String>("forged").put(&(cell as u64), &value);
+        }
     }
 }
 
 /// The cell of a posting.
 fn posting(transfer: &str, amount: i64) -> String {
     format!("{}{transfer}", if amount < 0 { 'd' } else { 'c' })
-}
-
-struct Read;
-impl Message for Read {
-    type Reply = Account;
-}
-impl Handle<Read> for Account {
-    async fn handle(&mut self, _: Read, _: &mut Context<Self>) -> Account {
-        self.clone()
-    }
-}
-
-/// Links the account's process to another, if there is one, and returns its address.
-struct Reveal(Option<Pid>);
-impl Message for Reveal {
-    type Reply = Address<Account>;
-}
-impl Handle<Reveal> for Account {
-    async fn handle(&mut self, Reveal(peer): Reveal, cx: &mut Context<Self>) -> Address<Account> {
-        if let Some(peer) = peer {
-            cx.link(peer);
-        }
-        cx.address()
-    }
-}
-
-/// Makes money out of nothing, with more cells than the store accepts.
-struct Forge {
-    cells: usize,
-    bytes: usize,
-}
-impl Message for Forge {
-    type Reply = ();
-}
-impl Handle<Forge> for Account {
-    async fn handle(&mut self, forge: Forge, cx: &mut Context<Self>) {
-        self.balance += 1_000_000;
-        self.turns += 1;
-        let value = "f".repeat(forge.bytes);
-        for cell in 0..forge.cells {
-            cx.cells::<U64, String>("forged").put(&(cell as u64), &value);
-        }
-    }
 }
 
 struct Peer;
@@ -164,40 +137,27 @@ struct Transfer {
     to: u32,
     amount: i64,
 }
-impl Process for Transfer {
-    async fn started(&mut self, cx: &mut Context<Self>) {
+#[process]
+impl Transfer {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
         if matches!(self.stage, Stage::Opened | Stage::Debited) {
             // If the node ends first, the next activation goes on. Not at once: while the disk refuses everything,
             // each step gives up its activation, and the next one sends another step.
             drop(cx.send_after(Duration::from_millis(1), Step));
         }
     }
-}
-/// Records the transfer. Its first step must come after the reply: a posting of a transfer that is not on disk
-/// would never be completed.
-struct Open {
-    from: u32,
-    to: u32,
-    amount: i64,
-}
-impl Message for Open {
-    type Reply = ();
-}
-impl Handle<Open> for Transfer {
-    async fn handle(&mut self, Open { from, to, amount }: Open, _: &mut Context<Self>) {
+    /// Records the transfer. Its first step must come after the reply: a posting of a transfer that is not on disk
+    /// would never be completed.
+    #[message]
+    fn open(&mut self, from: u32, to: u32, amount: i64) {
         if self.stage == Stage::New {
             *self = Transfer { stage: Stage::Opened, from, to, amount };
         }
     }
-}
-
-/// Takes the transfer's next step, and returns the stage that was reached.
-struct Step;
-impl Message for Step {
-    type Reply = Stage;
-}
-impl Handle<Step> for Transfer {
-    async fn handle(&mut self, _: Step, cx: &mut Context<Self>) -> Stage {
+    /// Takes the transfer's next step, and returns the stage that was reached.
+    #[message]
+    async fn step(&mut self, cx: &mut Context<Self>) -> Stage {
         let (account, amount) = match self.stage {
             Stage::Opened => (self.from, -self.amount),
             Stage::Debited => (self.to, self.amount),
@@ -251,7 +211,7 @@ fn any_account(random: &mut fastrand::Rng) -> u32 {
 async fn finish(node: &Node, id: &str) -> Stage {
     let transfer = node.entity::<Transfer>(id);
     loop {
-        let steps = [begin(transfer.call(Step)).await, begin(transfer.call(Step)).await];
+        let steps = [begin(transfer.step()).await, begin(transfer.step()).await];
         for step in steps {
             let Ok(stage) = step.await.unwrap() else { continue };
             if stage.is_final() {
@@ -267,7 +227,7 @@ async fn transfer_on_and_on(node: Node, mut random: fastrand::Rng, name: String)
         let id = format!("{name}-{number}");
         let (from, to) = (any_account(&mut random), any_account(&mut random));
         let amount = random.i64(1..300);
-        while node.entity::<Transfer>(&id).call(Open { from, to, amount }).await.is_err() {
+        while node.entity::<Transfer>(&id).open(from, to, amount).await.is_err() {
             tokio::task::yield_now().await;
         }
         say(&format!("opened {id} {from} {to} {amount}"));
@@ -281,7 +241,7 @@ async fn read_on_and_on(node: Node, mut random: fastrand::Rng) {
         let account = any_account(&mut random);
         let entity = node.entity::<Account>(account.to_string());
         // Two at a time, so that the second read meets the turns that came between.
-        let reads = [begin(entity.call(Read)).await, begin(entity.call(Read)).await];
+        let reads = [begin(entity.read()).await, begin(entity.read()).await];
         for read in reads {
             if let Ok(state) = read.await.unwrap() {
                 say_read(account, &state);
@@ -296,12 +256,12 @@ async fn disturb_on_and_on(node: Node, runtime: RuntimeHandle, mut random: fastr
         tokio::time::sleep(Duration::from_micros(random.u64(..3_000))).await;
         let account = node.entity::<Account>(any_account(&mut random).to_string());
         if random.bool() {
-            if let Ok(address) = account.call(Reveal(None)).await {
+            if let Ok(address) = account.reveal(None).await {
                 address.kill();
             }
         } else {
             let peer = runtime.spawn(Peer).unwrap();
-            let _ = account.call(Reveal(Some(peer.pid()))).await;
+            let _ = account.reveal(Some(peer.pid())).await;
             peer.exit(ExitReason::other("on purpose"));
         }
     }

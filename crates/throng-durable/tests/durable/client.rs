@@ -5,7 +5,7 @@ use throng::client::Client;
 use throng::prelude::*;
 use throng_durable::{Durable, Entity, EntityError, Node};
 
-use crate::{HANGS_AFTER, runtime, with_node};
+use crate::{HANGS_AFTER, on_node, runtime};
 
 #[derive(Default, Serialize, Deserialize, Durable)]
 #[durable(kind = "account")]
@@ -41,25 +41,22 @@ impl Account {
 
 #[test]
 fn an_entity_has_the_typed_client() {
-    with_node(
-        |options| options,
-        async |node| {
-            assert_eq!(node.entity::<Account>("alice").deposit(5).await.unwrap(), 5);
-            let alice = node.entity::<Account>("alice");
-            let borrowed = &alice;
-            borrowed.send_deposit(5).unwrap();
-            assert_eq!(alice.balance().within(HANGS_AFTER).await.unwrap(), 10);
-            let given = alice.give(3, node.entity("bob")).await.unwrap();
-            assert_eq!(given.unwrap(), 3);
-            alice.reset().unwrap();
-            assert_eq!(alice.balance().await.unwrap(), 0);
+    on_node(async |node| {
+        assert_eq!(node.entity::<Account>("alice").deposit(5).await.unwrap(), 5);
+        let alice = node.entity::<Account>("alice");
+        let borrowed = &alice;
+        borrowed.send_deposit(5).unwrap();
+        assert_eq!(alice.balance().within(HANGS_AFTER).await.unwrap(), 10);
+        let given = alice.give(3, node.entity("bob")).await.unwrap();
+        assert_eq!(given.unwrap(), 3);
+        alice.reset().unwrap();
+        assert_eq!(alice.balance().await.unwrap(), 0);
 
-            let nameless = node.entity::<Account>("");
-            assert!(matches!(nameless.balance().await, Err(EntityError::Key(_))));
-            let unsent = nameless.send_deposit(4).unwrap_err();
-            assert_eq!(unsent.message.amount, 4);
-        },
-    );
+        let nameless = node.entity::<Account>("");
+        assert!(matches!(nameless.balance().await, Err(EntityError::Key(_))));
+        let unsent = nameless.send_deposit(4).unwrap_err();
+        assert_eq!(unsent.message.amount, 4);
+    });
 }
 
 /// Takes each handle of an account.
@@ -70,13 +67,10 @@ async fn deposit_twice<C: AccountClient>(account: C) -> Result<u64, C::CallError
 
 #[test]
 fn a_function_takes_an_address_and_an_entity() {
-    with_node(
-        |options| options,
-        async |node| {
-            let alice = node.entity::<Account>("alice");
-            assert_eq!(deposit_twice(&alice).await.unwrap(), 2);
-        },
-    );
+    on_node(async |node| {
+        let alice = node.entity::<Account>("alice");
+        assert_eq!(deposit_twice(&alice).await.unwrap(), 2);
+    });
     let runtime = runtime();
     let account = runtime.spawn(Account { balance: 10 }).unwrap();
     assert_eq!(runtime.block_on(async |_| deposit_twice(account).await).unwrap(), 12);

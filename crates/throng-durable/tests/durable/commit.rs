@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 use throng::prelude::*;
 use throng_durable::{
-    Bytes, CellError, CommitError, Durable, DurableContext, Entity, EntityError, Node, Str, Unit,
+    Bytes, CellError, CommitError, Durable, DurableContext, Entity, EntityError, Node, Options,
+    Str, Unit,
 };
 
 use crate::layouts::Layout;
 use crate::{
-    Add, AddTo, BlockedWriter, Counter, Explode, Get, HANGS_AFTER, Turns, begin, stored, with_node,
+    BlockedWriter, Counter, CounterClient, HANGS_AFTER, begin, on_node, stored, until, with_node,
 };
 
 /// The record of an entity's state as it lies in the store, by the documented layout.
@@ -20,241 +21,260 @@ fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
 
 #[test]
 fn the_reply_comes_after_the_commit() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            for count in 1..=100u8 {
-                counter.call(Add(1)).await.unwrap();
-                // The number of the shape, then the count as a varint: one byte up to 127.
-                assert_eq!(state_record(node, "counter", "it").unwrap(), [1, count]);
-            }
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        for count in 1..=100u8 {
+            counter.add(1).await.unwrap();
+            // The number of the shape, then the count as a varint: one byte up to 127.
+            assert_eq!(state_record(node, "counter", "it").unwrap(), [1, count]);
+        }
+    });
 }
 
 #[test]
 fn turns_that_change_nothing_write_nothing() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            assert_eq!(counter.call(Get).await.unwrap(), 0);
-            assert_eq!(counter.call(Add(0)).await.unwrap(), 0);
-            assert_eq!(state_record(node, "counter", "it"), None);
-            assert_eq!(stored(node, "counter"), 0);
-            counter.call(Add(1)).await.unwrap();
-            let commits = node.stat().unwrap().store.commits;
-            for _ in 0..10 {
-                counter.call(Get).await.unwrap();
-                counter.call(Turns).await.unwrap();
-            }
-            assert_eq!(node.stat().unwrap().store.commits, commits);
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        assert_eq!(counter.get().await.unwrap(), 0);
+        assert_eq!(counter.add(0).await.unwrap(), 0);
+        assert_eq!(state_record(node, "counter", "it"), None);
+        assert_eq!(stored(node, "counter"), 0);
+        counter.add(1).await.unwrap();
+        let commits = node.stat().unwrap().store.commits;
+        for _ in 0..10 {
+            counter.get().await.unwrap();
+            counter.turns().await.unwrap();
+        }
+        assert_eq!(node.stat().unwrap().store.commits, commits);
+    });
 }
 
 #[test]
 fn many_turns_share_a_commit() {
-    with_node(
-        |options| options,
-        async |node| {
-            let calls: Vec<_> = (0..1000)
-                .map(|number| {
-                    let counter = node.entity::<Counter>(format!("{number}"));
-                    tokio::spawn(async move { counter.call(Add(number)).await })
-                })
-                .collect();
-            for (number, call) in calls.into_iter().enumerate() {
-                assert_eq!(call.await.unwrap().unwrap(), number as u64);
-            }
-            let stat = node.stat().unwrap().store;
-            // One of the entities only added zero.
-            assert_eq!((stored(node, "counter"), stat.batches), (999, 999));
-            assert!(stat.commits < 500, "{stat:?}");
-        },
-    );
+    on_node(async |node| {
+        let calls: Vec<_> = (0..1000)
+            .map(|number| {
+                let counter = node.entity::<Counter>(format!("{number}"));
+                tokio::spawn(async move { counter.add(number).await })
+            })
+            .collect();
+        for (number, call) in calls.into_iter().enumerate() {
+            assert_eq!(call.await.unwrap().unwrap(), number as u64);
+        }
+        let stat = node.stat().unwrap().store;
+        // One of the entities only added zero.
+        assert_eq!((stored(node, "counter"), stat.batches), (999, 999));
+        assert!(stat.commits < 500, "{stat:?}");
+    });
 }
 
 #[test]
 fn a_panic_discards_what_was_not_committed() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            for round in 1..=20 {
-                assert_eq!(counter.call(Add(1)).await.unwrap(), round);
-                let panicked = counter.call(Explode).await.unwrap_err();
-                assert!(
-                    matches!(&panicked, EntityError::Panicked(panic) if panic.message() == "boom"),
-                    "{panicked}"
-                );
-                // A new activation, with the last committed state.
-                assert_eq!(counter.call(Turns).await.unwrap(), 1);
-                assert_eq!(counter.call(Get).await.unwrap(), round);
-            }
-            // Its state, its kind's count, and the records of the layout, the kind and its shape, but not the cell.
-            assert_eq!(node.stat().unwrap().store.entries, 5);
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        for round in 1..=20 {
+            assert_eq!(counter.add(1).await.unwrap(), round);
+            let panicked = counter.explode().await.unwrap_err();
+            assert!(
+                matches!(&panicked, EntityError::Panicked(panic) if panic.message() == "boom"),
+                "{panicked}"
+            );
+            // A new activation, with the last committed state.
+            assert_eq!(counter.turns().await.unwrap(), 1);
+            assert_eq!(counter.get().await.unwrap(), round);
+        }
+        // Its state, its kind's count, and the records of the layout, the kind and its shape, but not the cell.
+        assert_eq!(node.stat().unwrap().store.entries, 5);
+    });
 }
 
 #[test]
 fn messages_behind_a_panic_are_handled_once_by_the_next_activation() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            for round in 1..=20 {
-                // The panic comes after a moment, in which all these messages queue up behind it.
-                let panicking = tokio::spawn(counter.call(Explode));
-                let calls: Vec<_> = (0..50)
-                    .map(|number| {
-                        let counter = counter.clone();
-                        tokio::spawn(async move {
-                            if number % 5 == 0 {
-                                counter.send(Add(1)).map_err(|unsent| unsent.error)
-                            } else {
-                                counter.call(Add(1)).await.map(drop)
-                            }
-                        })
-                    })
-                    .collect();
-                for call in calls {
-                    call.await.unwrap().unwrap();
-                }
-                assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
-                // The messages that were only sent may still be on their way.
-                while counter.call(Get).await.unwrap() < round * 50 {
-                    tokio::task::yield_now().await;
-                }
-                assert_eq!(counter.call(Get).await.unwrap(), round * 50);
-            }
-        },
-    );
-}
-
-#[test]
-fn a_message_behind_a_panic_is_handled_although_its_caller_has_given_up() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            for round in 1..=20 {
-                let panicking = begin(counter.call(Explode)).await;
-                // The first poll sends the message.
-                let mut given_up = Box::pin(counter.call(Add(1)));
-                let _ =
-                    std::future::poll_fn(|cx| std::task::Poll::Ready(given_up.as_mut().poll(cx)))
-                        .await;
-                drop(given_up);
-                assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
-                while counter.call(Get).await.unwrap() < round {
-                    tokio::task::yield_now().await;
-                }
-            }
-        },
-    );
-}
-
-/// Writes more than the store accepts.
-struct Flood(usize);
-impl Message for Flood {
-    type Reply = ();
-}
-impl Handle<Flood> for Counter {
-    async fn handle(&mut self, Flood(bytes): Flood, cx: &mut Context<Self>) {
-        self.count += 1;
-        cx.cells::<Str, Vec<u8>>("flood").put("", &vec![7u8; bytes]);
-    }
-}
-
-/// Puts a cell whose key is too long.
-struct Misplace;
-impl Message for Misplace {
-    type Reply = ();
-}
-impl Handle<Misplace> for Counter {
-    async fn handle(&mut self, _: Misplace, cx: &mut Context<Self>) {
-        self.count += 1;
-        cx.cells::<Bytes, ()>("far").put(&[0; 1000], &());
-    }
-}
-
-#[test]
-fn a_failed_commit_discards_the_turn_and_is_the_callers_error() {
-    with_node(
-        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            assert_eq!(counter.call(Add(3)).await.unwrap(), 3);
-            for _ in 0..5 {
-                let full = counter.call(Flood(8 << 20)).await.unwrap_err();
-                assert!(matches!(full, EntityError::NotCommitted(CommitError::Lost(_))), "{full}");
-                assert_eq!(counter.call(Turns).await.unwrap(), 1);
-                let misplaced = counter.call(Misplace).await.unwrap_err();
-                assert!(
-                    matches!(
-                        misplaced,
-                        EntityError::NotCommitted(CommitError::Cell(CellError::KeyTooLong {
-                            bytes: 1000
-                        }))
-                    ),
-                    "{misplaced}"
-                );
-                assert_eq!(counter.call(Get).await.unwrap(), 3);
-            }
-            counter.call(Flood(1 << 20)).await.unwrap();
-            assert_eq!(counter.call(Get).await.unwrap(), 4);
-        },
-    );
-}
-
-#[test]
-fn entities_are_forgotten_in_a_full_store() {
-    with_node(
-        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
-        async |node| {
-            let entity = |number: usize| node.entity::<Counter>(format!("{number}"));
-            let mut kept = Vec::new();
-            let mut lost = 0;
-            for number in 0.. {
-                match entity(number).call(Flood(1 + number * 977 % 30_000)).await {
-                    Ok(_) => kept.push(number),
-                    Err(EntityError::NotCommitted(CommitError::Lost(_))) => lost += 1,
-                    Err(other) => panic!("{other}"),
-                }
-                if lost == 40 {
-                    break;
-                }
-            }
-            assert!(kept.len() > 100, "{}", kept.len());
-            for (round, number) in kept.iter().enumerate() {
-                entity(*number).forget().await.unwrap();
-                assert_eq!(stored(node, "counter"), (kept.len() - round - 1) as u64);
-            }
-            entity(0).call(Flood(30_000)).await.unwrap();
-        },
-    );
-}
-
-#[test]
-fn a_crowded_store_queue_is_waited_for() {
-    with_node(
-        |options| options.store(throng_store::Store::options().queue_batches_max(2)),
-        async |node| {
-            let calls: Vec<_> = (1..=200)
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        for round in 1..=20 {
+            // The panic comes after a moment, in which all these messages queue up behind it.
+            let panicking = tokio::spawn(counter.explode());
+            let calls: Vec<_> = (0..50)
                 .map(|number| {
-                    let counter = node.entity::<Counter>(format!("{number}"));
-                    tokio::spawn(async move { counter.call(Add(number)).await })
+                    let counter = counter.clone();
+                    tokio::spawn(async move {
+                        if number % 5 == 0 {
+                            counter.send_add(1).map_err(|unsent| unsent.error)
+                        } else {
+                            counter.add(1).await.map(drop)
+                        }
+                    })
                 })
                 .collect();
             for call in calls {
                 call.await.unwrap().unwrap();
             }
-            assert_eq!(stored(node, "counter"), 200);
-        },
-    );
+            assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
+            // The messages that were only sent may still be on their way.
+            until(async || counter.get().await.unwrap() >= round * 50).await;
+            assert_eq!(counter.get().await.unwrap(), round * 50);
+        }
+    });
+}
+
+#[test]
+fn a_message_behind_a_panic_is_handled_although_its_caller_has_given_up() {
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        for round in 1..=20 {
+            let panicking = begin(counter.explode()).await;
+            // The first poll sends the message.
+            let mut given_up = Box::pin(counter.add(1));
+            let _ =
+                std::future::poll_fn(|cx| std::task::Poll::Ready(given_up.as_mut().poll(cx))).await;
+            drop(given_up);
+            assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
+            until(async || counter.get().await.unwrap() >= round).await;
+        }
+    });
+}
+
+#[process(manual, client = CounterHere)]
+impl Counter {
+    /// Writes more than the store accepts.
+    #[message]
+    fn flood(&mut self, bytes: usize, cx: &mut Context<Self>) {
+        self.count += 1;
+        cx.cells::<Str, Vec<u8>>("flood").put("", &vec![7u8; bytes]);
+    }
+    /// Puts a cell whose key is too long.
+    #[message]
+    fn misplace(&mut self, cx: &mut Context<Self>) {
+        self.count += 1;
+        cx.cells::<Bytes, ()>("far").put(&[0; 1000], &());
+    }
+    /// Adds 1, and sends itself a message for the rest.
+    #[message]
+    fn count_up(&mut self, rest: u64, cx: &mut Context<Self>) {
+        self.count += 1;
+        if rest > 1 {
+            cx.cells::<Unit, u64>("rest").put(&(), &(rest - 1));
+            cx.entity().send_count_up(rest - 1).unwrap();
+        }
+    }
+    /// Tells that all turns before this one are over.
+    #[message(send)]
+    fn reached(&mut self, tell: tokio::sync::oneshot::Sender<()>) {
+        let _ = tell.send(());
+    }
+    /// Adds 1, and sends the count once the turn is on disk; may panic after that.
+    #[message]
+    fn tell(
+        &mut self,
+        to: tokio::sync::mpsc::UnboundedSender<u64>,
+        ending: Ending,
+        cx: &mut Context<Self>,
+    ) {
+        let count = self.count;
+        cx.after_commit(move || to.send(count).unwrap());
+        match ending {
+            Ending::Well => self.count += 1,
+            Ending::InAction => cx.after_commit(|| panic!("on purpose")),
+            Ending::Panicking => panic!("on purpose"),
+            Ending::Unchanged => {}
+        }
+    }
+    /// Adds to the entity with another key.
+    #[message(send)]
+    async fn pass(&mut self, key: String, cx: &mut Context<Self>) {
+        // Also after the handler was suspended.
+        tokio::task::yield_now().await;
+        cx.node().entity::<Counter>(key).send_add(1).unwrap();
+    }
+    /// Waits for the test.
+    #[message]
+    async fn hold(&mut self, release: tokio::sync::oneshot::Receiver<()>) {
+        let _ = release.await;
+    }
+    /// Calls the entity with the first key, which calls the entity with the second key.
+    #[message]
+    async fn via(
+        &mut self,
+        first: &'static str,
+        second: &'static str,
+        cx: &mut Context<Self>,
+    ) -> Result<Result<(String, u64), EntityError>, EntityError> {
+        cx.node().entity::<Counter>(first).add_to(second.into(), 1).await
+    }
+}
+
+#[test]
+fn a_failed_commit_discards_the_turn_and_is_the_callers_error() {
+    let options =
+        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
+    with_node(options, async |node| {
+        let counter = node.entity::<Counter>("it");
+        assert_eq!(counter.add(3).await.unwrap(), 3);
+        for _ in 0..5 {
+            let full = counter.flood(8 << 20).await.unwrap_err();
+            assert!(matches!(full, EntityError::NotCommitted(CommitError::Lost(_))), "{full}");
+            assert_eq!(counter.turns().await.unwrap(), 1);
+            let misplaced = counter.misplace().await.unwrap_err();
+            assert!(
+                matches!(
+                    misplaced,
+                    EntityError::NotCommitted(CommitError::Cell(CellError::KeyTooLong {
+                        bytes: 1000
+                    }))
+                ),
+                "{misplaced}"
+            );
+            assert_eq!(counter.get().await.unwrap(), 3);
+        }
+        counter.flood(1 << 20).await.unwrap();
+        assert_eq!(counter.get().await.unwrap(), 4);
+    });
+}
+
+#[test]
+fn entities_are_forgotten_in_a_full_store() {
+    let options =
+        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
+    with_node(options, async |node| {
+        let entity = |number: usize| node.entity::<Counter>(format!("{number}"));
+        let mut kept = Vec::new();
+        let mut lost = 0;
+        for number in 0.. {
+            match entity(number).flood(1 + number * 977 % 30_000).await {
+                Ok(_) => kept.push(number),
+                Err(EntityError::NotCommitted(CommitError::Lost(_))) => lost += 1,
+                Err(other) => panic!("{other}"),
+            }
+            if lost == 40 {
+                break;
+            }
+        }
+        assert!(kept.len() > 100, "{}", kept.len());
+        for (round, number) in kept.iter().enumerate() {
+            entity(*number).forget().await.unwrap();
+            assert_eq!(stored(node, "counter"), (kept.len() - round - 1) as u64);
+        }
+        entity(0).flood(30_000).await.unwrap();
+    });
+}
+
+#[test]
+fn a_crowded_store_queue_is_waited_for() {
+    let options =
+        |options: Options| options.store(throng_store::Store::options().queue_batches_max(2));
+    with_node(options, async |node| {
+        let calls: Vec<_> = (1..=200)
+            .map(|number| {
+                let counter = node.entity::<Counter>(format!("{number}"));
+                tokio::spawn(async move { counter.add(number).await })
+            })
+            .collect();
+        for call in calls {
+            call.await.unwrap().unwrap();
+        }
+        assert_eq!(stored(node, "counter"), 200);
+    });
 }
 
 #[test]
@@ -264,18 +284,18 @@ fn the_runtimes_limit_is_an_error_that_passes() {
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     runtime.block_on(async |_| {
         for number in 0..5 {
-            node.entity::<Counter>(format!("{number}")).call(Add(1)).await.unwrap();
+            node.entity::<Counter>(format!("{number}")).add(1).await.unwrap();
         }
         let sixth = node.entity::<Counter>("5");
-        let refused = sixth.call(Add(1)).await;
+        let refused = sixth.add(1).await;
         assert!(matches!(refused, Err(EntityError::NoRoom { limit: 6 })), "{refused:?}");
         // Live entities keep running, and the longest idle entity makes room.
-        assert_eq!(node.entity::<Counter>("4").call(Add(1)).await.unwrap(), 2);
-        while let Err(error) = sixth.call(Add(1)).await {
+        assert_eq!(node.entity::<Counter>("4").add(1).await.unwrap(), 2);
+        while let Err(error) = sixth.add(1).await {
             assert!(matches!(error, EntityError::NoRoom { .. }), "{error}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        assert_eq!(sixth.call(Get).await.unwrap(), 1);
+        assert_eq!(sixth.get().await.unwrap(), 1);
         node.shutdown().await;
     });
 }
@@ -290,12 +310,10 @@ fn a_node_without_room_for_its_gate_sends_replies_after_the_commit_as_well() {
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     squatter.kill();
     runtime.block_on(async |runtime| {
-        while runtime.process_count() > 0 {
-            tokio::task::yield_now().await;
-        }
+        until(async || runtime.process_count() == 0).await;
         let counter = node.entity::<Counter>("it");
         for count in 1..=100u8 {
-            assert_eq!(counter.call(Add(1)).await.unwrap(), u64::from(count));
+            assert_eq!(counter.add(1).await.unwrap(), u64::from(count));
             assert_eq!(state_record(&node, "counter", "it").unwrap(), [1, count]);
         }
         assert_eq!(runtime.process_count(), 1);
@@ -307,7 +325,7 @@ fn a_node_without_room_for_its_gate_sends_replies_after_the_commit_as_well() {
 fn a_process_that_no_node_spawned_has_no_identity() {
     let runtime = crate::runtime();
     let stray = runtime.spawn(Counter::default()).unwrap();
-    let refused = runtime.block_on(async |_| stray.call(crate::AddTo("it".into(), 1)).await);
+    let refused = runtime.block_on(async |_| stray.add_to("it".into(), 1).await);
     assert!(matches!(refused, Err(CallError::Died(ExitReason::Panicked(_)))), "{refused:?}");
 }
 
@@ -318,7 +336,13 @@ struct Fragile {
     #[serde(serialize_with = "whole_or_panic")]
     broken: bool,
 }
-impl Process for Fragile {}
+#[process]
+impl Fragile {
+    #[message]
+    fn is_broken(&mut self) -> bool {
+        self.broken
+    }
+}
 fn whole_or_panic<S: Serializer>(broken: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     assert!(!broken, "broken");
     serializer.serialize_bool(*broken)
@@ -336,192 +360,125 @@ impl Handle<Break> for Fragile {
     }
 }
 
-struct IsBroken;
-impl Message for IsBroken {
-    type Reply = bool;
-}
-impl Handle<IsBroken> for Fragile {
-    async fn handle(&mut self, _: IsBroken, _: &mut Context<Self>) -> bool {
-        self.broken
-    }
-}
-
 #[test]
 fn a_panic_in_the_encoding_harms_only_its_own_turn() {
-    with_node(
-        |options| options,
-        async |node| {
-            let fragile = node.entity::<Fragile>("it");
-            for _ in 0..20 {
-                // The second message is queued while the first is being handled.
-                let breaking = tokio::spawn(fragile.call(Break));
-                let behind = tokio::spawn(fragile.call(IsBroken));
-                let (broken, behind) = (breaking.await.unwrap(), behind.await.unwrap());
-                assert!(
-                    matches!(&broken, Err(EntityError::Panicked(panic)) if panic.message() == "broken"),
-                    "{broken:?}"
-                );
-                assert!(!behind.unwrap());
-            }
-        },
-    );
-}
-
-/// Adds 1, and sends itself a message for the rest.
-struct CountUp(u64);
-impl Message for CountUp {
-    type Reply = ();
-}
-impl Handle<CountUp> for Counter {
-    async fn handle(&mut self, CountUp(rest): CountUp, cx: &mut Context<Self>) {
-        self.count += 1;
-        if rest > 1 {
-            cx.cells::<Unit, u64>("rest").put(&(), &(rest - 1));
-            cx.entity().send(CountUp(rest - 1)).unwrap();
+    on_node(async |node| {
+        let fragile = node.entity::<Fragile>("it");
+        for _ in 0..20 {
+            // The second message is queued while the first is being handled.
+            let breaking = tokio::spawn(fragile.call(Break));
+            let behind = tokio::spawn(fragile.is_broken());
+            let (broken, behind) = (breaking.await.unwrap(), behind.await.unwrap());
+            assert!(
+                matches!(&broken, Err(EntityError::Panicked(panic)) if panic.message() == "broken"),
+                "{broken:?}"
+            );
+            assert!(!behind.unwrap());
         }
-    }
+    });
 }
 
 #[test]
 fn messages_of_an_entity_to_itself_are_committed() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            counter.call(CountUp(10)).await.unwrap();
-            while counter.call(Get).await.unwrap() < 10 {
-                tokio::task::yield_now().await;
-            }
-            assert_eq!(state_record(node, "counter", "it").unwrap(), [1, 10]);
-            assert_eq!(node.stat().unwrap().store.batches, 10);
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        counter.count_up(10).await.unwrap();
+        until(async || counter.get().await.unwrap() >= 10).await;
+        assert_eq!(state_record(node, "counter", "it").unwrap(), [1, 10]);
+        assert_eq!(node.stat().unwrap().store.batches, 10);
+    });
 }
 
 #[test]
 fn a_call_cycle_is_an_error_and_the_entities_go_on() {
-    /// Calls the entity with the first key, which calls the entity with the second key.
-    struct Via(&'static str, &'static str);
-    impl Message for Via {
-        type Reply = Result<Result<(String, u64), EntityError>, EntityError>;
-    }
-    impl Handle<Via> for Counter {
-        async fn handle(
-            &mut self,
-            Via(first, second): Via,
-            cx: &mut Context<Self>,
-        ) -> Result<Result<(String, u64), EntityError>, EntityError> {
-            cx.node().entity::<Counter>(first).call(AddTo(second.into(), 1)).await
-        }
-    }
-    with_node(
-        |options| options,
-        async |node| {
-            let alice = node.entity::<Counter>("alice");
-            let outcome = alice.call(AddTo("alice".into(), 1)).await.unwrap();
-            assert!(matches!(outcome, Err(EntityError::Cycle { enqueued: false })), "{outcome:?}");
-            let outcome = alice.call(Via("bob", "alice")).within(HANGS_AFTER).await.unwrap();
-            let (Err(outcome) | Ok(Err(outcome))) = outcome else {
-                panic!("came through: {outcome:?}")
-            };
-            assert!(matches!(outcome, EntityError::Cycle { enqueued: true }), "{outcome:?}");
-            alice.call(Get).await.unwrap();
-        },
-    );
-}
-
-/// Tells that all turns before this one are over.
-struct Reached(tokio::sync::oneshot::Sender<()>);
-impl Message for Reached {
-    type Reply = ();
-}
-impl Handle<Reached> for Counter {
-    async fn handle(&mut self, Reached(tell): Reached, _: &mut Context<Self>) {
-        let _ = tell.send(());
-    }
+    on_node(async |node| {
+        let alice = node.entity::<Counter>("alice");
+        let outcome = alice.add_to("alice".into(), 1).await.unwrap();
+        assert!(matches!(outcome, Err(EntityError::Cycle { enqueued: false })), "{outcome:?}");
+        let outcome = alice.via("bob", "alice").within(HANGS_AFTER).await.unwrap();
+        let (Err(outcome) | Ok(Err(outcome))) = outcome else {
+            panic!("came through: {outcome:?}")
+        };
+        assert!(matches!(outcome, EntityError::Cycle { enqueued: true }), "{outcome:?}");
+        alice.get().await.unwrap();
+    });
 }
 
 /// Waits until the turns of all messages sent before are over, whether they are on disk or not.
 async fn reach(counter: &Entity<Counter>) {
     let (tell, told) = tokio::sync::oneshot::channel();
-    counter.send(Reached(tell)).unwrap();
+    counter.reached(tell).unwrap();
     told.await.unwrap();
 }
 
 #[test]
 fn turns_go_on_while_commits_are_open_and_no_reply_leaves() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            counter.call(Add(1)).await.unwrap();
-            let other = node.entity::<Counter>("other");
-            other.call(Add(1)).await.unwrap();
-            let blocked = BlockedWriter::new(node).await;
-            let mut adds = Vec::new();
-            for _ in 0..50 {
-                adds.push(begin(counter.call(Add(1)).within(HANGS_AFTER)).await);
-            }
-            // A turn that changes nothing has seen the state of turns that a crash may take back.
-            let reads = [
-                begin(counter.call(Get).within(HANGS_AFTER)).await,
-                begin(counter.call(Turns).within(HANGS_AFTER)).await,
-            ];
-            // Another entity's state is on disk, and its reply does not wait.
-            assert_eq!(other.call(Get).within(HANGS_AFTER).await.unwrap(), 1);
-            reach(&counter).await;
-            assert!(adds.iter().chain(&reads).all(|call| !call.is_finished()));
-            drop(blocked);
-            for (number, add) in adds.into_iter().enumerate() {
-                assert_eq!(add.await.unwrap().unwrap(), 2 + number as u64);
-            }
-            let [get, turns] = reads;
-            assert_eq!((get.await.unwrap().unwrap(), turns.await.unwrap().unwrap()), (51, 53));
-            // All turns were over before the first of them was on disk.
-            assert!(node.stat().unwrap().store.commits < 20);
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        counter.add(1).await.unwrap();
+        let other = node.entity::<Counter>("other");
+        other.add(1).await.unwrap();
+        let blocked = BlockedWriter::new(node).await;
+        let mut adds = Vec::new();
+        for _ in 0..50 {
+            adds.push(begin(counter.add(1).within(HANGS_AFTER)).await);
+        }
+        // A turn that changes nothing has seen the state of turns that a crash may take back.
+        let reads = [
+            begin(counter.get().within(HANGS_AFTER)).await,
+            begin(counter.turns().within(HANGS_AFTER)).await,
+        ];
+        // Another entity's state is on disk, and its reply does not wait.
+        assert_eq!(other.get().within(HANGS_AFTER).await.unwrap(), 1);
+        reach(&counter).await;
+        assert!(adds.iter().chain(&reads).all(|call| !call.is_finished()));
+        drop(blocked);
+        for (number, add) in adds.into_iter().enumerate() {
+            assert_eq!(add.await.unwrap().unwrap(), 2 + number as u64);
+        }
+        let [get, turns] = reads;
+        assert_eq!((get.await.unwrap().unwrap(), turns.await.unwrap().unwrap()), (51, 53));
+        // All turns were over before the first of them was on disk.
+        assert!(node.stat().unwrap().store.commits < 20);
+    });
 }
 
 #[test]
 fn a_lost_commit_discards_all_turns_that_build_on_it() {
-    with_node(
-        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            let other = node.entity::<Counter>("other");
-            for round in 1..=5 {
-                let blocked = BlockedWriter::new(node).await;
-                let first = begin(counter.call(Add(1)).within(HANGS_AFTER)).await;
-                let flood = begin(counter.call(Flood(8 << 20)).within(HANGS_AFTER)).await;
-                let behind = begin(counter.call(Add(1)).within(HANGS_AFTER)).await;
-                let read = begin(counter.call(Get).within(HANGS_AFTER)).await;
-                reach(&counter).await;
-                let unlucky = begin(other.call(Add(1)).within(HANGS_AFTER)).await;
-                reach(&other).await;
-                drop(blocked);
-                assert_eq!(first.await.unwrap().unwrap(), round);
-                for lost in
-                    [flood.await.unwrap().map(|()| 0), behind.await.unwrap(), read.await.unwrap()]
-                {
-                    assert!(
-                        matches!(lost, Err(EntityError::NotCommitted(CommitError::Lost(_)))),
-                        "{lost:?}"
-                    );
-                }
-                // The log is one: the turn of the other entity, behind the flood, is lost with it.
-                let lost = unlucky.await.unwrap();
-                assert!(matches!(lost, Err(EntityError::NotCommitted(_))), "{lost:?}");
-                assert_eq!(counter.call(Turns).await.unwrap(), 1, "a new activation");
-                assert_eq!(counter.call(Get).await.unwrap(), round);
-                assert_eq!(other.call(Get).await.unwrap(), 0);
+    let options =
+        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
+    with_node(options, async |node| {
+        let counter = node.entity::<Counter>("it");
+        let other = node.entity::<Counter>("other");
+        for round in 1..=5 {
+            let blocked = BlockedWriter::new(node).await;
+            let first = begin(counter.add(1).within(HANGS_AFTER)).await;
+            let flood = begin(counter.flood(8 << 20).within(HANGS_AFTER)).await;
+            let behind = begin(counter.add(1).within(HANGS_AFTER)).await;
+            let read = begin(counter.get().within(HANGS_AFTER)).await;
+            reach(&counter).await;
+            let unlucky = begin(other.add(1).within(HANGS_AFTER)).await;
+            reach(&other).await;
+            drop(blocked);
+            assert_eq!(first.await.unwrap().unwrap(), round);
+            for lost in
+                [flood.await.unwrap().map(|()| 0), behind.await.unwrap(), read.await.unwrap()]
+            {
+                assert!(
+                    matches!(lost, Err(EntityError::NotCommitted(CommitError::Lost(_)))),
+                    "{lost:?}"
+                );
             }
-        },
-    );
+            // The log is one: the turn of the other entity, behind the flood, is lost with it.
+            let lost = unlucky.await.unwrap();
+            assert!(matches!(lost, Err(EntityError::NotCommitted(_))), "{lost:?}");
+            assert_eq!(counter.turns().await.unwrap(), 1, "a new activation");
+            assert_eq!(counter.get().await.unwrap(), round);
+            assert_eq!(other.get().await.unwrap(), 0);
+        }
+    });
 }
 
-/// Adds 1, and sends the count once the turn is on disk; may panic after that.
-struct Tell(tokio::sync::mpsc::UnboundedSender<u64>, Ending);
 #[derive(Clone, Copy)]
 enum Ending {
     Well,
@@ -529,101 +486,57 @@ enum Ending {
     Panicking,
     Unchanged,
 }
-impl Message for Tell {
-    type Reply = ();
-}
-impl Handle<Tell> for Counter {
-    async fn handle(&mut self, Tell(to, ending): Tell, cx: &mut Context<Self>) {
-        let count = self.count;
-        cx.after_commit(move || to.send(count).unwrap());
-        match ending {
-            Ending::Well => self.count += 1,
-            Ending::InAction => cx.after_commit(|| panic!("on purpose")),
-            Ending::Panicking => panic!("on purpose"),
-            Ending::Unchanged => {}
-        }
-    }
-}
 
 #[test]
 fn actions_after_a_commit_follow_it_in_order_or_are_dropped_with_their_turn() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            let (to, mut told) = tokio::sync::mpsc::unbounded_channel();
-            let tell = |ending| Tell(to.clone(), ending);
-            counter.call(tell(Ending::Unchanged)).await.unwrap();
-            counter.call(Add(1)).await.unwrap();
-            let blocked = BlockedWriter::new(node).await;
-            for _ in 0..20 {
-                counter.send(tell(Ending::Well)).unwrap();
-            }
-            counter.send(tell(Ending::InAction)).unwrap();
-            let panicking = begin(counter.call(tell(Ending::Panicking)).within(HANGS_AFTER)).await;
-            assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
-            assert_eq!(told.try_recv(), Ok(0));
-            assert!(told.try_recv().is_err(), "nothing is on disk yet");
-            drop(blocked);
-            for count in 1..=21 {
-                assert_eq!(told.recv().await, Some(count));
-            }
-            assert_eq!(counter.call(Get).await.unwrap(), 21);
-            assert!(told.try_recv().is_err());
-        },
-    );
-}
-
-/// Adds to the entity with another key.
-struct Pass(String);
-impl Message for Pass {
-    type Reply = ();
-}
-impl Handle<Pass> for Counter {
-    async fn handle(&mut self, Pass(key): Pass, cx: &mut Context<Self>) {
-        // Also after the handler was suspended.
-        tokio::task::yield_now().await;
-        cx.node().entity::<Counter>(key).send(Add(1)).unwrap();
-    }
-}
-
-/// Waits for the test.
-struct Hold(tokio::sync::oneshot::Receiver<()>);
-impl Message for Hold {
-    type Reply = ();
-}
-impl Handle<Hold> for Counter {
-    async fn handle(&mut self, Hold(release): Hold, _: &mut Context<Self>) {
-        let _ = release.await;
-    }
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        let (to, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let tell = |ending| Tell { to: to.clone(), ending };
+        counter.call(tell(Ending::Unchanged)).await.unwrap();
+        counter.add(1).await.unwrap();
+        let blocked = BlockedWriter::new(node).await;
+        for _ in 0..20 {
+            counter.send(tell(Ending::Well)).unwrap();
+        }
+        counter.send(tell(Ending::InAction)).unwrap();
+        let panicking = begin(counter.call(tell(Ending::Panicking)).within(HANGS_AFTER)).await;
+        assert!(matches!(panicking.await.unwrap(), Err(EntityError::Panicked(_))));
+        assert_eq!(told.try_recv(), Ok(0));
+        assert!(told.try_recv().is_err(), "nothing is on disk yet");
+        drop(blocked);
+        for count in 1..=21 {
+            assert_eq!(told.recv().await, Some(count));
+        }
+        assert_eq!(counter.get().await.unwrap(), 21);
+        assert!(told.try_recv().is_err());
+    });
 }
 
 #[test]
 fn a_message_that_follows_from_a_lost_turn_changes_no_other_entity() {
-    with_node(
-        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
-        async |node| {
-            let (sender, receiver) =
-                (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
-            for round in 1..=5 {
-                receiver.call(Add(1)).await.unwrap();
-                // Messages may change places around a lost turn, such as that of the last round.
-                reach(&sender).await;
-                let blocked = BlockedWriter::new(node).await;
-                let flood = begin(sender.call(Flood(8 << 20)).within(HANGS_AFTER)).await;
-                let (release, released) = tokio::sync::oneshot::channel();
-                let held = begin(receiver.call(Hold(released)).within(HANGS_AFTER)).await;
-                sender.send(Pass("other".into())).unwrap();
-                reach(&sender).await;
-                let called = begin(receiver.call(Add(0)).within(HANGS_AFTER)).await;
-                drop(blocked);
-                let lost = flood.await.unwrap();
-                assert!(matches!(lost, Err(EntityError::NotCommitted(_))), "{lost:?}");
-                // Only now does the receiver come to the message.
-                release.send(()).unwrap();
-                held.await.unwrap().unwrap();
-                assert_eq!(called.await.unwrap().unwrap(), round, "the message is dropped");
-            }
-        },
-    );
+    let options =
+        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
+    with_node(options, async |node| {
+        let (sender, receiver) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
+        for round in 1..=5 {
+            receiver.add(1).await.unwrap();
+            // Messages may change places around a lost turn, such as that of the last round.
+            reach(&sender).await;
+            let blocked = BlockedWriter::new(node).await;
+            let flood = begin(sender.flood(8 << 20).within(HANGS_AFTER)).await;
+            let (release, released) = tokio::sync::oneshot::channel();
+            let held = begin(receiver.hold(released).within(HANGS_AFTER)).await;
+            sender.pass("other".into()).unwrap();
+            reach(&sender).await;
+            let called = begin(receiver.add(0).within(HANGS_AFTER)).await;
+            drop(blocked);
+            let lost = flood.await.unwrap();
+            assert!(matches!(lost, Err(EntityError::NotCommitted(_))), "{lost:?}");
+            // Only now does the receiver come to the message.
+            release.send(()).unwrap();
+            held.await.unwrap().unwrap();
+            assert_eq!(called.await.unwrap().unwrap(), round, "the message is dropped");
+        }
+    });
 }

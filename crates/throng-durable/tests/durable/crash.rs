@@ -20,27 +20,18 @@ const DIRECTORY: &str = "THRONG_DURABLE_TEST_DIRECTORY";
 struct Ledger {
     lines: u64,
 }
-impl Process for Ledger {}
-struct Append;
-impl Message for Append {
-    type Reply = u64;
-}
-impl Handle<Append> for Ledger {
-    async fn handle(&mut self, _: Append, cx: &mut Context<Self>) -> u64 {
+#[process]
+impl Ledger {
+    #[message]
+    fn append(&mut self, cx: &mut Context<Self>) -> u64 {
         self.lines += 1;
         // Long enough that a torn line would show.
         cx.cells::<U64, Vec<u64>>("lines").put(&self.lines, &vec![self.lines; 300]);
         self.lines
     }
-}
-
-/// Checks every line and returns the number of lines.
-struct Audit;
-impl Message for Audit {
-    type Reply = Result<u64, CellError>;
-}
-impl Handle<Audit> for Ledger {
-    async fn handle(&mut self, _: Audit, cx: &mut Context<Self>) -> Result<u64, CellError> {
+    /// Checks every line and returns the number of lines.
+    #[message]
+    fn audit(&mut self, cx: &mut Context<Self>) -> Result<u64, CellError> {
         let mut lines = 0;
         for line in cx.cells::<U64, Vec<u64>>("lines").range(..) {
             lines += 1;
@@ -86,7 +77,7 @@ fn appending_child() {
             let ledger = node.entity::<Ledger>(format!("{number}"));
             tokio::spawn(async move {
                 loop {
-                    let lines = ledger.call(Append).await.unwrap();
+                    let lines = ledger.append().await.unwrap();
                     acknowledge(format_args!("{number} {lines}"));
                 }
             });
@@ -113,7 +104,7 @@ fn killed_nodes_lose_no_turn() {
         runtime.block_on(async |_| {
             for (number, acknowledged) in acknowledged.iter_mut().enumerate() {
                 let ledger = node.entity::<Ledger>(format!("{number}"));
-                let lines = ledger.call(Audit).await.unwrap().unwrap();
+                let lines = ledger.audit().await.unwrap().unwrap();
                 // A further line may be on disk whose reply was on its way.
                 let range = *acknowledged..=*acknowledged + 1;
                 assert!(range.contains(&lines), "{lines} lines, {acknowledged} acknowledged");
@@ -131,33 +122,27 @@ fn killed_nodes_lose_no_turn() {
 struct Source {
     count: u64,
 }
-impl Process for Source {}
+#[process]
+impl Source {
+    #[message]
+    fn step(&mut self, cx: &mut Context<Self>) -> u64 {
+        // Submitted by an earlier turn, and mostly not durable yet.
+        let seen = Seen { count: self.count };
+        cx.node().entity::<Mirror>("it").send(seen).unwrap();
+        self.count += 1;
+        self.count
+    }
+}
 /// The greatest count that a source has told.
 #[derive(Durable, Default, Serialize, Deserialize)]
 #[durable(kind = "mirror")]
 struct Mirror {
     count: u64,
 }
-impl Process for Mirror {}
-struct Step;
-impl Message for Step {
-    type Reply = u64;
-}
-impl Handle<Step> for Source {
-    async fn handle(&mut self, _: Step, cx: &mut Context<Self>) -> u64 {
-        // Submitted by an earlier turn, and mostly not durable yet.
-        let seen = Seen(self.count);
-        cx.node().entity::<Mirror>("it").send(seen).unwrap();
-        self.count += 1;
-        self.count
-    }
-}
-struct Seen(u64);
-impl Message for Seen {
-    type Reply = ();
-}
-impl Handle<Seen> for Mirror {
-    async fn handle(&mut self, Seen(count): Seen, _: &mut Context<Self>) {
+#[process]
+impl Mirror {
+    #[message]
+    fn seen(&mut self, count: u64) {
         self.count = count;
     }
 }
@@ -187,7 +172,7 @@ fn telling_child() {
             let source = node.entity::<Source>("it");
             tokio::spawn(async move {
                 loop {
-                    let count = source.call(Step).await.unwrap();
+                    let count = source.step().await.unwrap();
                     acknowledge(format_args!("{count}"));
                 }
             });

@@ -10,7 +10,7 @@ use throng::{ProcessState, SortBy};
 use throng_durable::{CellError, Durable, DurableContext, Entity, EntityError, Node, Str, U64};
 use tokio::sync::oneshot;
 
-use crate::{BlockedWriter, HANGS_AFTER, begin, runtime, stored};
+use crate::{BlockedWriter, HANGS_AFTER, begin, runtime, stored, until};
 
 /// A log: its state is the number of its lines, its cells are the lines.
 #[derive(Durable, Default, Serialize, Deserialize)]
@@ -18,31 +18,56 @@ use crate::{BlockedWriter, HANGS_AFTER, begin, runtime, stored};
 struct Ledger {
     lines: u64,
 }
-impl Process for Ledger {}
-/// Adds a line, signals this, and ends when the test lets it.
-struct Append {
-    begun: oneshot::Sender<()>,
-    gate: oneshot::Receiver<Finish>,
-    ended: oneshot::Sender<()>,
+#[process]
+impl Ledger {
+    /// Adds a line, signals this, and ends when the test lets it.
+    #[message]
+    async fn append(
+        &mut self,
+        begun: oneshot::Sender<()>,
+        gate: oneshot::Receiver<Finish>,
+        ended: oneshot::Sender<()>,
+        cx: &mut Context<Self>,
+    ) -> u64 {
+        self.lines += 1;
+        cx.cells::<U64, u64>("lines").put(&self.lines, &self.lines);
+        let _ = begun.send(());
+        if let Ok(Finish::Panicking) = gate.await {
+            panic!("boom");
+        }
+        let _ = ended.send(());
+        self.lines
+    }
+    /// Returns the number of lines, if state and cells are of the same turn.
+    #[message]
+    fn audit(&mut self, cx: &mut Context<Self>) -> Result<u64, CellError> {
+        let mut lines = 0;
+        for line in cx.cells::<U64, u64>("lines").range(..) {
+            lines += 1;
+            assert_eq!(line?, (lines, lines));
+        }
+        assert_eq!(lines, self.lines, "state and cells are of different turns");
+        Ok(lines)
+    }
+    /// Links the activation to a process, if there is one, and returns its address.
+    #[message]
+    fn reveal(&mut self, peer: Option<Pid>, cx: &mut Context<Self>) -> Address<Ledger> {
+        if let Some(peer) = peer {
+            cx.link(peer);
+        }
+        cx.address()
+    }
+    /// Changes state and cells and panics.
+    #[message(send)]
+    fn explode(&mut self, cx: &mut Context<Self>) {
+        self.lines += 1_000;
+        cx.cells::<Str, String>("steps").put("half", "done");
+        panic!("boom");
+    }
 }
 enum Finish {
     Well,
     Panicking,
-}
-impl Message for Append {
-    type Reply = u64;
-}
-impl Handle<Append> for Ledger {
-    async fn handle(&mut self, append: Append, cx: &mut Context<Self>) -> u64 {
-        self.lines += 1;
-        cx.cells::<U64, u64>("lines").put(&self.lines, &self.lines);
-        let _ = append.begun.send(());
-        if let Ok(Finish::Panicking) = append.gate.await {
-            panic!("boom");
-        }
-        let _ = append.ended.send(());
-        self.lines
-    }
 }
 
 /// Adds a line at once.
@@ -55,50 +80,6 @@ impl Handle<Line> for Ledger {
         self.lines += 1;
         cx.cells::<U64, u64>("lines").put(&self.lines, &self.lines);
         self.lines
-    }
-}
-
-/// Returns the number of lines, if state and cells are of the same turn.
-struct Audit;
-impl Message for Audit {
-    type Reply = Result<u64, CellError>;
-}
-impl Handle<Audit> for Ledger {
-    async fn handle(&mut self, _: Audit, cx: &mut Context<Self>) -> Result<u64, CellError> {
-        let mut lines = 0;
-        for line in cx.cells::<U64, u64>("lines").range(..) {
-            lines += 1;
-            assert_eq!(line?, (lines, lines));
-        }
-        assert_eq!(lines, self.lines, "state and cells are of different turns");
-        Ok(lines)
-    }
-}
-
-/// Links the activation to a process, if there is one, and returns its address.
-struct Reveal(Option<Pid>);
-impl Message for Reveal {
-    type Reply = Address<Ledger>;
-}
-impl Handle<Reveal> for Ledger {
-    async fn handle(&mut self, Reveal(peer): Reveal, cx: &mut Context<Self>) -> Address<Ledger> {
-        if let Some(peer) = peer {
-            cx.link(peer);
-        }
-        cx.address()
-    }
-}
-
-/// Changes state and cells and panics.
-struct Explode;
-impl Message for Explode {
-    type Reply = ();
-}
-impl Handle<Explode> for Ledger {
-    async fn handle(&mut self, _: Explode, cx: &mut Context<Self>) {
-        self.lines += 1_000;
-        cx.cells::<Str, String>("steps").put("half", "done");
-        panic!("boom");
     }
 }
 
@@ -164,11 +145,11 @@ async fn end(
         Ending::Kill => address.kill(),
         Ending::Exit => address.exit(ExitReason::other("enough")),
         Ending::Link => peer.exit(ExitReason::other("enough")),
-        Ending::Panic => ledger.send(Explode).unwrap(),
+        Ending::Panic => ledger.explode().unwrap(),
         Ending::Stop => drop(address.stop()),
         // `live_max` is 1, so another entity evicts this entity.
         Ending::Passivate => {
-            node.entity::<Ledger>("other").call(Audit).await.unwrap().unwrap();
+            node.entity::<Ledger>("other").audit().await.unwrap().unwrap();
         }
     }
 }
@@ -193,7 +174,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
     let ledger = node.entity::<Ledger>("it");
     assert_eq!(ledger.call(Line).await.unwrap(), 1, "{what}");
     let peer = runtime.spawn(Peer).unwrap();
-    let address = ledger.call(Reveal(Some(peer.pid()))).await.unwrap();
+    let address = ledger.reveal(Some(peer.pid())).await.unwrap();
 
     let cut_off = matches!(ending, Ending::Kill | Ending::Exit | Ending::Link);
     if phase == Phase::Before {
@@ -254,9 +235,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
             let ledger = ledger.clone();
             async move { next_line(&ledger).await }
         });
-        while address.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        until(async || !address.is_alive()).await;
         drop(blocked);
         assert_eq!(turn.await.unwrap().ok(), reply, "{what}");
         (1, next.await.unwrap())
@@ -279,13 +258,13 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
         (kept, next_line(&ledger).await)
     };
     assert_eq!(next, 1 + kept + 1, "{what}");
-    let audit = ledger.call(Audit).await.unwrap().unwrap();
+    let audit = ledger.audit().await.unwrap().unwrap();
     assert_eq!((audit, stored(&node, "ledger")), (next, 2), "{what}");
     node.shutdown().await;
     drop((ledger, node));
 
     let node = Node::open(directory.path()).start(runtime).unwrap();
-    let audit = node.entity::<Ledger>("it").call(Audit).await.unwrap().unwrap();
+    let audit = node.entity::<Ledger>("it").audit().await.unwrap().unwrap();
     assert_eq!((audit, stored(&node, "ledger")), (next, 2), "{what}, opened again");
     node.shutdown().await;
 }
@@ -316,7 +295,7 @@ fn only_a_caller_by_the_address_suspends_the_process_until_the_commit() {
     let test = async {
         let ledger = node.entity::<Ledger>("it");
         assert_eq!(ledger.call(Line).await.unwrap(), 1);
-        let address = ledger.call(Reveal(None)).await.unwrap();
+        let address = ledger.reveal(None).await.unwrap();
         let blocked = BlockedWriter::new(&node).await;
         for _ in 0..10 {
             address.send(Line).unwrap();
@@ -331,7 +310,7 @@ fn only_a_caller_by_the_address_suspends_the_process_until_the_commit() {
         drop(blocked);
         assert_eq!(by_entity.await.unwrap().unwrap(), 12);
         assert_eq!(by_address.await.unwrap().unwrap(), 13);
-        assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), 13);
+        assert_eq!(ledger.audit().await.unwrap().unwrap(), 13);
         node.shutdown().await;
     };
     let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
@@ -348,16 +327,14 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
         let ledger = node.entity::<Ledger>("it");
         let peer = runtime.spawn(Peer).unwrap();
         ledger.call(Line).await.unwrap();
-        let address = ledger.call(Reveal(None)).await.unwrap();
+        let address = ledger.reveal(None).await.unwrap();
         let blocked = BlockedWriter::new(&node).await;
         let turn = tokio::spawn(address.call(Line).within(HANGS_AFTER));
         suspended(&runtime, address.pid()).await;
         address.kill();
         assert!(turn.await.unwrap().is_err());
         for _ in 0..3 {
-            while runtime.process_count() > 2 {
-                tokio::task::yield_now().await;
-            }
+            until(async || runtime.process_count() <= 2).await;
             let next = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
             let successor = another_process(&runtime, &[peer.pid()]).await;
             suspended(&runtime, successor).await;
@@ -370,7 +347,7 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
         }
         drop(blocked);
         assert_eq!(next_line(&ledger).await, 3);
-        assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), 3);
+        assert_eq!(ledger.audit().await.unwrap().unwrap(), 3);
         assert_eq!(stored(&node, "ledger"), 1);
         node.shutdown().await;
     };
@@ -436,9 +413,7 @@ fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
         let turn = begin(sticky.call(Line).within(HANGS_AFTER)).await;
         at_rest(&runtime, entity).await;
         entity.kill();
-        while entity.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        until(async || !entity.is_alive()).await;
         let other = loop {
             match runtime.spawn(Peer) {
                 Ok(other) => break other,
@@ -490,8 +465,8 @@ fn a_turn_is_all_or_nothing_at_the_deadline_of_a_shutdown() {
         let blocked = runtime.block_on(async |runtime| {
             let ledger = node.entity::<Ledger>("it");
             assert_eq!(ledger.call(Line).await.unwrap(), lines + 1);
-            assert_eq!(ledger.call(Audit).await.unwrap().unwrap(), lines + 1);
-            let address = ledger.call(Reveal(None)).await.unwrap();
+            assert_eq!(ledger.audit().await.unwrap().unwrap(), lines + 1);
+            let address = ledger.reveal(None).await.unwrap();
             let blocked = BlockedWriter::new(&node).await;
             tokio::spawn(address.call(Line));
             suspended(runtime, address.pid()).await;
@@ -505,7 +480,7 @@ fn a_turn_is_all_or_nothing_at_the_deadline_of_a_shutdown() {
     let runtime = runtime();
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     runtime.block_on(async |_| {
-        let audit = node.entity::<Ledger>("it").call(Audit).await.unwrap().unwrap();
+        let audit = node.entity::<Ledger>("it").audit().await.unwrap().unwrap();
         assert_eq!((audit, stored(&node, "ledger")), (4, 1));
         node.shutdown().await;
     });

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, EntityError, Node, OldState, ReadError, StateError};
 
-use crate::with_node;
+use crate::{on_node, until};
 
 /// The step of an activation that fails; each test has a type of its own.
 macro_rules! fragile {
@@ -81,63 +81,57 @@ fn a_panic_while_an_entity_is_loaded_is_its_callers_error() {
         EntityError::Panicked(found) => found.message() == text,
         _ => false,
     };
-    with_node(
-        |options| options,
-        async |node| {
-            let fragile = node.entity::<Fragile>("it");
-            let other = node.entity::<Fragile>("other");
-            assert_eq!(fragile.call(Add).await.unwrap(), 1);
-            other.call(Add).await.unwrap();
-            let mut count = 1;
-            for (fails, text) in [
-                (Fragile::FAILS_DEFAULT, "no default"),
-                (Fragile::FAILS_DECODING, "no decoding"),
-                (Fragile::FAILS_STARTED, "not started"),
-            ] {
-                for _ in 0..10 {
-                    leave(node, &fragile).await;
-                    fails.store(true, Ordering::SeqCst);
-                    let calls: Vec<_> = (0..10).map(|_| tokio::spawn(fragile.call(Add))).collect();
-                    for call in calls {
-                        let error = call.await.unwrap().unwrap_err();
-                        assert!(panicked(&error, text), "{error}");
-                    }
-                    match fragile.send(Add) {
-                        // Detected in the caller: the message is handed back.
-                        Err(unsent) => assert!(panicked(&unsent.error, text), "{unsent}"),
-                        Ok(()) => assert_ne!(text, "no default"),
-                    }
-                    // An entity that is in memory is not affected.
-                    other.call(Add).await.unwrap();
-                    // The activation for the message that was only sent fails as well.
-                    while node.live() > 1 {
-                        let _ = fragile.call(Add).await;
-                        tokio::task::yield_now().await;
-                    }
-                    fails.store(false, Ordering::SeqCst);
-                    count += 1;
-                    assert_eq!(fragile.call(Add).await.unwrap(), count, "{text}");
+    on_node(async |node| {
+        let fragile = node.entity::<Fragile>("it");
+        let other = node.entity::<Fragile>("other");
+        assert_eq!(fragile.call(Add).await.unwrap(), 1);
+        other.call(Add).await.unwrap();
+        let mut count = 1;
+        for (fails, text) in [
+            (Fragile::FAILS_DEFAULT, "no default"),
+            (Fragile::FAILS_DECODING, "no decoding"),
+            (Fragile::FAILS_STARTED, "not started"),
+        ] {
+            for _ in 0..10 {
+                leave(node, &fragile).await;
+                fails.store(true, Ordering::SeqCst);
+                let calls: Vec<_> = (0..10).map(|_| tokio::spawn(fragile.call(Add))).collect();
+                for call in calls {
+                    let error = call.await.unwrap().unwrap_err();
+                    assert!(panicked(&error, text), "{error}");
                 }
+                match fragile.send(Add) {
+                    // Detected in the caller: the message is handed back.
+                    Err(unsent) => assert!(panicked(&unsent.error, text), "{unsent}"),
+                    Ok(()) => assert_ne!(text, "no default"),
+                }
+                // An entity that is in memory is not affected.
+                other.call(Add).await.unwrap();
+                // The activation for the message that was only sent fails as well.
+                while node.live() > 1 {
+                    let _ = fragile.call(Add).await;
+                    tokio::task::yield_now().await;
+                }
+                fails.store(false, Ordering::SeqCst);
+                count += 1;
+                assert_eq!(fragile.call(Add).await.unwrap(), count, "{text}");
             }
-        },
-    );
+        }
+    });
+}
+
+#[process(manual)]
+impl Fragile {
+    #[message]
+    fn leave(&mut self, cx: &mut Context<Self>) {
+        cx.stop(ExitReason::Normal);
+    }
 }
 
 /// Ends the entity's process.
 async fn leave(node: &Node, fragile: &throng_durable::Entity<Fragile>) {
-    struct Leave;
-    impl Message for Leave {
-        type Reply = ();
-    }
-    impl Handle<Leave> for Fragile {
-        async fn handle(&mut self, _: Leave, cx: &mut Context<Self>) {
-            cx.stop(ExitReason::Normal);
-        }
-    }
-    fragile.call(Leave).await.unwrap();
-    while node.live() > 1 {
-        tokio::task::yield_now().await;
-    }
+    fragile.leave().await.unwrap();
+    until(async || node.live() <= 1).await;
 }
 
 /// A state that an older version stored.
@@ -215,14 +209,11 @@ fn a_migration_that_blocks_blocks_only_its_own_callers() {
 #[derive(Durable, Default, Serialize, Deserialize)]
 #[durable(kind = "page")]
 struct Page(String);
-impl Process for Page {}
-/// Replaces the text, and returns its length before.
-struct Rewrite(String);
-impl Message for Rewrite {
-    type Reply = usize;
-}
-impl Handle<Rewrite> for Page {
-    async fn handle(&mut self, Rewrite(text): Rewrite, _: &mut Context<Self>) -> usize {
+#[process]
+impl Page {
+    /// Replaces the text, and returns its length before.
+    #[message]
+    fn rewrite(&mut self, text: String) -> usize {
         std::mem::replace(&mut self.0, text).len()
     }
 }
@@ -235,8 +226,8 @@ fn a_damaged_state_is_its_callers_error_and_no_others() {
     let node = || Node::open(directory.path()).start(&runtime).unwrap();
     let first = node();
     runtime.block_on(async |_| {
-        first.entity::<Page>("whole").call(Rewrite("whole".into())).await.unwrap();
-        first.entity::<Page>("it").call(Rewrite(TEXT.into())).await.unwrap();
+        first.entity::<Page>("whole").rewrite("whole".into()).await.unwrap();
+        first.entity::<Page>("it").rewrite(TEXT.into()).await.unwrap();
         first.shutdown().await;
     });
     drop(first);
@@ -253,13 +244,13 @@ fn a_damaged_state_is_its_callers_error_and_no_others() {
     runtime.block_on(async |_| {
         let it = second.entity::<Page>("it");
         for _ in 0..3 {
-            let refused = it.call(Rewrite(String::new())).await;
+            let refused = it.rewrite(String::new()).await;
             assert!(
                 matches!(refused, Err(EntityError::Load(ReadError::Corrupt(_)))),
                 "{refused:?}"
             );
         }
-        assert_eq!(second.entity::<Page>("whole").call(Rewrite(String::new())).await.unwrap(), 5);
+        assert_eq!(second.entity::<Page>("whole").rewrite(String::new()).await.unwrap(), 5);
         second.shutdown().await;
     });
 }

@@ -20,29 +20,48 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::SortBy;
 use throng::prelude::*;
-use throng_durable::{Bytes, CommitError, Durable, DurableContext, EntityError, Node, Str};
+use throng_durable::{
+    Bytes, CommitError, Durable, DurableContext, EntityError, Node, Options, Str,
+};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::{Add, BlockedWriter, Counter, Get, HANGS_AFTER, begin, reopen, runtime, with_node};
+use crate::{
+    BlockedWriter, Counter, CounterClient, HANGS_AFTER, begin, on_node, reopen, runtime, until,
+    with_node,
+};
 
 /// A deadline for calls whose reply may be forgotten.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Runs a closure as a turn, and returns the count.
-struct Do(Box<Action>);
+#[process(manual, client = CounterHere)]
+impl Counter {
+    /// Runs a closure as a turn, and returns the count.
+    #[message(name = Do)]
+    fn perform(&mut self, turn: Box<Action>, cx: &mut Context<Self>) -> u64 {
+        turn(self, cx);
+        self.count
+    }
+    /// Adds 1 and replies with a bomb.
+    #[message]
+    fn arm(&mut self) -> Bomb {
+        self.count += 1;
+        Bomb
+    }
+    /// Calls the entity with this key, which adds 1, and adds its count.
+    #[message]
+    async fn add_from(
+        &mut self,
+        key: &'static str,
+        cx: &mut Context<Self>,
+    ) -> Result<u64, EntityError> {
+        self.count += cx.node().entity::<Counter>(key).add(1).within(SOON).await?;
+        Ok(self.count)
+    }
+}
 type Action = dyn FnOnce(&mut Counter, &mut Context<Counter>) + Send;
 impl Do {
     fn new(turn: impl FnOnce(&mut Counter, &mut Context<Counter>) + Send + 'static) -> Do {
-        Do(Box::new(turn))
-    }
-}
-impl Message for Do {
-    type Reply = u64;
-}
-impl Handle<Do> for Counter {
-    async fn handle(&mut self, Do(turn): Do, cx: &mut Context<Self>) -> u64 {
-        turn(self, cx);
-        self.count
+        Do { turn: Box::new(turn) }
     }
 }
 
@@ -54,18 +73,6 @@ impl Drop for Bomb {
     fn drop(&mut self) {
         BOMBS.fetch_add(1, Ordering::SeqCst);
         panic!("on purpose");
-    }
-}
-
-/// Adds 1 and replies with a bomb.
-struct Arm;
-impl Message for Arm {
-    type Reply = Bomb;
-}
-impl Handle<Arm> for Counter {
-    async fn handle(&mut self, _: Arm, _: &mut Context<Self>) -> Bomb {
-        self.count += 1;
-        Bomb
     }
 }
 
@@ -93,92 +100,84 @@ async fn process_of_the_gate(runtime: &RuntimeHandle) -> Pid {
 
 #[test]
 fn an_action_that_blocks_delays_replies_and_nothing_else() {
-    with_node(
-        |options| options,
-        async |node| {
-            let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
-            other.call(Add(1)).await.unwrap();
-            let (begun, mut begins) = unbounded_channel();
-            let (release, released) = mpsc::channel::<()>();
-            let block = Do::new(move |counter, cx| {
-                counter.count += 1;
-                cx.after_commit(move || {
-                    begun.send(()).unwrap();
-                    let _ = released.recv();
-                });
+    on_node(async |node| {
+        let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
+        other.add(1).await.unwrap();
+        let (begun, mut begins) = unbounded_channel();
+        let (release, released) = mpsc::channel::<()>();
+        let block = Do::new(move |counter, cx| {
+            counter.count += 1;
+            cx.after_commit(move || {
+                begun.send(()).unwrap();
+                let _ = released.recv();
             });
-            let blocked = begin(counter.call(block).within(SOON)).await;
-            begins.recv().await.unwrap();
-            // Replies that wait for no commit.
-            assert_eq!(other.call(Get).within(SOON).await.unwrap(), 1);
-            assert_eq!(counter.call(Get).within(SOON).await.unwrap(), 1);
-            let mut adds = Vec::new();
-            for _ in 0..20 {
-                adds.push(begin(counter.call(Add(1)).within(SOON)).await);
-                adds.push(begin(other.call(Add(1)).within(SOON)).await);
-            }
-            // The commits go on as well.
-            while node.store().outcomes().settled_through() < node.store().submitted_through() {
-                tokio::task::yield_now().await;
-            }
-            // The actions of a turn precede its reply.
-            assert!(!blocked.is_finished());
-            drop(release);
-            assert_eq!(blocked.await.unwrap().unwrap(), 1);
-            for (number, add) in adds.into_iter().enumerate() {
-                assert_eq!(add.await.unwrap().unwrap(), 2 + number as u64 / 2);
-            }
-        },
-    );
+        });
+        let blocked = begin(counter.call(block).within(SOON)).await;
+        begins.recv().await.unwrap();
+        // Replies that wait for no commit.
+        assert_eq!(other.get().within(SOON).await.unwrap(), 1);
+        assert_eq!(counter.get().within(SOON).await.unwrap(), 1);
+        let mut adds = Vec::new();
+        for _ in 0..20 {
+            adds.push(begin(counter.add(1).within(SOON)).await);
+            adds.push(begin(other.add(1).within(SOON)).await);
+        }
+        // The commits go on as well.
+        until(async || {
+            node.store().outcomes().settled_through() >= node.store().submitted_through()
+        })
+        .await;
+        // The actions of a turn precede its reply.
+        assert!(!blocked.is_finished());
+        drop(release);
+        assert_eq!(blocked.await.unwrap().unwrap(), 1);
+        for (number, add) in adds.into_iter().enumerate() {
+            assert_eq!(add.await.unwrap().unwrap(), 2 + number as u64 / 2);
+        }
+    });
 }
 
 #[test]
 fn the_actions_of_a_turn_run_before_its_reply() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counters = [0, 1, 2, 3].map(|number| node.entity::<Counter>(&number.to_string()));
-            let tasks = counters.map(|counter| {
-                tokio::spawn(async move {
-                    for round in 0..500_u64 {
-                        let (has_run, runs) = (Arc::new(AtomicBool::new(false)), round % 3 != 0);
-                        let act = has_run.clone();
-                        // Also in turns that change nothing, whose replies may leave at once.
-                        let turn = Do::new(move |counter: &mut Counter, cx| {
-                            counter.count += round % 2;
-                            if runs {
-                                cx.after_commit(move || act.store(true, Ordering::Relaxed));
-                            }
-                        });
-                        counter.call(turn).await.unwrap();
-                        assert_eq!(has_run.load(Ordering::Relaxed), runs);
-                    }
-                })
-            });
-            for task in tasks {
-                task.await.unwrap();
-            }
-        },
-    );
+    on_node(async |node| {
+        let counters = [0, 1, 2, 3].map(|number| node.entity::<Counter>(&number.to_string()));
+        let tasks = counters.map(|counter| {
+            tokio::spawn(async move {
+                for round in 0..500_u64 {
+                    let (has_run, runs) = (Arc::new(AtomicBool::new(false)), round % 3 != 0);
+                    let act = has_run.clone();
+                    // Also in turns that change nothing, whose replies may leave at once.
+                    let turn = Do::new(move |counter: &mut Counter, cx| {
+                        counter.count += round % 2;
+                        if runs {
+                            cx.after_commit(move || act.store(true, Ordering::Relaxed));
+                        }
+                    });
+                    counter.call(turn).await.unwrap();
+                    assert_eq!(has_run.load(Ordering::Relaxed), runs);
+                }
+            })
+        });
+        for task in tasks {
+            task.await.unwrap();
+        }
+    });
 }
 
 #[test]
 fn an_action_may_send_to_its_own_entity() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            let (tell, mut told) = unbounded_channel();
-            let send = Do::new(move |counter, cx| {
-                counter.count += 1;
-                let entity = cx.entity();
-                cx.after_commit(move || tell.send(entity.send(Add(10)).is_ok()).unwrap());
-            });
-            assert_eq!(counter.call(send).await.unwrap(), 1);
-            assert!(told.recv().await.unwrap());
-            assert_eq!(counter.call(Get).await.unwrap(), 11);
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        let (tell, mut told) = unbounded_channel();
+        let send = Do::new(move |counter, cx| {
+            counter.count += 1;
+            let entity = cx.entity();
+            cx.after_commit(move || tell.send(entity.send_add(10).is_ok()).unwrap());
+        });
+        assert_eq!(counter.call(send).await.unwrap(), 1);
+        assert!(told.recv().await.unwrap());
+        assert_eq!(counter.get().await.unwrap(), 11);
+    });
 }
 
 /// Ends of a turn whose actions panic as they are dropped.
@@ -193,148 +192,120 @@ enum End {
 
 #[test]
 fn a_panic_in_the_drop_of_an_action_harms_nobody() {
-    with_node(
-        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
-        async |node| {
-            let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
-            let mut count = 0;
-            for end in [End::Kept, End::Panicked, End::Refused, End::Lost, End::Killed] {
-                let turn = Do::new(move |counter, cx| {
-                    counter.count += 1;
-                    let bomb = Bomb;
-                    cx.after_commit(move || drop(bomb));
-                    match end {
-                        End::Kept => {}
-                        End::Panicked => panic!("on purpose"),
-                        End::Refused => cx.cells::<Bytes, ()>("far").put(&[0; 1000], &()),
-                        End::Lost => flood(cx),
-                        End::Killed => cx.address().kill(),
-                    }
-                });
-                let before = BOMBS.load(Ordering::SeqCst);
-                let outcome = counter.call(turn).within(SOON).await;
-                let is_expected = match end {
-                    End::Kept => outcome.is_ok(),
-                    End::Panicked => matches!(outcome, Err(EntityError::Panicked(_))),
-                    End::Refused => {
-                        matches!(outcome, Err(EntityError::NotCommitted(CommitError::Cell(_))))
-                    }
-                    End::Lost => {
-                        matches!(outcome, Err(EntityError::NotCommitted(CommitError::Lost(_))))
-                    }
-                    // The turn ends before the process does.
-                    End::Killed => outcome.is_ok(),
-                };
-                assert!(is_expected, "{end:?}: {outcome:?}");
-                count += u64::from(outcome.is_ok());
-                while BOMBS.load(Ordering::SeqCst) == before {
-                    tokio::task::yield_now().await;
+    let options =
+        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
+    with_node(options, async |node| {
+        let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
+        let mut count = 0;
+        for end in [End::Kept, End::Panicked, End::Refused, End::Lost, End::Killed] {
+            let turn = Do::new(move |counter, cx| {
+                counter.count += 1;
+                let bomb = Bomb;
+                cx.after_commit(move || drop(bomb));
+                match end {
+                    End::Kept => {}
+                    End::Panicked => panic!("on purpose"),
+                    End::Refused => cx.cells::<Bytes, ()>("far").put(&[0; 1000], &()),
+                    End::Lost => flood(cx),
+                    End::Killed => cx.address().kill(),
                 }
-                let get = loop {
-                    match counter.call(Get).within(SOON).await {
-                        Err(EntityError::Died) => tokio::task::yield_now().await,
-                        get => break get.unwrap(),
-                    }
-                };
-                assert_eq!(get, count, "{end:?}");
-                other.call(Add(1)).within(SOON).await.unwrap();
-            }
-        },
-    );
+            });
+            let before = BOMBS.load(Ordering::SeqCst);
+            let outcome = counter.call(turn).within(SOON).await;
+            let is_expected = match end {
+                End::Kept => outcome.is_ok(),
+                End::Panicked => matches!(outcome, Err(EntityError::Panicked(_))),
+                End::Refused => {
+                    matches!(outcome, Err(EntityError::NotCommitted(CommitError::Cell(_))))
+                }
+                End::Lost => {
+                    matches!(outcome, Err(EntityError::NotCommitted(CommitError::Lost(_))))
+                }
+                // The turn ends before the process does.
+                End::Killed => outcome.is_ok(),
+            };
+            assert!(is_expected, "{end:?}: {outcome:?}");
+            count += u64::from(outcome.is_ok());
+            until(async || BOMBS.load(Ordering::SeqCst) != before).await;
+            let get = loop {
+                match counter.get().within(SOON).await {
+                    Err(EntityError::Died) => tokio::task::yield_now().await,
+                    get => break get.unwrap(),
+                }
+            };
+            assert_eq!(get, count, "{end:?}");
+            other.add(1).within(SOON).await.unwrap();
+        }
+    });
 }
 
 #[test]
 fn the_turn_of_a_caller_that_gave_up_is_kept_and_the_drop_of_its_reply_harms_nobody() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            for round in 0..10 {
-                let blocked = BlockedWriter::new(node).await;
-                let in_time = counter.call(Arm).within(Duration::from_millis(1));
-                let in_time = begin(in_time).await;
-                let aborted = begin(counter.call(Arm).within(SOON)).await;
-                let patient = begin(counter.call(Add(1)).within(SOON)).await;
-                let late = in_time.await.unwrap();
-                assert!(matches!(late, Err(EntityError::TimedOut { enqueued: true })), "{late:?}");
-                aborted.abort();
-                assert!(aborted.await.unwrap_err().is_cancelled());
-                assert!(!patient.is_finished());
-                drop(blocked);
-                assert_eq!(patient.await.unwrap().unwrap(), 3 * (round + 1));
-            }
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        for round in 0..10 {
+            let blocked = BlockedWriter::new(node).await;
+            let in_time = counter.arm().within(Duration::from_millis(1));
+            let in_time = begin(in_time).await;
+            let aborted = begin(counter.arm().within(SOON)).await;
+            let patient = begin(counter.add(1).within(SOON)).await;
+            let late = in_time.await.unwrap();
+            assert!(matches!(late, Err(EntityError::TimedOut { enqueued: true })), "{late:?}");
+            aborted.abort();
+            assert!(aborted.await.unwrap_err().is_cancelled());
+            assert!(!patient.is_finished());
+            drop(blocked);
+            assert_eq!(patient.await.unwrap().unwrap(), 3 * (round + 1));
+        }
+    });
 }
 
 #[test]
 fn the_drop_of_a_reply_that_is_lost_harms_nobody() {
-    with_node(
-        |options| options.store(throng_store::Store::options().map_bytes(4 << 20)),
-        async |node| {
-            let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
-            for round in 0..5 {
-                let blocked = BlockedWriter::new(node).await;
-                let flood = Do::new(|_, cx| flood(cx));
-                let flood = begin(counter.call(flood).within(SOON)).await;
-                let lost = begin(counter.call(Arm).within(SOON)).await;
-                drop(blocked);
-                flood.await.unwrap().unwrap_err();
-                match lost.await.unwrap() {
-                    Err(EntityError::NotCommitted(CommitError::Lost(_))) => {}
-                    // The turn ran behind the loss. Nobody unwraps the bomb.
-                    lost => {
-                        assert!(lost.is_ok(), "{lost:?}");
-                        std::mem::forget(lost);
-                    }
+    let options =
+        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
+    with_node(options, async |node| {
+        let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
+        for round in 0..5 {
+            let blocked = BlockedWriter::new(node).await;
+            let flood = Do::new(|_, cx| flood(cx));
+            let flood = begin(counter.call(flood).within(SOON)).await;
+            let lost = begin(counter.arm().within(SOON)).await;
+            drop(blocked);
+            flood.await.unwrap().unwrap_err();
+            match lost.await.unwrap() {
+                Err(EntityError::NotCommitted(CommitError::Lost(_))) => {}
+                // The turn ran behind the loss. Nobody unwraps the bomb.
+                lost => {
+                    assert!(lost.is_ok(), "{lost:?}");
+                    std::mem::forget(lost);
                 }
-                assert_eq!(other.call(Add(1)).within(SOON).await.unwrap(), round + 1);
             }
-        },
-    );
-}
-
-/// Calls the entity with this key, which adds 1, and adds its count.
-struct AddFrom(&'static str);
-impl Message for AddFrom {
-    type Reply = Result<u64, EntityError>;
-}
-impl Handle<AddFrom> for Counter {
-    async fn handle(
-        &mut self,
-        AddFrom(key): AddFrom,
-        cx: &mut Context<Self>,
-    ) -> Result<u64, EntityError> {
-        self.count += cx.node().entity::<Counter>(key).call(Add(1)).within(SOON).await?;
-        Ok(self.count)
-    }
+            assert_eq!(other.add(1).within(SOON).await.unwrap(), round + 1);
+        }
+    });
 }
 
 #[test]
 fn a_reply_that_waits_for_the_disk_closes_no_ring() {
-    with_node(
-        |options| options,
-        async |node| {
-            let (alice, bob) = (node.entity::<Counter>("alice"), node.entity::<Counter>("bob"));
-            // Both are active: neither loads while the writer is blocked.
-            alice.call(Add(1)).await.unwrap();
-            bob.call(Add(1)).await.unwrap();
-            let blocked = BlockedWriter::new(node).await;
-            let submitted = node.store().submitted_through();
-            let of_alice = begin(alice.call(AddFrom("bob")).within(SOON)).await;
-            while node.store().submitted_through() == submitted {
-                tokio::task::yield_now().await;
-            }
-            // The turn of bob is over, and the gate holds its reply, for which alice waits. Now bob
-            // waits for alice.
-            let of_bob = begin(bob.call(AddFrom("alice")).within(SOON)).await;
-            // Time for several searches for a ring.
-            tokio::time::sleep(Duration::from_millis(200)).await;
-            drop(blocked);
-            assert_eq!(of_alice.await.unwrap().unwrap().unwrap(), 3);
-            assert_eq!(of_bob.await.unwrap().unwrap().unwrap(), 6);
-        },
-    );
+    on_node(async |node| {
+        let (alice, bob) = (node.entity::<Counter>("alice"), node.entity::<Counter>("bob"));
+        // Both are active: neither loads while the writer is blocked.
+        alice.add(1).await.unwrap();
+        bob.add(1).await.unwrap();
+        let blocked = BlockedWriter::new(node).await;
+        let submitted = node.store().submitted_through();
+        let of_alice = begin(alice.add_from("bob").within(SOON)).await;
+        until(async || node.store().submitted_through() != submitted).await;
+        // The turn of bob is over, and the gate holds its reply, for which alice waits. Now bob
+        // waits for alice.
+        let of_bob = begin(bob.add_from("alice").within(SOON)).await;
+        // Time for several searches for a ring.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        drop(blocked);
+        assert_eq!(of_alice.await.unwrap().unwrap().unwrap(), 3);
+        assert_eq!(of_bob.await.unwrap().unwrap().unwrap(), 6);
+    });
 }
 
 #[test]
@@ -351,7 +322,7 @@ fn replies_leave_when_the_node_is_shut_down_or_dropped_meanwhile() {
                 let blocked = BlockedWriter::new(&node).await;
                 let mut adds = Vec::new();
                 for _ in 0..10 {
-                    adds.push(begin(counter.call(Add(1)).within(SOON)).await);
+                    adds.push(begin(counter.add(1).within(SOON)).await);
                 }
                 if is_killed {
                     gate.kill();
@@ -387,7 +358,7 @@ fn replies_leave_when_the_node_is_shut_down_or_dropped_meanwhile() {
             }
         }
         let node = reopen(Node::open(directory.path()), &runtime).await;
-        assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), count);
+        assert_eq!(node.entity::<Counter>("it").get().await.unwrap(), count);
         node.shutdown().await;
     });
 }
@@ -408,14 +379,14 @@ fn replies_leave_when_the_runtime_is_shut_down_meanwhile() {
         let (begun, begins) = mpsc::channel();
         // Blocks on a thread of its own, because the runtime's tokio ends with the runtime.
         let blocked = runtime.block_on(async |_| {
-            assert_eq!(counter.call(Get).await.unwrap(), count);
+            assert_eq!(counter.get().await.unwrap(), count);
             BlockedWriter::new(&node).await
         });
         let caller = std::thread::spawn({
             let counter = counter.clone();
             move || {
                 current_thread().block_on(async {
-                    let add = begin(counter.call(Add(1)).within(SOON));
+                    let add = begin(counter.add(1).within(SOON));
                     // Spawned tasks run on this thread, so the call is sent before the next line.
                     let add = tokio::task::LocalSet::new().run_until(add).await;
                     begun.send(()).unwrap();
@@ -439,7 +410,7 @@ fn replies_leave_when_the_runtime_is_shut_down_meanwhile() {
     let runtime = runtime();
     bounded(&runtime, async {
         let node = reopen(Node::open(directory.path()), &runtime).await;
-        assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), count);
+        assert_eq!(node.entity::<Counter>("it").get().await.unwrap(), count);
         node.shutdown().await;
     });
 }
@@ -452,7 +423,7 @@ fn callers_on_a_current_thread_tokio_get_their_replies() {
     current_thread().block_on(async {
         let mut adds = Vec::new();
         for _ in 0..50 {
-            adds.push(begin(node.entity::<Counter>("it").call(Add(1)).within(SOON)).await);
+            adds.push(begin(node.entity::<Counter>("it").add(1).within(SOON)).await);
         }
         for (number, add) in adds.into_iter().enumerate() {
             assert_eq!(add.await.unwrap().unwrap(), number as u64 + 1);
@@ -466,7 +437,7 @@ fn callers_on_a_current_thread_tokio_get_their_replies() {
         let runtime = Runtime::builder().workers(1).attach().unwrap();
         let node = Node::open(directory.path()).start(&runtime).unwrap();
         for count in 51..60 {
-            let add = node.entity::<Counter>("it").call(Add(1)).within(SOON);
+            let add = node.entity::<Counter>("it").add(1).within(SOON);
             assert_eq!(add.await.unwrap(), count);
         }
         node.shutdown().await;
@@ -478,14 +449,11 @@ fn callers_on_a_current_thread_tokio_get_their_replies() {
 #[test]
 fn a_caller_that_is_killed_leaves_a_turn_that_is_kept() {
     struct Asker(Node);
-    impl Process for Asker {}
-    struct Ask;
-    impl Message for Ask {
-        type Reply = u64;
-    }
-    impl Handle<Ask> for Asker {
-        async fn handle(&mut self, _: Ask, _: &mut Context<Self>) -> u64 {
-            self.0.entity::<Counter>("it").call(Add(1)).within(SOON).await.unwrap()
+    #[process]
+    impl Asker {
+        #[message(name = Ask)]
+        async fn question(&mut self) -> u64 {
+            self.0.entity::<Counter>("it").add(1).within(SOON).await.unwrap()
         }
     }
     let directory = tempfile::tempdir().unwrap();
@@ -497,15 +465,11 @@ fn a_caller_that_is_killed_leaves_a_turn_that_is_kept() {
             let asker = runtime.spawn(Asker(node.clone())).unwrap();
             let blocked = BlockedWriter::new(&node).await;
             let before = node.store().submitted_through();
-            asker.send(Ask).unwrap();
-            while node.store().submitted_through() == before {
-                tokio::task::yield_now().await;
-            }
+            asker.send_question().unwrap();
+            until(async || node.store().submitted_through() != before).await;
             asker.kill();
-            while asker.is_alive() {
-                tokio::task::yield_now().await;
-            }
-            let next = begin(counter.call(Add(1)).within(SOON)).await;
+            until(async || !asker.is_alive()).await;
+            let next = begin(counter.add(1).within(SOON)).await;
             drop(blocked);
             assert_eq!(next.await.unwrap().unwrap(), 2 * (round + 1));
         }
@@ -520,15 +484,15 @@ fn replies_leave_without_the_gates_process() {
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     bounded(&runtime, async {
         let counter = node.entity::<Counter>("it");
-        assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+        assert_eq!(counter.add(1).await.unwrap(), 1);
         let gate = process_of_the_gate(&runtime).await;
         let blocked = BlockedWriter::new(&node).await;
-        let held = begin(counter.call(Add(1)).within(SOON)).await;
+        let held = begin(counter.add(1).within(SOON)).await;
         gate.kill();
         drop(blocked);
         assert_eq!(held.await.unwrap().unwrap(), 2);
         for count in 3..50 {
-            assert_eq!(counter.call(Add(1)).within(SOON).await.unwrap(), count);
+            assert_eq!(counter.add(1).within(SOON).await.unwrap(), count);
         }
         node.shutdown().await;
     });
@@ -557,11 +521,11 @@ fn replies_leave_although_the_gates_process_is_killed_before_it_hears_of_the_com
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     bounded(&runtime, async {
         let counter = node.entity::<Counter>("it");
-        assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+        assert_eq!(counter.add(1).await.unwrap(), 1);
         let gate = process_of_the_gate(&runtime).await;
         let blocked = BlockedWriter::new(&node).await;
-        let held = begin(counter.call(Add(1)).within(SOON)).await;
-        counter.call(Get).within(Duration::from_millis(1)).await.unwrap_err();
+        let held = begin(counter.add(1).within(SOON)).await;
+        counter.get().within(Duration::from_millis(1)).await.unwrap_err();
         let worker = runtime.spawn(Worker).unwrap();
         let (begun, mut begins) = unbounded_channel();
         let (go_on, goes_on) = mpsc::channel();
@@ -575,7 +539,7 @@ fn replies_leave_although_the_gates_process_is_killed_before_it_hears_of_the_com
         settled.await.unwrap().unwrap();
         go_on.send(()).unwrap();
         assert_eq!(held.await.unwrap().unwrap(), 2);
-        assert_eq!(counter.call(Add(1)).within(SOON).await.unwrap(), 3);
+        assert_eq!(counter.add(1).within(SOON).await.unwrap(), 3);
         node.shutdown().await;
     });
 }
@@ -590,7 +554,7 @@ fn replies_leave_if_there_was_no_room_for_the_gates_process() {
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     bounded(&runtime, async {
         let counter = node.entity::<Counter>("it");
-        let refused = counter.call(Add(1)).await;
+        let refused = counter.add(1).await;
         assert!(matches!(refused, Err(EntityError::NoRoom { limit: 1 })), "{refused:?}");
         peer.kill();
         let (tell, mut told) = unbounded_channel();
@@ -642,30 +606,30 @@ impl Hooks {
     }
 }
 
-impl Process for Hooks {
-    async fn started(&mut self, cx: &mut Context<Self>) {
+#[process]
+impl Hooks {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
         self.act("started", cx);
     }
-    async fn down(&mut self, _: Down, cx: &mut Context<Self>) {
+    #[hook]
+    fn down(&mut self, cx: &mut Context<Self>) {
         self.act("down", cx);
     }
-    async fn timeout(&mut self, cx: &mut Context<Self>) {
+    #[hook]
+    fn timeout(&mut self, cx: &mut Context<Self>) {
         self.act("timeout", cx);
     }
-    async fn stopping(&mut self, _: &ExitReason, cx: &mut Context<Self>) {
+    #[hook]
+    fn stopping(&mut self, cx: &mut Context<Self>) {
         if self.will_act {
             let bomb = Bomb;
             cx.after_commit(move || drop(bomb));
             self.act("stopping", cx);
         }
     }
-}
-struct Run(fn(&mut Hooks, &mut Context<Hooks>));
-impl Message for Run {
-    type Reply = u64;
-}
-impl Handle<Run> for Hooks {
-    async fn handle(&mut self, Run(turn): Run, cx: &mut Context<Self>) -> u64 {
+    #[message]
+    fn run(&mut self, turn: fn(&mut Hooks, &mut Context<Hooks>), cx: &mut Context<Self>) -> u64 {
         turn(self, cx);
         self.hooks
     }
@@ -684,46 +648,41 @@ async fn next_action(
 fn the_actions_of_hooks_run_no_matter_how_the_next_turn_ends() {
     let (tell, mut told) = unbounded_channel();
     *ACTED.lock().unwrap() = Some(tell);
-    with_node(
-        |options| options,
-        async |node| {
-            let acted = |key: &str, hook| (key.to_owned(), hook);
-            let calm = node.entity::<Hooks>("calm");
-            assert_eq!(calm.call(Run(|_, _| {})).await.unwrap(), 1);
-            assert_eq!(next_action(&mut told).await, acted("calm", "started"));
-            calm.call(Run(|_, cx| cx.receive_timeout(Duration::ZERO))).await.unwrap();
-            assert_eq!(next_action(&mut told).await, acted("calm", "timeout"));
-            calm.call(Run(|_, cx| {
-                struct Brief;
-                impl Process for Brief {}
-                let brief = cx.runtime().spawn(Brief).unwrap();
-                cx.monitor(brief);
-                brief.kill();
-            }))
-            .await
-            .unwrap();
-            assert_eq!(next_action(&mut told).await, acted("calm", "down"));
-            assert_eq!(calm.call(Run(|_, _| {})).await.unwrap(), 3);
-            calm.call(Run(|hooks, cx| {
-                hooks.will_act = true;
-                cx.stop(ExitReason::Normal);
-            }))
-            .await
-            .unwrap();
+    on_node(async |node| {
+        let acted = |key: &str, hook| (key.to_owned(), hook);
+        let calm = node.entity::<Hooks>("calm");
+        assert_eq!(calm.run(|_, _| {}).await.unwrap(), 1);
+        assert_eq!(next_action(&mut told).await, acted("calm", "started"));
+        calm.run(|_, cx| cx.receive_timeout(Duration::ZERO)).await.unwrap();
+        assert_eq!(next_action(&mut told).await, acted("calm", "timeout"));
+        calm.run(|_, cx| {
+            struct Brief;
+            impl Process for Brief {}
+            let brief = cx.runtime().spawn(Brief).unwrap();
+            cx.monitor(brief);
+            brief.kill();
+        })
+        .await
+        .unwrap();
+        assert_eq!(next_action(&mut told).await, acted("calm", "down"));
+        assert_eq!(calm.run(|_, _| {}).await.unwrap(), 3);
+        calm.run(|hooks, cx| {
+            hooks.will_act = true;
+            cx.stop(ExitReason::Normal);
+        })
+        .await
+        .unwrap();
 
-            // The changes of `started` are kept, although those of the next turn are not.
-            let wild = node.entity::<Hooks>("wild");
-            let panicked = wild.call(Run(|_, _| panic!("on purpose"))).await;
-            assert!(matches!(panicked, Err(EntityError::Panicked(_))), "{panicked:?}");
-            assert_eq!(next_action(&mut told).await, acted("wild", "started"));
-            assert_eq!(wild.call(Run(|_, _| {})).await.unwrap(), 2);
-            assert_eq!(next_action(&mut told).await, acted("wild", "started"));
+        // The changes of `started` are kept, although those of the next turn are not.
+        let wild = node.entity::<Hooks>("wild");
+        let panicked = wild.run(|_, _| panic!("on purpose")).await;
+        assert!(matches!(panicked, Err(EntityError::Panicked(_))), "{panicked:?}");
+        assert_eq!(next_action(&mut told).await, acted("wild", "started"));
+        assert_eq!(wild.run(|_, _| {}).await.unwrap(), 2);
+        assert_eq!(next_action(&mut told).await, acted("wild", "started"));
 
-            while node.live() > 1 {
-                tokio::task::yield_now().await;
-            }
-            assert!(told.try_recv().is_err(), "`stopping` is not committed");
-        },
-    );
+        until(async || node.live() <= 1).await;
+        assert!(told.try_recv().is_err(), "`stopping` is not committed");
+    });
     *ACTED.lock().unwrap() = None;
 }

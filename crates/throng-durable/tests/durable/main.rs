@@ -47,70 +47,43 @@ struct Counter {
     turns: u64,
 }
 
-impl Process for Counter {}
-
-struct Add(u64);
-impl Message for Add {
-    type Reply = u64;
-}
-impl Handle<Add> for Counter {
-    async fn handle(&mut self, Add(number): Add, _: &mut Context<Self>) -> u64 {
+#[process]
+impl Counter {
+    #[message]
+    fn add(&mut self, number: u64) -> u64 {
         self.turns += 1;
         self.count += number;
         self.count
     }
-}
-
-struct Get;
-impl Message for Get {
-    type Reply = u64;
-}
-impl Handle<Get> for Counter {
-    async fn handle(&mut self, _: Get, _: &mut Context<Self>) -> u64 {
+    #[message]
+    fn get(&mut self) -> u64 {
         self.turns += 1;
         self.count
     }
-}
-
-/// Returns the number of turns that the activation has handled, the running turn included.
-struct Turns;
-impl Message for Turns {
-    type Reply = u64;
-}
-impl Handle<Turns> for Counter {
-    async fn handle(&mut self, _: Turns, _: &mut Context<Self>) -> u64 {
+    /// Returns the number of turns that the activation has handled, the running turn included.
+    #[message]
+    fn turns(&mut self) -> u64 {
         self.turns += 1;
         self.turns
     }
-}
-
-/// Changes the state, writes a cell, waits a moment and panics.
-struct Explode;
-impl Message for Explode {
-    type Reply = ();
-}
-impl Handle<Explode> for Counter {
-    async fn handle(&mut self, _: Explode, cx: &mut Context<Self>) {
+    /// Changes the state, writes a cell, waits a moment and panics.
+    #[message]
+    async fn explode(&mut self, cx: &mut Context<Self>) {
         self.count += 1_000_000;
         cx.cells::<Str, String>("steps").put("half", "done");
         tokio::time::sleep(Duration::from_millis(5)).await;
         panic!("boom");
     }
-}
-
-/// Adds to the entity with another key and returns its own key and the other's count.
-struct AddTo(String, u64);
-impl Message for AddTo {
-    type Reply = Result<(String, u64), EntityError>;
-}
-impl Handle<AddTo> for Counter {
-    async fn handle(
+    /// Adds to the entity with another key and returns its own key and the other's count.
+    #[message]
+    async fn add_to(
         &mut self,
-        AddTo(key, number): AddTo,
+        key: String,
+        number: u64,
         cx: &mut Context<Self>,
     ) -> Result<(String, u64), EntityError> {
         let other = cx.node().entity::<Counter>(&key);
-        let count = other.call(Add(number)).await?;
+        let count = other.add(number).await?;
         Ok((cx.key().to_owned(), count))
     }
 }
@@ -139,7 +112,19 @@ async fn reopen(options: Options, runtime: &RuntimeHandle) -> Node {
     }
 }
 
+/// Waits until a condition holds; [`with_node`] bounds the time.
+async fn until(mut holds: impl AsyncFnMut() -> bool) {
+    while !holds().await {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 /// Runs `f` with a node on a directory of its own.
+fn on_node(f: impl AsyncFnOnce(&Node)) {
+    with_node(|options| options, f);
+}
+
+/// Runs `f` with a node on a directory of its own, with these options.
 fn with_node(options: impl FnOnce(Options) -> Options, f: impl AsyncFnOnce(&Node)) {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();

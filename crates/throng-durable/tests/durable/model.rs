@@ -29,7 +29,7 @@ use throng_durable::{
 use throng_store::Store;
 use tokio::task::JoinHandle;
 
-use crate::{BlockedWriter, HANGS_AFTER, begin, number_or, reopen, runtime, stored};
+use crate::{BlockedWriter, HANGS_AFTER, begin, number_or, reopen, runtime, stored, until};
 
 const ENTITIES: usize = 3;
 const STEPS: usize = 8;
@@ -143,7 +143,13 @@ struct Seen {
 struct Machine {
     turns: Vec<u32>,
 }
-impl Process for Machine {}
+#[process]
+impl Machine {
+    #[message]
+    fn reveal(&mut self, cx: &mut Context<Self>) -> Address<Machine> {
+        cx.address()
+    }
+}
 impl Handle<Turn> for Machine {
     async fn handle(&mut self, turn: Turn, cx: &mut Context<Self>) -> Result<Seen, CellError> {
         let Turn { program, acted } = turn;
@@ -177,16 +183,6 @@ impl Handle<Turn> for Machine {
             }
         }
         Ok(Seen { turns: self.turns.clone(), cells: all, ranged })
-    }
-}
-
-struct Reveal;
-impl Message for Reveal {
-    type Reply = Address<Machine>;
-}
-impl Handle<Reveal> for Machine {
-    async fn handle(&mut self, _: Reveal, cx: &mut Context<Self>) -> Address<Machine> {
-        cx.address()
     }
 }
 
@@ -389,7 +385,7 @@ impl Case {
         let mut addresses = [None; ENTITIES];
         if blocked.is_none() && self.random.bool() {
             for (index, address) in addresses.iter_mut().enumerate() {
-                *address = node.entity::<Machine>(index.to_string()).call(Reveal).await.ok();
+                *address = node.entity::<Machine>(index.to_string()).reveal().await.ok();
             }
         }
         for number in 0..length {
@@ -412,9 +408,7 @@ impl Case {
             self.model.note(sent, !killed.is_empty()).await;
         }
         for address in killed {
-            while address.is_alive() {
-                tokio::task::yield_now().await;
-            }
+            until(async || !address.is_alive()).await;
         }
     }
 

@@ -10,7 +10,7 @@ use throng_durable::{
     StateError, Str,
 };
 
-use crate::{Add, AddTo, Counter, Get, Turns, reopen, runtime, stored, with_node};
+use crate::{Counter, CounterClient, on_node, reopen, runtime, stored};
 
 #[test]
 fn a_counter_goes_on_after_the_node_was_restarted() {
@@ -21,11 +21,11 @@ fn a_counter_goes_on_after_the_node_was_restarted() {
         runtime.block_on(async |_| {
             for key in ["alice", "bob", "Ångström, the key 42"] {
                 let counter = node.entity::<Counter>(key);
-                assert_eq!(counter.call(Get).await.unwrap(), round * 5);
-                assert_eq!(counter.call(Add(2)).await.unwrap(), round * 5 + 2);
-                assert_eq!(counter.call(Add(3)).await.unwrap(), round * 5 + 5);
+                assert_eq!(counter.get().await.unwrap(), round * 5);
+                assert_eq!(counter.add(2).await.unwrap(), round * 5 + 2);
+                assert_eq!(counter.add(3).await.unwrap(), round * 5 + 5);
                 // The very first activation found nothing, changed nothing, and may have left.
-                let turns = counter.call(Turns).await.unwrap();
+                let turns = counter.turns().await.unwrap();
                 assert!(turns == 4 || round == 0 && turns == 3, "{turns}");
             }
             assert_eq!(node.live(), 3);
@@ -42,7 +42,7 @@ fn a_counter_goes_on_after_the_whole_runtime_was_restarted_without_a_shutdown() 
     for round in 0..3 {
         let runtime = runtime();
         let node = Node::open(directory.path()).start(&runtime).unwrap();
-        let count = runtime.block_on(async |_| node.entity::<Counter>("it").call(Add(1)).await);
+        let count = runtime.block_on(async |_| node.entity::<Counter>("it").add(1).await);
         assert_eq!(count.unwrap(), round + 1);
         // The node is dropped after the runtime, and neither is shut down explicitly.
         drop(runtime);
@@ -58,7 +58,7 @@ fn a_dropped_node_releases_its_directory() {
     let second = Node::open(directory.path()).start(&runtime);
     assert!(matches!(second, Err(OpenError::InUse { .. })));
     runtime.block_on(async |runtime| {
-        node.entity::<Counter>("it").call(Add(1)).await.unwrap();
+        node.entity::<Counter>("it").add(1).await.unwrap();
         drop(node);
         // The process, which no caller can reach any more, ends by itself.
         while runtime.process_count() > 0 {
@@ -80,12 +80,12 @@ fn a_weak_handle_has_the_node_until_its_shutdown_and_keeps_nothing_open() {
         let weak = node.downgrade();
         let upgraded = weak.upgrade().unwrap();
         drop(node);
-        assert_eq!(upgraded.entity::<Counter>("it").call(Add(1)).await.unwrap(), 1);
+        assert_eq!(upgraded.entity::<Counter>("it").add(1).await.unwrap(), 1);
         // A node without handles, but with a live entity.
         let entity = upgraded.entity::<Counter>("it");
         drop(upgraded);
         assert!(weak.upgrade().is_some());
-        assert_eq!(entity.call(Add(1)).await.unwrap(), 2);
+        assert_eq!(entity.add(1).await.unwrap(), 2);
         drop(entity);
         while runtime.process_count() > 0 {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
@@ -98,38 +98,32 @@ fn a_weak_handle_has_the_node_until_its_shutdown_and_keeps_nothing_open() {
         node.shutdown().await;
         assert!(weak.upgrade().is_none());
         drop(node);
-        assert_eq!(open().entity::<Counter>("it").call(Get).await.unwrap(), 2);
+        assert_eq!(open().entity::<Counter>("it").get().await.unwrap(), 2);
     });
 }
 
 #[test]
 fn entities_reach_each_other_and_know_their_keys() {
-    with_node(
-        |options| options,
-        async |node| {
-            let alice = node.entity::<Counter>("alice");
-            for count in 1..=3 {
-                let reply = alice.call(AddTo("bob".into(), 1)).await.unwrap();
-                assert_eq!(reply.unwrap(), ("alice".into(), count));
-            }
-            assert_eq!(alice.call(Get).await.unwrap(), 0);
-            assert_eq!(node.entity::<Counter>("bob").call(Get).await.unwrap(), 3);
-        },
-    );
+    on_node(async |node| {
+        let alice = node.entity::<Counter>("alice");
+        for count in 1..=3 {
+            let reply = alice.add_to("bob".into(), 1).await.unwrap();
+            assert_eq!(reply.unwrap(), ("alice".into(), count));
+        }
+        assert_eq!(alice.get().await.unwrap(), 0);
+        assert_eq!(node.entity::<Counter>("bob").get().await.unwrap(), 3);
+    });
 }
 
 #[test]
 fn sent_messages_are_handled_in_order_and_committed() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            for _ in 0..100 {
-                counter.send(Add(1)).unwrap();
-            }
-            assert_eq!(counter.call(Get).await.unwrap(), 100);
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        for _ in 0..100 {
+            counter.send_add(1).unwrap();
+        }
+        assert_eq!(counter.get().await.unwrap(), 100);
+    });
 }
 
 #[test]
@@ -140,14 +134,14 @@ fn impossible_keys_and_closed_nodes_are_errors() {
     runtime.block_on(async |_| {
         for key in [String::new(), "k".repeat(256)] {
             let counter = node.entity::<Counter>(&key);
-            assert!(matches!(counter.call(Get).await, Err(EntityError::Key(_))));
-            let unsent = counter.send(Add(7)).unwrap_err();
-            assert_eq!(unsent.message.0, 7);
+            assert!(matches!(counter.get().await, Err(EntityError::Key(_))));
+            let unsent = counter.send_add(7).unwrap_err();
+            assert_eq!(unsent.message.number, 7);
         }
         let longest = node.entity::<Counter>("k".repeat(255));
-        assert_eq!(longest.call(Add(1)).await.unwrap(), 1);
+        assert_eq!(longest.add(1).await.unwrap(), 1);
         node.shutdown().await;
-        assert!(matches!(longest.call(Get).await, Err(EntityError::ShutDown)));
+        assert!(matches!(longest.get().await, Err(EntityError::ShutDown)));
         // A second shutdown is harmless.
         node.shutdown().await;
     });
@@ -271,21 +265,18 @@ struct Index {
     #[serde(skip)]
     words: Vec<String>,
 }
-impl Process for Index {
-    async fn started(&mut self, cx: &mut Context<Self>) {
+#[process]
+impl Index {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
         self.activations += 1;
         let mut words = cx.cells::<Str, ()>("words");
         let words = words.range(..).map(|entry| Ok::<_, CellError>(entry?.0.to_owned()));
         self.words = words.collect::<Result<_, _>>().unwrap();
         assert_eq!(cx.key(), "index");
     }
-}
-struct Insert(&'static str);
-impl Message for Insert {
-    type Reply = (u32, Vec<String>);
-}
-impl Handle<Insert> for Index {
-    async fn handle(&mut self, Insert(word): Insert, cx: &mut Context<Self>) -> (u32, Vec<String>) {
+    #[message]
+    fn insert(&mut self, word: &'static str, cx: &mut Context<Self>) -> (u32, Vec<String>) {
         cx.cells::<Str, ()>("words").put(word, &());
         self.words.push(word.into());
         (self.activations, self.words.clone())
@@ -300,8 +291,7 @@ fn the_first_hook_reads_cells_and_its_changes_are_kept() {
     for (round, word) in words.iter().enumerate() {
         let node = Node::open(directory.path()).start(&runtime).unwrap();
         runtime.block_on(async |_| {
-            let (activations, known) =
-                node.entity::<Index>("index").call(Insert(word)).await.unwrap();
+            let (activations, known) = node.entity::<Index>("index").insert(word).await.unwrap();
             assert_eq!(activations as usize, round + 1);
             assert_eq!(known, words[..=round]);
             node.shutdown().await;
@@ -316,7 +306,7 @@ fn an_entity_is_labelled_by_its_kind_and_key() {
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     runtime.block_on(async |runtime| {
         for key in ["ada", "bob/2"] {
-            node.entity::<Counter>(key).call(Add(1)).await.unwrap();
+            node.entity::<Counter>(key).add(1).await.unwrap();
         }
         let found = runtime.search("counter/B", 10, SortBy::Memory).await;
         let labels = found.into_iter().map(|info| info.label);
@@ -343,7 +333,7 @@ fn options_at_their_extremes_hang_neither_calls_nor_the_shutdown() {
             for round in 1..=3 {
                 for number in 0..4 {
                     let counter = node.entity::<Counter>(format!("{number}"));
-                    assert_eq!(counter.call(Add(1)).await.unwrap(), round);
+                    assert_eq!(counter.add(1).await.unwrap(), round);
                 }
             }
         });

@@ -10,7 +10,7 @@ use throng_durable::sim::{self, Sim};
 use throng_durable::{Durable, DurableContext, EntityError, Node};
 use tokio::time::{Instant, sleep};
 
-use crate::{Add, Counter, Explode, Get, with_node};
+use crate::{Counter, CounterClient, on_node};
 
 /// Long enough for twenty failures with the longest back-off.
 const LONG: Duration = Duration::from_secs(1200);
@@ -44,21 +44,17 @@ impl Log {
     }
 }
 
-impl Process for Beacon {
-    async fn started(&mut self, cx: &mut Context<Self>) {
+#[process]
+impl Beacon {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
         let log = cx.deps();
         log.begun.lock().unwrap().push(log.epoch.elapsed());
         assert!(!log.fails.load(Ordering::Relaxed), "the lamp is broken");
     }
-}
-
-/// Changes the state, and returns the pid.
-struct Light;
-impl Message for Light {
-    type Reply = Pid;
-}
-impl Handle<Light> for Beacon {
-    async fn handle(&mut self, _: Light, cx: &mut Context<Self>) -> Pid {
+    /// Changes the state, and returns the pid.
+    #[message]
+    fn light(&mut self, cx: &mut Context<Self>) -> Pid {
         self.lit += 1;
         cx.pid()
     }
@@ -77,7 +73,7 @@ fn a_pin_wakes_its_entity_at_each_start_until_it_is_removed() {
         let log = Log::new();
         let mut node = start(&sim, &log);
         // One is stored before, one has nothing but its pin.
-        node.entity::<Beacon>("stored").call(Light).await.unwrap();
+        node.entity::<Beacon>("stored").light().await.unwrap();
         node.entity::<Beacon>("stored").pin().await.unwrap();
         node.entity::<Beacon>("blank").pin().await.unwrap();
         for round in 0..4 {
@@ -124,7 +120,7 @@ fn a_kind_that_is_registered_late_has_its_pinned_entities_woken_then() {
         sim.crash();
         let node = sim.start(Node::open("")).unwrap();
         // Named, but not registered.
-        let called = node.entity::<Beacon>("other").call(Light).await;
+        let called = node.entity::<Beacon>("other").light().await;
         assert!(matches!(called, Err(EntityError::NotRegistered { .. })), "{called:?}");
         sleep(Duration::from_secs(10)).await;
         assert_eq!((node.live(), node.stat().unwrap().pinned), (0, 1));
@@ -145,14 +141,14 @@ fn a_pinned_entity_that_fails_is_woken_again_after_a_back_off() {
         let node = start(&sim, &log);
         let beacon = node.entity::<Beacon>("it");
         beacon.pin().await.unwrap();
-        let mut pid = beacon.call(Light).await.unwrap();
+        let mut pid = beacon.light().await.unwrap();
         for _ in 0..3 {
             sleep(LONG).await;
             log.take();
             pid.kill();
             sleep(Duration::from_secs(2)).await;
             assert_eq!((node.live(), log.take().len()), (1, 1), "the first failure after a while");
-            pid = beacon.call(Light).await.unwrap();
+            pid = beacon.light().await.unwrap();
         }
         sleep(LONG).await;
         log.fails.store(true, Ordering::Relaxed);
@@ -172,7 +168,7 @@ fn a_pinned_entity_that_fails_is_woken_again_after_a_back_off() {
         assert_eq!((node.live(), log.take().len()), (1, 1), "it has recovered");
         // An entity that fails can be unpinned.
         log.fails.store(true, Ordering::Relaxed);
-        beacon.call(Light).await.unwrap().kill();
+        beacon.light().await.unwrap().kill();
         sleep(LONG).await;
         beacon.unpin().await.unwrap();
         log.take();
@@ -204,24 +200,21 @@ fn many_pinned_entities_are_woken_at_a_bounded_rate() {
 
 #[test]
 fn a_monitor_tells_of_each_failure_and_of_the_end_of_the_node() {
-    with_node(
-        |options| options,
-        async |node| {
-            let counter = node.entity::<Counter>("it");
-            let mut monitor = counter.monitor().unwrap();
-            let mut other = counter.monitor().unwrap();
-            assert!(node.entity::<Counter>("").monitor().is_err());
-            counter.call(Add(1)).await.unwrap();
-            counter.call(Explode).await.unwrap_err();
-            let failure = monitor.failed().await.unwrap();
-            assert_eq!(failure.count, 1);
-            assert!(failure.reason.contains("boom"), "{failure:?}");
-            drop(monitor);
-            assert_eq!(other.failed().await.unwrap(), failure);
-            assert_eq!((counter.call(Get).await.unwrap(), other.entity().key()), (1, "it"));
-            node.shutdown().await;
-            assert_eq!(other.failed().await, None);
-            assert_eq!(counter.monitor().unwrap().failed().await, None);
-        },
-    );
+    on_node(async |node| {
+        let counter = node.entity::<Counter>("it");
+        let mut monitor = counter.monitor().unwrap();
+        let mut other = counter.monitor().unwrap();
+        assert!(node.entity::<Counter>("").monitor().is_err());
+        counter.add(1).await.unwrap();
+        counter.explode().await.unwrap_err();
+        let failure = monitor.failed().await.unwrap();
+        assert_eq!(failure.count, 1);
+        assert!(failure.reason.contains("boom"), "{failure:?}");
+        drop(monitor);
+        assert_eq!(other.failed().await.unwrap(), failure);
+        assert_eq!((counter.get().await.unwrap(), other.entity().key()), (1, "it"));
+        node.shutdown().await;
+        assert_eq!(other.failed().await, None);
+        assert_eq!(counter.monitor().unwrap().failed().await, None);
+    });
 }

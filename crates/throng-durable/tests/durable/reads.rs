@@ -8,7 +8,7 @@ use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, EntityError, Unit};
 use tracing::Instrument;
 
-use crate::{BlockedWriter, begin, stored, with_node};
+use crate::{BlockedWriter, begin, on_node, stored};
 
 /// A state that counts its encodings, and can change behind `&self`.
 #[derive(Default, Deserialize, Durable)]
@@ -77,51 +77,45 @@ impl Counted {
 
 #[test]
 fn a_turn_that_reads_does_not_encode_the_state() {
-    with_node(
-        |options| options,
-        async |node| {
-            let it = node.entity::<Counted>("it");
-            // Nothing is stored yet: a cell brings the state with it.
-            it.put(1).await.unwrap();
-            assert_eq!(stored(node, "counted"), 1);
-            it.set(7).await.unwrap();
-            let encoded = it.encoded().await.unwrap();
-            let commits = node.stat().unwrap().store.commits;
-            for _ in 0..10 {
-                assert_eq!(it.get().await.unwrap(), 7);
-                assert_eq!(it.get_slowly().await.unwrap(), 7);
-                assert_eq!(it.call(Get {}.in_current_span()).await.unwrap(), 7);
-            }
-            assert_eq!(node.stat().unwrap().store.commits, commits);
-            it.put(2).await.unwrap();
-            assert_eq!(node.stat().unwrap().store.commits, commits + 1);
-            assert_eq!(it.encoded().await.unwrap(), encoded);
-
-            // A change behind `&self` is not stored with its turn, but a cell is.
-            it.set_behind(8).await.unwrap();
-            assert_eq!(it.get().await.unwrap(), 8);
-            assert!(matches!(it.fail().await, Err(EntityError::Panicked(_))));
+    on_node(async |node| {
+        let it = node.entity::<Counted>("it");
+        // Nothing is stored yet: a cell brings the state with it.
+        it.put(1).await.unwrap();
+        assert_eq!(stored(node, "counted"), 1);
+        it.set(7).await.unwrap();
+        let encoded = it.encoded().await.unwrap();
+        let commits = node.stat().unwrap().store.commits;
+        for _ in 0..10 {
             assert_eq!(it.get().await.unwrap(), 7);
-            assert_eq!(it.cell().await.unwrap(), Some(2));
-        },
-    );
+            assert_eq!(it.get_slowly().await.unwrap(), 7);
+            assert_eq!(it.call(Get {}.in_current_span()).await.unwrap(), 7);
+        }
+        assert_eq!(node.stat().unwrap().store.commits, commits);
+        it.put(2).await.unwrap();
+        assert_eq!(node.stat().unwrap().store.commits, commits + 1);
+        assert_eq!(it.encoded().await.unwrap(), encoded);
+
+        // A change behind `&self` is not stored with its turn, but a cell is.
+        it.set_behind(8).await.unwrap();
+        assert_eq!(it.get().await.unwrap(), 8);
+        assert!(matches!(it.fail().await, Err(EntityError::Panicked(_))));
+        assert_eq!(it.get().await.unwrap(), 7);
+        assert_eq!(it.cell().await.unwrap(), Some(2));
+    });
 }
 
 #[test]
 fn a_reply_that_shows_a_change_waits_until_it_is_on_disk() {
-    with_node(
-        |options| options,
-        async |node| {
-            let it = node.entity::<Counted>("gated");
-            it.set(1).await.unwrap();
-            let blocked = BlockedWriter::new(node).await;
-            let set = begin(it.set(2)).await;
-            let get = begin(it.get()).await;
-            tokio::time::sleep(Duration::from_millis(50)).await;
-            assert!(!set.is_finished() && !get.is_finished());
-            drop(blocked);
-            set.await.unwrap().unwrap();
-            assert_eq!(get.await.unwrap().unwrap(), 2);
-        },
-    );
+    on_node(async |node| {
+        let it = node.entity::<Counted>("gated");
+        it.set(1).await.unwrap();
+        let blocked = BlockedWriter::new(node).await;
+        let set = begin(it.set(2)).await;
+        let get = begin(it.get()).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(!set.is_finished() && !get.is_finished());
+        drop(blocked);
+        set.await.unwrap().unwrap();
+        assert_eq!(get.await.unwrap().unwrap(), 2);
+    });
 }

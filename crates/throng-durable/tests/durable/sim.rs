@@ -7,7 +7,7 @@ use std::time::Duration;
 use throng_durable::sim::{self, Sim};
 use throng_durable::{EntityError, Node, OpenError, Options};
 
-use crate::{Add, Counter, Get};
+use crate::{Counter, CounterClient};
 
 fn options() -> Options {
     Node::open("")
@@ -22,18 +22,18 @@ fn a_power_cut_ends_the_node_and_the_next_one_has_what_was_acknowledged() {
             let node = sim.start(options()).unwrap();
             let before = sim.disk().operations();
             let counter = node.entity::<Counter>("a");
-            assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
+            assert_eq!(counter.add(1).await.unwrap(), 1);
             assert!(sim.disk().operations() > before, "the turn reached the disk");
             // A flush on the way of this turn may be the last operation.
             sim.disk().cut_at(1 + sim.random(3));
-            let outcome = counter.call(Add(1)).await;
+            let outcome = counter.add(1).await;
             sim.crashed().await;
             assert!(sim.disk().is_down());
             sim.crash();
-            assert!(matches!(counter.call(Get).await, Err(EntityError::ShutDown)));
+            assert!(matches!(counter.get().await, Err(EntityError::ShutDown)));
 
             let node = sim.start(options()).unwrap();
-            let found = node.entity::<Counter>("a").call(Get).await.unwrap();
+            let found = node.entity::<Counter>("a").get().await.unwrap();
             match outcome {
                 Ok(count) => assert_eq!((count, found), (2, 2)),
                 Err(EntityError::Unknown(_)) => assert!(found == 1 || found == 2, "{found}"),
@@ -54,20 +54,20 @@ fn a_turn_under_way_at_a_power_cut_is_kept_as_a_whole_or_not_at_all() {
     sim::check(60, |sim| async move {
         let node = sim.start(options()).unwrap();
         let counter = node.entity::<Counter>("a");
-        sim.spawn("client", async move { while counter.call(Add(1)).await.is_ok() {} });
+        sim.spawn("client", async move { while counter.add(1).await.is_ok() {} });
         // Time stands still while the client goes on, so the moment is one of the schedule.
         for _ in 0..sim.random(100) {
             tokio::task::yield_now().await;
         }
         sim.crash();
         let node = sim.start(options()).unwrap();
-        let found = node.entity::<Counter>("a").call(Get).await.unwrap();
-        assert_eq!(node.entity::<Counter>("a").call(Add(1)).await.unwrap(), found + 1);
+        let found = node.entity::<Counter>("a").get().await.unwrap();
+        assert_eq!(node.entity::<Counter>("a").add(1).await.unwrap(), found + 1);
         node.shutdown().await;
         drop(node);
         // The store was closed, and is opened again without a power cut.
         let node = sim.start(options()).unwrap();
-        assert_eq!(node.entity::<Counter>("a").call(Get).await.unwrap(), found + 1);
+        assert_eq!(node.entity::<Counter>("a").get().await.unwrap(), found + 1);
     });
 }
 
@@ -80,7 +80,7 @@ fn a_full_disk_refuses_turns_until_there_is_room() {
         // The room that the log has reserved is used up first.
         let mut count = 0;
         let refused = loop {
-            match counter.call(Add(1)).await {
+            match counter.add(1).await {
                 Ok(added) => count = added,
                 Err(error) => break error,
             }
@@ -88,7 +88,7 @@ fn a_full_disk_refuses_turns_until_there_is_room() {
         };
         assert!(matches!(refused, EntityError::NotCommitted(_)), "{refused:?}");
         sim.disk().set_room(None);
-        assert_eq!(counter.call(Add(1)).await.unwrap(), count + 1);
+        assert_eq!(counter.add(1).await.unwrap(), count + 1);
     });
 }
 
@@ -97,7 +97,7 @@ fn a_second_node_on_the_disk_is_refused_while_the_first_is_up() {
     sim::check(3, |sim| async move {
         let node = sim.start(options()).unwrap();
         assert!(matches!(sim.start(options()), Err(OpenError::InUse { .. })));
-        assert_eq!(node.entity::<Counter>("a").call(Add(1)).await.unwrap(), 1);
+        assert_eq!(node.entity::<Counter>("a").add(1).await.unwrap(), 1);
         sim.crash();
         sim.start(options()).unwrap();
     });
@@ -107,7 +107,7 @@ fn a_second_node_on_the_disk_is_refused_while_the_first_is_up() {
 fn an_idle_store_is_written_to_lmdb_in_virtual_time() {
     sim::check(5, |sim| async move {
         let node = sim.start(options().idle_after(Duration::from_secs(3600))).unwrap();
-        node.entity::<Counter>("a").call(Add(1)).await.unwrap();
+        node.entity::<Counter>("a").add(1).await.unwrap();
         let stat = || node.stat().unwrap().store;
         let commits = |sim: &Sim| sim.disk().operations();
         let before = commits(&sim);

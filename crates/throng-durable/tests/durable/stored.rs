@@ -6,7 +6,7 @@ use throng_durable::{
     CellError, CommitError, Durable, DurableContext, EntityError, MAP_NAME_BYTES_MAX, Node, U64,
 };
 
-use crate::{BlockedWriter, HANGS_AFTER, begin, runtime, with_node};
+use crate::{BlockedWriter, HANGS_AFTER, begin, on_node, runtime};
 
 /// Puts a cell into a map.
 struct Put(String, u64);
@@ -75,54 +75,51 @@ fn pages(node: &Node, prefix: &str, size: usize) -> Vec<String> {
 
 #[test]
 fn keys_are_listed_by_kind_and_prefix_in_their_order() {
-    with_node(
-        |options| options,
-        async |node| {
-            assert_eq!(keys::<A>(node, ""), [""; 0]);
-            assert_eq!(node.stored::<A>().unwrap().count().unwrap(), 0);
-            let mut expected: Vec<_> = (0..40).map(|number| format!("user-{number}")).collect();
-            expected.extend(
-                ["\0", "\u{1}", "u", "user", "user.", "zo\u{eb}", "\u{10ffff}"].map(String::from),
-            );
-            expected.push("k".repeat(255));
-            for key in &expected {
-                node.entity::<A>(key).call(Put("m".into(), 1)).await.unwrap();
+    on_node(async |node| {
+        assert_eq!(keys::<A>(node, ""), [""; 0]);
+        assert_eq!(node.stored::<A>().unwrap().count().unwrap(), 0);
+        let mut expected: Vec<_> = (0..40).map(|number| format!("user-{number}")).collect();
+        expected.extend(
+            ["\0", "\u{1}", "u", "user", "user.", "zo\u{eb}", "\u{10ffff}"].map(String::from),
+        );
+        expected.push("k".repeat(255));
+        for key in &expected {
+            node.entity::<A>(key).call(Put("m".into(), 1)).await.unwrap();
+        }
+        for key in ["user-1", "other"] {
+            node.entity::<Ab>(key).call(Put("m".into(), 1)).await.unwrap();
+        }
+        // Nothing is stored of an entity that was only read.
+        node.entity::<A>("read").call(List("m")).await.unwrap().unwrap();
+        expected.sort();
+        let with_prefix = |prefix: &str| {
+            expected.iter().filter(|key| key.starts_with(prefix)).cloned().collect::<Vec<_>>()
+        };
+        for prefix in ["", "u", "user", "user-", "user-1", "user-11", "v", "\u{10ffff}", "\0"] {
+            assert_eq!(keys::<A>(node, prefix), with_prefix(prefix), "{prefix:?}");
+            for size in [1, 7, 100] {
+                assert_eq!(pages(node, prefix, size), with_prefix(prefix), "{prefix:?}");
             }
-            for key in ["user-1", "other"] {
-                node.entity::<Ab>(key).call(Put("m".into(), 1)).await.unwrap();
-            }
-            // Nothing is stored of an entity that was only read.
-            node.entity::<A>("read").call(List("m")).await.unwrap().unwrap();
-            expected.sort();
-            let with_prefix = |prefix: &str| {
-                expected.iter().filter(|key| key.starts_with(prefix)).cloned().collect::<Vec<_>>()
-            };
-            for prefix in ["", "u", "user", "user-", "user-1", "user-11", "v", "\u{10ffff}", "\0"] {
-                assert_eq!(keys::<A>(node, prefix), with_prefix(prefix), "{prefix:?}");
-                for size in [1, 7, 100] {
-                    assert_eq!(pages(node, prefix, size), with_prefix(prefix), "{prefix:?}");
-                }
-            }
-            assert_eq!(keys::<Ab>(node, ""), ["other", "user-1"]);
+        }
+        assert_eq!(keys::<Ab>(node, ""), ["other", "user-1"]);
 
-            let stored = node.stored::<A>().unwrap();
-            assert_eq!(stored.count().unwrap(), expected.len() as u64);
-            assert!(stored.contains("user-7").unwrap() && !stored.contains("other").unwrap());
-            assert!(!stored.contains("").unwrap() && !stored.contains(&"k".repeat(300)).unwrap());
-            // Bounds outside the prefix do not widen it.
-            let between = stored.prefix("user-1").after("a").before("z").count();
-            assert_eq!(between, with_prefix("user-1").len());
-            let between = stored.keys().after("user-1").before("user-12");
-            assert_eq!(between.map(Result::unwrap).collect::<Vec<_>>(), ["user-10", "user-11"]);
-            assert_eq!(stored.keys().after("x").before("b").count(), 0);
+        let stored = node.stored::<A>().unwrap();
+        assert_eq!(stored.count().unwrap(), expected.len() as u64);
+        assert!(stored.contains("user-7").unwrap() && !stored.contains("other").unwrap());
+        assert!(!stored.contains("").unwrap() && !stored.contains(&"k".repeat(300)).unwrap());
+        // Bounds outside the prefix do not widen it.
+        let between = stored.prefix("user-1").after("a").before("z").count();
+        assert_eq!(between, with_prefix("user-1").len());
+        let between = stored.keys().after("user-1").before("user-12");
+        assert_eq!(between.map(Result::unwrap).collect::<Vec<_>>(), ["user-10", "user-11"]);
+        assert_eq!(stored.keys().after("x").before("b").count(), 0);
 
-            // The view is of one moment; the next one does without the entity.
-            node.entity::<A>("user-7").forget().await.unwrap();
-            assert!(stored.contains("user-7").unwrap());
-            assert!(!node.stored::<A>().unwrap().contains("user-7").unwrap());
-            assert_eq!(node.stored::<A>().unwrap().count().unwrap(), expected.len() as u64 - 1);
-        },
-    );
+        // The view is of one moment; the next one does without the entity.
+        node.entity::<A>("user-7").forget().await.unwrap();
+        assert!(stored.contains("user-7").unwrap());
+        assert!(!node.stored::<A>().unwrap().contains("user-7").unwrap());
+        assert_eq!(node.stored::<A>().unwrap().count().unwrap(), expected.len() as u64 - 1);
+    });
 }
 
 #[test]
@@ -202,17 +199,14 @@ fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
 
 #[test]
 fn a_name_of_a_map_that_is_too_long_fails_the_turn() {
-    with_node(
-        |options| options,
-        async |node| {
-            let entity = node.entity::<A>("it");
-            entity.call(Put("m".repeat(MAP_NAME_BYTES_MAX), 1)).await.unwrap();
-            let refused = entity.call(Put("m".repeat(MAP_NAME_BYTES_MAX + 1), 1)).await;
-            let error = CommitError::Cell(CellError::NameTooLong { bytes: MAP_NAME_BYTES_MAX + 1 });
-            let error = EntityError::NotCommitted(error);
-            assert_eq!(refused.unwrap_err().to_string(), error.to_string());
-            entity.call(Put(String::new(), 5)).await.unwrap();
-            assert_eq!(entity.call(List("")).await.unwrap().unwrap(), [5]);
-        },
-    );
+    on_node(async |node| {
+        let entity = node.entity::<A>("it");
+        entity.call(Put("m".repeat(MAP_NAME_BYTES_MAX), 1)).await.unwrap();
+        let refused = entity.call(Put("m".repeat(MAP_NAME_BYTES_MAX + 1), 1)).await;
+        let error = CommitError::Cell(CellError::NameTooLong { bytes: MAP_NAME_BYTES_MAX + 1 });
+        let error = EntityError::NotCommitted(error);
+        assert_eq!(refused.unwrap_err().to_string(), error.to_string());
+        entity.call(Put(String::new(), 5)).await.unwrap();
+        assert_eq!(entity.call(List("")).await.unwrap().unwrap(), [5]);
+    });
 }

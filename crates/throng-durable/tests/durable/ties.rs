@@ -30,59 +30,43 @@ impl Waiter {
     }
 }
 
-impl Process for Waiter {
-    async fn down(&mut self, _: Down, _: &mut Context<Self>) {
+#[process]
+impl Waiter {
+    #[hook]
+    fn down(&mut self) {
         self.note();
     }
-    async fn exit(&mut self, _: Exit, _: &mut Context<Self>) {
+    #[hook]
+    fn exit(&mut self) {
         self.note();
     }
-    async fn timeout(&mut self, _: &mut Context<Self>) {
+    #[hook]
+    fn timeout(&mut self) {
         self.note();
     }
-}
-
-#[derive(Clone)]
-struct Wake;
-impl Message for Wake {
-    type Reply = ();
-}
-impl Handle<Wake> for Waiter {
-    async fn handle(&mut self, _: Wake, _: &mut Context<Self>) {
+    #[message(derive(Clone))]
+    fn wake(&mut self) {
         self.note();
+    }
+    /// Ties the entity in some way, and changes its state.
+    #[message]
+    fn tie(&mut self, way: Way, cx: &mut Context<Self>) {
+        self.note();
+        self.tied = Some(Instant::now());
+        way(cx);
+    }
+    /// Returns the times of the wakes, and whether this activation was tied.
+    #[message(derive(Clone))]
+    fn woken(&mut self) -> (Vec<u64>, bool) {
+        (self.woken.clone(), self.tied.is_some())
     }
 }
 
 type Way = fn(&mut Context<Waiter>);
 
-/// Ties the entity in some way, and changes its state.
-struct Tie(Way);
-impl Message for Tie {
-    type Reply = ();
-}
-impl Handle<Tie> for Waiter {
-    async fn handle(&mut self, Tie(way): Tie, cx: &mut Context<Self>) {
-        self.note();
-        self.tied = Some(Instant::now());
-        way(cx);
-    }
-}
-
-/// Returns the times of the wakes, and whether this activation was tied.
-#[derive(Clone)]
-struct Woken;
-impl Message for Woken {
-    type Reply = (Vec<u64>, bool);
-}
-impl Handle<Woken> for Waiter {
-    async fn handle(&mut self, _: Woken, _: &mut Context<Self>) -> (Vec<u64>, bool) {
-        (self.woken.clone(), self.tied.is_some())
-    }
-}
-
 /// Makes an entity that is stored and has ties.
 async fn tied(node: &Node, key: &str, way: Way) {
-    node.entity::<Waiter>(key).call(Tie(way)).await.unwrap();
+    node.entity::<Waiter>(key).tie(way).await.unwrap();
 }
 
 /// A process that ends after a while.
@@ -211,7 +195,7 @@ fn every_tie_keeps_a_stored_entity_in_memory_until_it_is_over() {
             assert_eq!((node.live(), node.stat().unwrap().activations), (1, 1), "{name}");
             tokio::time::sleep(6 * IDLE_AFTER).await;
             assert_eq!(node.live(), usize::from(!ends), "{name}");
-            let (woken, _) = node.entity::<Waiter>("it").call(Woken).await.unwrap();
+            let (woken, _) = node.entity::<Waiter>("it").woken().await.unwrap();
             // The first one was not tied.
             let [u64::MAX, woken @ ..] = &woken[..] else { panic!("{name}: {woken:?}") };
             assert_eq!(woken.len(), usize::from(wakes), "{name}: {woken:?}");
@@ -244,14 +228,14 @@ fn entities_with_ties_are_the_last_to_make_room() {
             tied(&node, &format!("tied {number}"), |cx| drop(cx.send_after(HOUR, Wake))).await;
         }
         for number in 0..200 {
-            node.entity::<Waiter>(format!("{number}")).call(Wake).await.unwrap();
+            node.entity::<Waiter>(format!("{number}")).wake().await.unwrap();
         }
         while node.live() > LIVE_MAX {
             tokio::time::sleep(IDLE_AFTER).await;
         }
         for number in 0..LIVE_MAX / 2 {
             let waiter = node.entity::<Waiter>(format!("tied {number}"));
-            assert_eq!(waiter.call(Woken).await.unwrap(), (vec![u64::MAX], true));
+            assert_eq!(waiter.woken().await.unwrap(), (vec![u64::MAX], true));
         }
         assert_eq!(node.stat().unwrap().evicted_with_ties, 0);
         node.shutdown().await;

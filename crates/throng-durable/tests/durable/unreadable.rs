@@ -8,7 +8,7 @@ use throng_durable::{
 use throng_store::{Batch, Store};
 
 use crate::layouts::Layout;
-use crate::{Add, Counter, Get, reopen, runtime, stored};
+use crate::{Counter, CounterClient, reopen, runtime, stored};
 
 /// A state of another program, under the kind of the counter.
 #[derive(Default, Durable, Serialize, Deserialize)]
@@ -19,30 +19,20 @@ struct Fragile {
     cracked: bool,
 }
 
-impl Process for Fragile {
-    async fn started(&mut self, _: &mut Context<Self>) {
+#[process]
+impl Fragile {
+    #[hook]
+    fn started(&mut self) {
         assert!(!self.cracked, "cracked");
     }
-}
-
-/// Changes the state and a cell.
-struct Crack;
-impl Message for Crack {
-    type Reply = ();
-}
-impl Handle<Crack> for Fragile {
-    async fn handle(&mut self, _: Crack, cx: &mut Context<Self>) {
+    /// Changes the state and a cell.
+    #[message]
+    fn crack(&mut self, cx: &mut Context<Self>) {
         self.cracked = true;
         cx.cells::<Str, u64>("cracks").put("first", &1);
     }
-}
-
-struct Touch;
-impl Message for Touch {
-    type Reply = u64;
-}
-impl Handle<Touch> for Fragile {
-    async fn handle(&mut self, _: Touch, _: &mut Context<Self>) -> u64 {
+    #[message]
+    fn touch(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
@@ -56,11 +46,11 @@ fn entities_that_cannot_be_loaded_are_listed_exported_and_forgotten() {
     runtime.block_on(async |handle| {
         let node = options.clone().start(handle).unwrap();
         for key in ["damaged", "foreign", "short", "sound"] {
-            node.entity::<Fragile>(key).call(Touch).await.unwrap();
+            node.entity::<Fragile>(key).touch().await.unwrap();
         }
         node.entity::<Fragile>("foreign").pin().await.unwrap();
-        node.entity::<Fragile>("cracked").call(Crack).await.unwrap();
-        node.entity::<Counter>("it").call(Add(1)).await.unwrap();
+        node.entity::<Fragile>("cracked").crack().await.unwrap();
+        node.entity::<Counter>("it").add(1).await.unwrap();
         node.shutdown().await;
         drop(node);
 
@@ -89,7 +79,7 @@ fn entities_that_cannot_be_loaded_are_listed_exported_and_forgotten() {
         assert!(matches!(foreign, EntityError::State(StateError::Undecodable { .. })), "{foreign}");
 
         let foreign = node.entity::<Fragile>("foreign");
-        assert!(matches!(foreign.call(Touch).await, Err(EntityError::State(_))));
+        assert!(matches!(foreign.touch().await, Err(EntityError::State(_))));
         assert!(matches!(foreign.forget().await, Err(EntityError::State(_))));
         let records = node.records();
         let export = records.export("fragile", "foreign").unwrap().unwrap();
@@ -113,16 +103,16 @@ fn entities_that_cannot_be_loaded_are_listed_exported_and_forgotten() {
         assert_eq!(records.kinds().unwrap(), [("counter".into(), 1), ("fragile".into(), 5)]);
 
         // The last two can be loaded, one of them with a hook that panics.
-        assert!(node.entity::<Fragile>("cracked").call(Touch).await.is_err());
+        assert!(node.entity::<Fragile>("cracked").touch().await.is_err());
         for key in ["foreign", "short", "cracked", "sound"] {
             node.forget_unreadable::<Fragile>(key).await.unwrap();
-            assert_eq!(node.entity::<Fragile>(key).call(Touch).await.unwrap(), 1, "{key}");
+            assert_eq!(node.entity::<Fragile>(key).touch().await.unwrap(), 1, "{key}");
             node.entity::<Fragile>(key).forget().await.unwrap();
             assert!(records.export("fragile", key).unwrap().is_none(), "{key}");
         }
         assert_eq!((unreadable().len(), stored(&node, "fragile")), (0, 1));
         assert_eq!(node.stat().unwrap().pinned, 0);
-        assert_eq!(node.entity::<Counter>("it").call(Get).await.unwrap(), 1);
+        assert_eq!(node.entity::<Counter>("it").get().await.unwrap(), 1);
         node.shutdown().await;
     });
 }
@@ -137,9 +127,9 @@ fn an_entity_with_a_damaged_record_is_listed_and_forgotten_with_its_cells() {
     runtime.block_on(async |handle| {
         let node = options.clone().start(handle).unwrap();
         let damaged = node.entity::<Counter>("damaged");
-        damaged.call(Add(count)).await.unwrap();
-        node.entity::<Counter>("sound").call(Add(other)).await.unwrap();
-        node.entity::<Fragile>("cell").call(Crack).await.unwrap();
+        damaged.add(count).await.unwrap();
+        node.entity::<Counter>("sound").add(other).await.unwrap();
+        node.entity::<Fragile>("cell").crack().await.unwrap();
         node.shutdown().await;
         drop((damaged, node));
         // Only the state of one entity has these bytes.
@@ -155,7 +145,7 @@ fn an_entity_with_a_damaged_record_is_listed_and_forgotten_with_its_cells() {
 
         let node = reopen(options, handle).await;
         let damaged = node.entity::<Counter>("damaged");
-        let called = damaged.call(Get).await;
+        let called = damaged.get().await;
         assert!(matches!(called, Err(EntityError::Load(ReadError::Corrupt(_)))), "{called:?}");
         let view = node.stored::<Counter>().unwrap();
         let keys: Vec<_> = view.keys().map(|key| key.unwrap().to_owned()).collect();
@@ -167,9 +157,9 @@ fn an_entity_with_a_damaged_record_is_listed_and_forgotten_with_its_cells() {
         assert!(list[0].state.is_err() && list[1].state.is_ok(), "{list:?}");
         drop(view);
         node.forget_unreadable::<Counter>("damaged").await.unwrap();
-        assert_eq!(damaged.call(Get).await.unwrap(), 0);
+        assert_eq!(damaged.get().await.unwrap(), 0);
         assert_eq!(
-            (stored(&node, "counter"), node.entity::<Counter>("sound").call(Get).await.unwrap()),
+            (stored(&node, "counter"), node.entity::<Counter>("sound").get().await.unwrap()),
             (1, other)
         );
         node.shutdown().await;

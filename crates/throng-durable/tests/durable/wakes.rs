@@ -8,7 +8,7 @@ use throng_durable::{CellError, Durable, DurableContext, Node, Str, U64};
 use tokio_stream::StreamExt;
 
 use crate::layouts::Layout;
-use crate::{HANGS_AFTER, runtime};
+use crate::{HANGS_AFTER, runtime, until};
 
 /// Records every event that wakes it: the number of events in its state, the events in its cells.
 #[derive(Durable, Default, Serialize, Deserialize)]
@@ -17,87 +17,63 @@ struct Sleeper {
     wakes: u64,
 }
 
+#[process]
 impl Sleeper {
-    fn note(&mut self, what: &str, cx: &mut Context<Self>) {
-        self.wakes += 1;
-        cx.cells::<U64, String>("notes").put(&self.wakes, what);
-    }
-}
-
-impl Process for Sleeper {
-    async fn started(&mut self, cx: &mut Context<Self>) {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
         self.note("started", cx);
     }
-    async fn down(&mut self, _: Down, cx: &mut Context<Self>) {
+    #[hook]
+    fn down(&mut self, cx: &mut Context<Self>) {
         self.note("down", cx);
     }
-    async fn exit(&mut self, _: Exit, cx: &mut Context<Self>) {
+    #[hook]
+    fn exit(&mut self, cx: &mut Context<Self>) {
         self.note("exit", cx);
     }
-    async fn timeout(&mut self, cx: &mut Context<Self>) {
+    #[hook]
+    fn timeout(&mut self, cx: &mut Context<Self>) {
         self.note("timeout", cx);
     }
-}
-#[derive(Clone)]
-struct Note(&'static str);
-impl Message for Note {
-    type Reply = u64;
-}
-impl Handle<Note> for Sleeper {
-    async fn handle(&mut self, Note(what): Note, cx: &mut Context<Self>) -> u64 {
-        self.note(what, cx);
+    #[message(derive(Clone))]
+    fn note(&mut self, what: &'static str, cx: &mut Context<Self>) -> u64 {
+        self.wakes += 1;
+        cx.cells::<U64, String>("notes").put(&self.wakes, what);
         self.wakes
     }
-}
-
-type Way = fn(&mut Context<Sleeper>);
-
-/// Causes a wake of some kind, and changes nothing itself.
-struct Sleep(Way);
-impl Message for Sleep {
-    type Reply = ();
-}
-impl Handle<Sleep> for Sleeper {
-    async fn handle(&mut self, Sleep(how): Sleep, cx: &mut Context<Self>) {
+    /// Causes a wake of some kind, and changes nothing itself.
+    #[message]
+    fn sleep(&mut self, how: Way, cx: &mut Context<Self>) {
         how(cx);
     }
-}
-
-/// Records the result of a blocking closure.
-struct Block;
-impl Message for Block {
-    type Reply = ();
-}
-impl Handle<Block> for Sleeper {
-    async fn handle(&mut self, _: Block, cx: &mut Context<Self>) {
+    /// Records the result of a blocking closure.
+    #[message]
+    async fn block(&mut self, cx: &mut Context<Self>) {
         let what = cx.blocking(|| "blocking").await.unwrap();
         self.note(what, cx);
     }
-}
-
-struct WhoAmI;
-impl Message for WhoAmI {
-    type Reply = Address<Sleeper>;
-}
-impl Handle<WhoAmI> for Sleeper {
-    async fn handle(&mut self, _: WhoAmI, cx: &mut Context<Self>) -> Address<Sleeper> {
+    #[message]
+    fn who_am_i(&mut self, cx: &mut Context<Self>) -> Address<Sleeper> {
         cx.address()
     }
-}
-
-struct Audit;
-impl Message for Audit {
-    type Reply = Result<Vec<String>, CellError>;
-}
-impl Handle<Audit> for Sleeper {
-    async fn handle(&mut self, _: Audit, cx: &mut Context<Self>) -> Result<Vec<String>, CellError> {
+    #[message]
+    fn audit(&mut self, cx: &mut Context<Self>) -> Result<Vec<String>, CellError> {
         let mut notes = cx.cells::<U64, String>("notes");
         let notes = notes.range(..).map(|entry| Ok(entry?.1));
         let notes = notes.collect::<Result<Vec<_>, CellError>>()?;
         assert_eq!(notes.len() as u64, self.wakes, "state and cells are of different turns");
         Ok(notes)
     }
+    /// Changes the state and panics, woken by a timer.
+    #[message(send, derive(Clone))]
+    fn spoil(&mut self, cx: &mut Context<Self>) {
+        self.wakes += 1_000;
+        cx.cells::<Str, String>("steps").put("half", "done");
+        panic!("boom");
+    }
 }
+
+type Way = fn(&mut Context<Sleeper>);
 
 /// Waits until the entity's last cell on disk is this one. No turn of the entity commits
 /// changes that another turn has left.
@@ -138,23 +114,24 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
     let node = Node::open(directory.path()).start(&runtime).unwrap();
     let test = async {
         let sleeper = node.entity::<Sleeper>("it");
-        let address = sleeper.call(WhoAmI).await.unwrap();
+        let address = sleeper.who_am_i().await.unwrap();
         on_disk(&node, "started").await;
         let ways: [(&str, Way); 9] = [
-            ("send_after", |cx| drop(cx.send_after(Duration::ZERO, Note("send_after")))),
+            ("send_after", |cx| drop(cx.send_after(Duration::ZERO, Note { what: "send_after" }))),
             ("runtime", |cx| {
                 let runtime = cx.runtime().clone();
-                runtime.send_after(cx.address(), Duration::ZERO, Note("runtime"));
+                runtime.send_after(cx.address(), Duration::ZERO, Note { what: "runtime" });
             }),
             ("pipe", |cx| {
-                cx.pipe(async { Note("pipe") }).unwrap();
+                cx.pipe(async { Note { what: "pipe" } }).unwrap();
             }),
             ("item", |cx| {
-                let items = tokio_stream::iter([Note("item")]).chain(tokio_stream::pending());
-                cx.attach(items, |_| Note("never")).unwrap();
+                let items =
+                    tokio_stream::iter([Note { what: "item" }]).chain(tokio_stream::pending());
+                cx.attach(items, |_| Note { what: "never" }).unwrap();
             }),
             ("end", |cx| {
-                cx.attach(tokio_stream::empty::<Note>(), |_| Note("end")).unwrap();
+                cx.attach(tokio_stream::empty::<Note>(), |_| Note { what: "end" }).unwrap();
             }),
             ("timeout", |cx| cx.receive_timeout(Duration::ZERO)),
             ("down", |cx| {
@@ -166,36 +143,34 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
                 let gone = gone(cx);
                 cx.link(gone);
             }),
-            ("address", |cx| cx.address().send(Note("address")).unwrap()),
+            ("address", |cx| cx.address().send_note("address").unwrap()),
         ];
         for (what, how) in ways {
-            sleeper.call(Sleep(how)).await.unwrap();
+            sleeper.sleep(how).await.unwrap();
             on_disk(&node, what).await;
         }
-        sleeper.call(Block).await.unwrap();
+        sleeper.block().await.unwrap();
         on_disk(&node, "blocking").await;
 
         // From outside. The reply of a call comes after its commit.
-        let before = sleeper.call(Audit).await.unwrap().unwrap().len() as u64;
-        assert_eq!(address.call(Note("called")).await.unwrap(), before + 1);
+        let before = sleeper.audit().await.unwrap().unwrap().len() as u64;
+        assert_eq!(address.note("called").await.unwrap(), before + 1);
         assert_eq!(last_note(&node), Some(note("called")));
         let recipient: Recipient<Note> = address.into();
-        recipient.send(Note("recipient")).unwrap();
+        recipient.send(Note { what: "recipient" }).unwrap();
         on_disk(&node, "recipient").await;
         for _ in 0..100 {
-            address.send(Note("flood")).unwrap();
+            address.send_note("flood").unwrap();
         }
-        let every = runtime.send_every(address, Duration::from_millis(1), Note("every"));
+        let every = runtime.send_every(address, Duration::from_millis(1), Note { what: "every" });
         on_disk(&node, "every").await;
         every.cancel();
 
-        let notes = sleeper.call(Audit).await.unwrap().unwrap();
+        let notes = sleeper.audit().await.unwrap().unwrap();
         assert_eq!(notes.iter().filter(|what| *what == "flood").count(), 100);
         address.kill();
-        while address.is_alive() {
-            tokio::task::yield_now().await;
-        }
-        let mut after = sleeper.call(Audit).await.unwrap().unwrap();
+        until(async || !address.is_alive()).await;
+        let mut after = sleeper.audit().await.unwrap().unwrap();
         assert_eq!(after.pop().as_deref(), Some("started"));
         assert_eq!(after[..notes.len()], notes);
         node.shutdown().await;
@@ -211,20 +186,6 @@ fn last_note(node: &Node) -> Option<Vec<u8>> {
     notes.last().map(|(_, _, note)| note.to_vec())
 }
 
-/// Changes the state and panics, woken by a timer.
-#[derive(Clone)]
-struct Spoil;
-impl Message for Spoil {
-    type Reply = ();
-}
-impl Handle<Spoil> for Sleeper {
-    async fn handle(&mut self, _: Spoil, cx: &mut Context<Self>) {
-        self.wakes += 1_000;
-        cx.cells::<Str, String>("steps").put("half", "done");
-        panic!("boom");
-    }
-}
-
 #[test]
 fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_on_later_messages() {
     let directory = tempfile::tempdir().unwrap();
@@ -233,14 +194,14 @@ fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_on_later_messages
     let test = async {
         let sleeper = node.entity::<Sleeper>("it");
         for round in 0..20 {
-            let address = sleeper.call(WhoAmI).await.unwrap();
-            let notes = sleeper.call(Audit).await.unwrap().unwrap().len() as u64;
-            address.send(Spoil).unwrap();
+            let address = sleeper.who_am_i().await.unwrap();
+            let notes = sleeper.audit().await.unwrap().unwrap().len() as u64;
+            address.spoil().unwrap();
             // Queued behind the panic, and handled once, by the next activation, after `started`.
-            assert_eq!(sleeper.call(Note("behind")).await.unwrap(), notes + 2, "round {round}");
-            assert_ne!(sleeper.call(WhoAmI).await.unwrap(), address);
+            assert_eq!(sleeper.note("behind").await.unwrap(), notes + 2, "round {round}");
+            assert_ne!(sleeper.who_am_i().await.unwrap(), address);
         }
-        sleeper.call(Audit).await.unwrap().unwrap();
+        sleeper.audit().await.unwrap().unwrap();
         node.shutdown().await;
     };
     let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
@@ -276,9 +237,7 @@ fn messages_of_the_macro_sent_to_the_address_are_committed() {
         let address = made.call(Reveal).await.unwrap();
         assert_eq!(address.count().await.unwrap(), 2);
         address.kill();
-        while address.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        until(async || !address.is_alive()).await;
         assert_eq!(made.call(Count).await.unwrap(), 3);
         node.shutdown().await;
     });

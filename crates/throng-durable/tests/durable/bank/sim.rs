@@ -149,7 +149,7 @@ async fn disturb(sim: Sim, node: Node) {
     for _ in 0..TRANSFERS {
         tokio::time::sleep(Duration::from_micros(sim.random(3_000))).await;
         let account = node.entity::<Account>(sim.random(ACCOUNTS).to_string());
-        match account.call(Reveal(None)).await {
+        match account.reveal(None).await {
             Ok(address) => address.kill(),
             Err(error) if is_over(&sim, &error).await => return,
             Err(_) => {}
