@@ -72,10 +72,8 @@ impl Catalogue {
         };
         let snapshot = store.snapshot().map_err(failed)?;
         let version = snapshot.get(layout::LAYOUT).map_err(failed)?;
-        let version = version.and_then(|version| version.try_into().ok()).map(u16::from_le_bytes);
-        // The first layout had no version, and keys that all later ones leave free.
-        let is_first = || snapshot.range(..&[layout::FIRST][..]).next().is_some();
-        let found = version.unwrap_or_else(|| if is_first() { 1 } else { layout::VERSION });
+        let version = version.and_then(|version| version.try_into().ok());
+        let found = version.map_or(layout::VERSION, u16::from_le_bytes);
         if found != layout::VERSION {
             let (found, known) = (found.into(), layout::VERSION.into());
             return Err(OpenError::Format { path: path(), found, known });

@@ -11,7 +11,6 @@
 //! | `P` *kind* key                               | nothing: the entity is pinned              |
 //! | `S` *kind* key                               | number of its shape, then state            |
 //! | `C` *kind* `n` key *map* cell key            | number of its shape, then the cell's value |
-//! | anything else that begins with `A` or more   | free, for later tables                     |
 //!
 //! *kind* and *map* are the numbers of the two names, two bytes each, big endian; `n` is the length of the
 //! key, a byte. Numbers in values are little endian. So the states of a kind are in the order of their
@@ -39,7 +38,7 @@ pub const MAP_NAME_BYTES_MAX: usize = 64;
 pub const CELL_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - (1 + 2 + 1 + ENTITY_KEY_BYTES_MAX + 2);
 
 /// Version of the layout.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 1;
 
 /// Key of the version.
 pub(crate) const LAYOUT: &[u8] = b"L";
@@ -49,9 +48,6 @@ pub(crate) const CATALOGUE: &[u8] = b"K";
 
 /// Common prefix of the records of shapes.
 pub(crate) const SHAPES: &[u8] = b"D";
-
-/// First byte of the keys that the layout uses or leaves free.
-pub(crate) const FIRST: u8 = b'A';
 
 /// Common prefix of the records of pins.
 pub(crate) const PINS: &[u8] = b"P";
@@ -202,11 +198,10 @@ mod tests {
             let same_cell = same && number == other_number && cell == other_cell;
             prop_assert_eq!(stored == other_stored, same_cell);
             prop_assert_eq!(state_key_of_pin(&pin(&state)), Some((kind, state.clone().into())));
-            prop_assert!(pin(&state)[0] >= FIRST && pin(&state) != stored && pin(&state) != other);
+            prop_assert!(pin(&state) != stored && pin(&state) != other);
             let all = cells(&state);
             prop_assert!(stored.starts_with(&all) && stored < after(&all));
             prop_assert_eq!(other_stored.starts_with(&all), same);
-            prop_assert!(state[0] >= FIRST && stored[0] >= FIRST && count(kind)[0] >= FIRST);
         }
     }
 }

@@ -62,15 +62,14 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_store_of_another_layout_is_refused_with_both_versions() {
     let runtime = crate::runtime();
-    // The first layout had no record of its version, and counts of kinds behind a zero byte.
-    for (key, value, found) in [("L", [2, 0], 2), ("L", [4, 0], 4), ("\0counter", [1, 0], 1)] {
+    for found in [0_u16, 2] {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::options().open(directory.path()).unwrap();
-        store.write(Batch::new().put(key, value)).wait().unwrap();
+        store.write(Batch::new().put("L", found.to_le_bytes())).wait().unwrap();
         drop(store);
         let refused = Node::open(directory.path()).start(&runtime).unwrap_err();
         assert!(
-            matches!(refused, OpenError::Format { found: layout, known: 3, .. } if layout == found),
+            matches!(refused, OpenError::Format { found: layout, known: 1, .. } if layout == u32::from(found)),
             "{refused}"
         );
     }
