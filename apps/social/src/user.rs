@@ -665,7 +665,7 @@ const POSTS: &str = "posts";
 #[cfg(test)]
 mod tests {
     use throng_durable::{Entity, Node};
-    use throng_store::Batch;
+    use throng_store::Bytes;
 
     use super::*;
     use crate::testing::on_a_node;
@@ -717,12 +717,13 @@ mod tests {
         with_a_user(async |node, alice| {
             let publish =
                 || alice.publish(Text::new("hello").unwrap(), IdempotencyKey::new("again"));
-            node.store().write(Batch::new().put(KEY_CELL, b"\x80")).await.unwrap();
+            let records = node.store().default_database::<Bytes, Bytes>();
+            records.put(KEY_CELL, b"\x80").await.unwrap();
             let failed = publish().await.unwrap();
             assert!(matches!(failed, Err(SocialError::Broken(_))), "{failed:?}");
             assert!(alice.posts(None, None, None, 10).await.unwrap().unwrap().posts.is_empty());
 
-            node.store().write(Batch::new().delete(KEY_CELL)).await.unwrap();
+            records.delete(KEY_CELL).await.unwrap();
             let (first, second) = (publish().await.unwrap(), publish().await.unwrap());
             let (first, second) = (first.unwrap(), second.unwrap());
             assert_eq!((first.repeated, second.repeated), (false, true));

@@ -5,9 +5,9 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
+use throng_store::elmdb::Reader;
 use throng_store::{
-    Batch, Database, DatabaseOptions, Durability, Options, ReadError, Reader, Snapshot, Store,
-    Ticket,
+    Batch, Database, DatabaseOptions, Durability, Options, ReadError, Snapshot, Store, Ticket,
 };
 
 use super::{Engine, OpenOptions, Read, View, Visit, WRITE_MAP_BYTES};
@@ -16,7 +16,7 @@ use crate::workloads::records::RoleStats;
 /// A store that uses its default database, or a database without checksums.
 pub(crate) struct Throng {
     pub(crate) store: Store,
-    plain: Option<Database>,
+    entries: Database,
 }
 
 /// The store's options for a workload with at most `batches` batches in the queue.
@@ -45,32 +45,32 @@ impl Throng {
         batches: u64,
     ) -> io::Result<Throng> {
         let store = store_options(options, batches).open(directory).map_err(io::Error::other)?;
-        let plain = if options.checksums {
-            None
+        let entries = if options.checksums {
+            store.default_database()
         } else {
             let unchecked = DatabaseOptions::new().without_checksums();
-            Some(store.database_with("plain", &unchecked).map_err(io::Error::other)?)
+            store.database_with("plain", &unchecked).map_err(io::Error::other)?
         };
-        Ok(Throng { store, plain })
+        Ok(Throng { store, entries })
     }
 
     /// Adds a put to a batch.
     pub(crate) fn put(&self, batch: Batch, key: &[u8], value: &[u8]) -> Batch {
-        match &self.plain {
-            None => batch.put(key, value),
-            Some(plain) => batch.put_in(plain, key, value),
-        }
+        batch.put(&self.entries, key, value)
     }
 
     /// Creates a reader of the current snapshot, which may move to another thread.
     pub(crate) fn snapshot_reader(&self) -> io::Result<ThrongReader> {
         let snapshot = self.store.snapshot().map_err(io::Error::other)?;
-        Ok(ThrongReader { source: ReadSource::Frozen(snapshot), plain: self.plain.clone() })
+        Ok(ThrongReader { source: ReadSource::Frozen(snapshot), entries: self.entries.clone() })
     }
 
     /// Creates a reader of the latest state, which may move to another thread.
     pub(crate) fn latest_reader(&self) -> ThrongReader {
-        ThrongReader { source: ReadSource::Latest(self.store.reader()), plain: self.plain.clone() }
+        ThrongReader {
+            source: ReadSource::Latest(Reader::new(&self.store)),
+            entries: self.entries.clone(),
+        }
     }
 }
 
@@ -156,7 +156,7 @@ impl PutsInFlight {
 /// A reader of the default database or of the database without checksums.
 pub(crate) struct ThrongReader {
     source: ReadSource,
-    plain: Option<Database>,
+    entries: Database,
 }
 
 /// The state that a reader reads.
@@ -169,11 +169,9 @@ enum ReadSource {
 
 impl Read for ThrongReader {
     fn get<R>(&mut self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R> {
-        let value = match (&mut self.source, &self.plain) {
-            (ReadSource::Latest(reader), None) => reader.get(key),
-            (ReadSource::Latest(reader), Some(plain)) => reader.get_in(plain, key),
-            (ReadSource::Frozen(snapshot), None) => snapshot.get(key),
-            (ReadSource::Frozen(snapshot), Some(plain)) => plain.get(snapshot, key),
+        let value = match &mut self.source {
+            ReadSource::Latest(reader) => reader.get(&self.entries, key),
+            ReadSource::Frozen(snapshot) => self.entries.get(snapshot, key),
         };
         Ok(visit(value.map_err(io::Error::other)?))
     }
@@ -183,10 +181,7 @@ impl Read for ThrongReader {
             ReadSource::Latest(reader) => reader.view().map_err(io::Error::other)?,
             ReadSource::Frozen(snapshot) => snapshot,
         };
-        let range = match &self.plain {
-            None => snapshot.range(from..),
-            Some(plain) => plain.range(snapshot, from..),
-        };
+        let range = self.entries.range(snapshot, from..);
         let mut rows = 0;
         for entry in range.take(usize::try_from(limit).unwrap_or(usize::MAX)) {
             let (key, value) = entry.map_err(|error: ReadError| io::Error::other(error))?;

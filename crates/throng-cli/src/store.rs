@@ -666,14 +666,9 @@ impl GetArgs {
     fn run(self) -> Result<(), StoreError> {
         let key = parse(self.show, &self.key);
         let store = open(&self.path)?;
-        let database =
-            self.database.as_deref().map(|name| open_database(&store, name)).transpose()?;
+        let (database, _) = open_database(&store, self.database.as_deref())?;
         let snapshot = store.snapshot()?;
-        let bounds = || (Bound::Included(&key[..]), Bound::Included(&key[..]));
-        let entries = match &database {
-            Some((database, _)) => database.range(&snapshot, bounds()),
-            None => snapshot.range(bounds()),
-        };
+        let entries = database.values(&snapshot, &key);
         let mut found = false;
         let mut out = BufWriter::new(io::stdout().lock());
         for entry in entries {
@@ -691,17 +686,14 @@ impl ScanArgs {
         let typed = |typed: &Option<String>| typed.as_ref().map(|typed| parse(self.show, typed));
         let (prefix, from, below) = (typed(&self.prefix), typed(&self.from), typed(&self.below));
         let store = open(&self.path)?;
-        let database =
-            self.database.as_deref().map(|name| open_database(&store, name)).transpose()?;
+        let (database, stat) = open_database(&store, self.database.as_deref())?;
         let bounds = (
             from.as_deref().map_or(Bound::Unbounded, Bound::Included),
             below.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
         );
-        let scan = match (&database, &prefix) {
-            (Some((database, _)), Some(prefix)) => database.scan_prefix(prefix),
-            (Some((database, _)), None) => database.scan(bounds),
-            (None, Some(prefix)) => store.scan_prefix(prefix),
-            (None, None) => store.scan(bounds),
+        let scan = match &prefix {
+            Some(prefix) => database.scan_prefix(prefix),
+            None => database.scan(bounds),
         };
         let scan = if self.reverse { scan.backward() } else { scan };
         let Some(path) = &self.output else {
@@ -714,10 +706,7 @@ impl ScanArgs {
                 Ok(_) => Ok(()),
             };
         };
-        let entries = match &database {
-            Some((_, stat)) => stat.entries,
-            None => store.snapshot()?.len()?,
-        };
+        let entries = stat.entries;
         let all = prefix.is_none() && from.is_none() && below.is_none();
         let bar = entries_bar(self.limit.or(all.then_some(entries)).map(|most| most.min(entries)));
         let output = |source| StoreError::Output { path: path.clone(), source };
@@ -781,19 +770,23 @@ fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
     options.read_only(true).open(path).map_err(StoreError::Open)
 }
 
-/// Opens the database `name`, with the options that it was created with.
+/// Opens the database `name`, with the options that it was created with; without a name, the default
+/// database.
 fn open_database(
     store: &throng_store::Store,
-    name: &str,
+    name: Option<&str>,
 ) -> Result<(Database<Bytes, Bytes>, DatabaseStat), StoreError> {
     let stats = store.stat_databases()?;
     let missing = || {
         let there: Vec<_> = stats.iter().filter_map(|stat| stat.name.as_deref()).collect();
         let there = if there.is_empty() { "none".into() } else { there.join(", ") };
-        StoreError::NoDatabase { name: name.into(), there }
+        StoreError::NoDatabase { name: name.unwrap_or_default().into(), there }
     };
-    let stat = stats.iter().find(|stat| stat.name.as_deref() == Some(name)).ok_or_else(missing)?;
-    let database = store.database_with(name, &stat.options).map_err(|_| missing())?;
+    let stat = stats.iter().find(|stat| stat.name.as_deref() == name).ok_or_else(missing)?;
+    let database = match name {
+        Some(name) => store.database_with(name, &stat.options).map_err(|_| missing())?,
+        None => store.default_database(),
+    };
     Ok((database, stat.clone()))
 }
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext};
-use throng_store::{Batch, DatabaseOptions, Store, Str, U64};
+use throng_store::{Batch, Bytes, DatabaseOptions, Store, Str, U64};
 
 /// Runs `throng store` with these arguments.
 fn store(words: &[&str]) -> Output {
@@ -44,13 +44,14 @@ fn fill(directory: &Path) {
     let store = Store::open(directory).unwrap();
     let tags = store.database_with::<Str, U64>("tags", &DatabaseOptions::new().duplicates());
     let tags = tags.unwrap();
+    let entries = store.default_database::<Bytes, Bytes>();
     let batch = Batch::new()
-        .put("a/1", "one")
-        .put("a/2", "tab\there")
-        .put(b"a/\xff", b"\x00\xff")
-        .put("b", "")
-        .put_in(&tags, "x", &7)
-        .put_in(&tags, "x", &8);
+        .put(&entries, b"a/1", b"one")
+        .put(&entries, b"a/2", b"tab\there")
+        .put(&entries, b"a/\xff", b"\x00\xff")
+        .put(&entries, b"b", b"")
+        .put(&tags, "x", &7)
+        .put(&tags, "x", &8);
     store.write(batch).wait().unwrap();
 }
 
@@ -133,10 +134,12 @@ fn damage_is_found_and_reported() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let opened = Store::open(directory.path()).unwrap();
+    let entries = opened.default_database::<Bytes, Bytes>();
     let value: [u8; 100] = std::array::from_fn(|index| index as u8);
-    let batch = (0..1_000u32).fold(Batch::new(), |batch, key| batch.put(key.to_be_bytes(), value));
+    let batch = (0..1_000u32)
+        .fold(Batch::new(), |batch, key| batch.put(&entries, &key.to_be_bytes(), &value));
     opened.write(batch).wait().unwrap();
-    drop(opened);
+    drop((opened, entries));
     assert_eq!(said(&["verify", path]), "sound: 1000 entries verified\n");
     let sound = json(&said(&["verify", path, "--json"]));
     assert_eq!(sound, json!({ "sound": true, "entries": 1000 }));
@@ -187,7 +190,7 @@ fn a_backup_and_a_log_are_restored_up_to_a_position_or_a_time() {
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let (data, backup, log) = (path("data"), path("backup"), path("data/log"));
     let kept = Store::options().keep_log(true).open(&data).unwrap();
-    let put = |value: &str| kept.write(Batch::new().put("key", value)).wait().unwrap();
+    let put = |value: &str| kept.default_database::<Str, Str>().put("key", value).wait().unwrap();
     put("in the backup");
     said(&["backup", &data, &backup]);
     put("first");
@@ -279,12 +282,14 @@ fn a_damaged_store_is_salvaged_with_a_list_of_losses() {
     assert!(complaint(1, &["salvage", &data, &path("other")]).contains("is in use"));
     // More values than lines are printed.
     let value: [u8; 100] = std::array::from_fn(|index| index as u8);
-    let batch = (0..100u8).fold(Batch::new(), |batch, key| batch.put([0, key], value));
+    let batch = (0..100u8).fold(Batch::new(), |batch, key| {
+        batch.put(&open.default_database::<Bytes, Bytes>(), &[0, key], &value)
+    });
     open.write(batch).wait().unwrap();
     drop(open);
     // Both the last commit and the one before have them.
     let open = Store::open(&data).unwrap();
-    open.write(Batch::new().put("z", "")).wait().unwrap();
+    open.default_database::<Str, Str>().put("z", "").wait().unwrap();
     drop(open);
     let all = said(&["scan", &data, "--from", "a"]);
 

@@ -432,7 +432,7 @@ impl<P: Durable> Activation<P> {
         let Some(Home { node, .. }) = self.home.as_deref() else {
             unreachable!("an activation that is dropped is not used")
         };
-        let store = self.in_turn.then_some(&node.store);
+        let table = self.in_turn.then_some(&node.table);
         self.changes.forget_settled(&node.gate);
         let map = match map.len() {
             0..=MAP_NAME_BYTES_MAX => {
@@ -440,7 +440,7 @@ impl<P: Durable> Activation<P> {
             }
             bytes => Err(CellError::NameTooLong { bytes }),
         };
-        Cells::new(store, map, self.name.state_key(), &mut self.changes)
+        Cells::new(table, map, self.name.state_key(), &mut self.changes)
     }
 
     pub(crate) fn directory(&self) -> &Directory<P> {

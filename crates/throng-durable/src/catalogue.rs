@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng_store::{Batch, OpenError, Outcomes, ReadError, Snapshot, Store, Submission};
+use throng_store::{Batch, Database, OpenError, Outcomes, ReadError, Submission};
 
 use crate::keeper::Keeper;
 use crate::layout;
 use crate::shape::Shape;
+use crate::view::View;
 
 /// The numbers of all names; see the file's head.
 #[derive(Debug, Default)]
@@ -63,29 +64,29 @@ const SEPARATOR: u8 = 0;
 
 impl Catalogue {
     /// Checks the layout of a store, and reads the catalogue and the pins.
-    pub(crate) fn open(store: &Store, path: &Path) -> Result<(Catalogue, Keeper), OpenError> {
+    pub(crate) fn open(table: &Database, path: &Path) -> Result<(Catalogue, Keeper), OpenError> {
         let path = || path.into();
         let failed = |error| match error {
             ReadError::Corrupt(reason) => OpenError::Corrupt { path: path(), reason },
             ReadError::Io(source) => OpenError::Io { path: path(), source },
             error => OpenError::Io { path: path(), source: std::io::Error::other(error) },
         };
-        let snapshot = store.snapshot().map_err(failed)?;
-        let version = snapshot.get(layout::LAYOUT).map_err(failed)?;
+        let view = View::of(table).map_err(failed)?;
+        let version = view.get(layout::LAYOUT).map_err(failed)?;
         let version = version.and_then(|version| version.try_into().ok());
         let found = version.map_or(layout::VERSION, u16::from_le_bytes);
         if found != layout::VERSION {
             let (found, known) = (found.into(), layout::VERSION.into());
             return Err(OpenError::Format { path: path(), found, known });
         }
-        let catalogue = Catalogue::read(&snapshot).map_err(failed)?;
-        Ok((catalogue, Keeper::read(&snapshot).map_err(failed)?))
+        let catalogue = Catalogue::read(&view).map_err(failed)?;
+        Ok((catalogue, Keeper::read(&view).map_err(failed)?))
     }
 
     /// Reads the catalogue of a store.
-    pub(crate) fn read(snapshot: &Snapshot) -> Result<Catalogue, ReadError> {
+    pub(crate) fn read(view: &View) -> Result<Catalogue, ReadError> {
         let mut names = HashMap::new();
-        for entry in snapshot.prefix(layout::CATALOGUE) {
+        for entry in view.prefix(layout::CATALOGUE) {
             let (record, value) = entry?;
             let number = value.try_into().map(u16::from_le_bytes).map_err(|_| {
                 let name = String::from_utf8_lossy(&record[1..]);
@@ -95,7 +96,7 @@ impl Catalogue {
             })?;
             names.insert(record.into(), Arc::new(Numbered::new(Number::of(record, number, true))));
         }
-        for entry in snapshot.prefix(layout::SHAPES) {
+        for entry in view.prefix(layout::SHAPES) {
             let (record, value) = entry?;
             let shaped = Shaped::parse(record, value);
             let (name, shaped) =
@@ -314,7 +315,7 @@ impl Number {
     }
 
     /// Adds the record to a batch that has the number, unless it is known to be on disk.
-    pub(crate) fn add_to(&self, batch: Batch, outcomes: &Outcomes) -> Batch {
+    pub(crate) fn add_to(&self, batch: Batch, table: &Database, outcomes: &Outcomes) -> Batch {
         if self.is_stored() {
             return batch;
         }
@@ -328,8 +329,8 @@ impl Number {
         if self.is_stored() {
             return batch;
         }
-        let batch = batch.put(layout::LAYOUT, layout::VERSION.to_le_bytes());
-        batch.put(&self.record, &self.value)
+        let batch = batch.put(table, layout::LAYOUT, &layout::VERSION.to_le_bytes());
+        batch.put(table, &self.record, &self.value)
     }
 
     /// Notes that a batch with the record was submitted.

@@ -13,14 +13,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng_store::{
-    Batch, Codec, CodecError, Outcomes, Range, ReadError, Snapshot, Store, Submission,
-};
+use throng_store::{Batch, Codec, CodecError, Database, Outcomes, Range, ReadError, Submission};
 
 use crate::catalogue::{Number, Numbered};
 use crate::durable::{decode_whole, encode_into};
 use crate::gate::{Held, OutputGate};
 use crate::layout;
+use crate::view::View;
 use crate::{CELL_KEY_BYTES_MAX, CellError};
 
 /// A map of an entity's cells, from [`DurableContext::cells`](crate::DurableContext::cells).
@@ -58,15 +57,15 @@ use crate::{CELL_KEY_BYTES_MAX, CellError};
 /// ```
 #[derive(Debug)]
 pub struct Cells<'c, K, V> {
-    /// The store; `None` when the entity is not active.
-    store: Option<&'c Store>,
+    /// The table of all records; `None` when the entity is not active.
+    table: Option<&'c Database>,
     /// Common prefix of the keys in the store.
     prefix: Vec<u8>,
     /// The map's number, and the shapes of its values; `None` if it has no number.
     map: Option<Arc<Numbered>>,
     changes: &'c mut Changes,
-    /// The snapshot, opened by the first read.
-    snapshot: Option<Snapshot>,
+    /// The view, taken by the first read.
+    view: Option<View>,
     types: PhantomData<fn(K) -> V>,
 }
 
@@ -118,6 +117,7 @@ impl Changes {
     pub(crate) fn add_to(
         &mut self,
         mut batch: Batch,
+        table: &Database,
         outcomes: &Outcomes,
     ) -> Result<Batch, CellError> {
         let Some(changed) = &mut self.0 else { return Ok(batch) };
@@ -127,12 +127,15 @@ impl Changes {
         if changed.new > 0 {
             for (key, write) in changed.cells.iter().filter(|(_, own)| own.submission.is_none()) {
                 batch = match &write.value {
-                    Some(value) => batch.put(key, value),
-                    None => batch.delete(key),
+                    Some(value) => batch.put(table, key, value),
+                    None => batch.delete(table, key),
                 };
             }
         }
-        Ok(changed.numbers.iter().fold(batch, |batch, number| number.add_to(batch, outcomes)))
+        Ok(changed
+            .numbers
+            .iter()
+            .fold(batch, |batch, number| number.add_to(batch, table, outcomes)))
     }
 
     /// Notes the submission of the turn's changes.
@@ -180,15 +183,14 @@ impl Changes {
 impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> Cells<'c, K, V> {
     /// Creates the map with this name of the entity whose state has this key.
     pub(crate) fn new(
-        store: Option<&'c Store>,
+        table: Option<&'c Database>,
         map: Result<Arc<Numbered>, CellError>,
         state_key: &[u8],
         changes: &'c mut Changes,
     ) -> Self {
         let number = map.as_ref().map_or(0, |map| map.number());
         let prefix = layout::map(state_key, number);
-        let mut cells =
-            Cells { store, prefix, map: None, changes, snapshot: None, types: PhantomData };
+        let mut cells = Cells { table, prefix, map: None, changes, view: None, types: PhantomData };
         match map {
             Ok(map) => cells.map = Some(map),
             Err(error) => cells.fail(error),
@@ -251,7 +253,7 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> Cells<'c, K, V> {
         if let Some(own) = self.changes.cells().and_then(|cells| cells.get(key.as_slice())) {
             return found(self.map.as_deref(), own.value.as_deref());
         }
-        let record = snapshot(self.store, &mut self.snapshot)?.get(&key)?;
+        let record = view(self.table, &mut self.view)?.get(&key)?;
         found(self.map.as_deref(), record)
     }
 
@@ -296,11 +298,11 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> Cells<'c, K, V> {
         if is_empty(bounds) {
             return CellRange::empty();
         }
-        match snapshot(self.store, &mut self.snapshot) {
-            Ok(snapshot) => CellRange {
+        match view(self.table, &mut self.view) {
+            Ok(view) => CellRange {
                 map: self.map.as_deref(),
                 prefix_bytes: self.prefix.len(),
-                stored: Some(Ends::new(snapshot.range(bounds))),
+                stored: Some(Ends::new(view.range(bounds))),
                 own: self.changes.cells().map(|cells| Ends::new(cells.range::<[u8], _>(bounds))),
                 failed: None,
                 types: PhantomData,
@@ -345,25 +347,22 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> Cells<'c, K, V> {
 /// Returns the store's keys of all cells of an entity, removed ones among them. The values, which may be damaged, are
 /// not read.
 pub(crate) fn stored_keys(
-    snapshot: &Snapshot,
+    view: &View,
     state_key: &[u8],
     changes: &Changes,
 ) -> Result<Vec<Box<[u8]>>, ReadError> {
-    let mut stored = snapshot.prefix(&layout::cells(state_key));
+    let mut stored = view.prefix(&layout::cells(state_key));
     let keys = std::iter::from_fn(|| stored.next_key());
     let mut keys = keys.map(|key| Ok(key?.into())).collect::<Result<Vec<_>, ReadError>>()?;
     keys.extend(changes.cells().into_iter().flat_map(|cells| cells.keys().cloned()));
     Ok(keys)
 }
 
-/// Returns the snapshot in `slot`, and opens it first if there is none.
-fn snapshot<'s>(
-    store: Option<&Store>,
-    slot: &'s mut Option<Snapshot>,
-) -> Result<&'s Snapshot, CellError> {
+/// Returns the view in `slot`, and takes it first if there is none.
+fn view<'s>(table: Option<&Database>, slot: &'s mut Option<View>) -> Result<&'s View, CellError> {
     match slot {
-        Some(snapshot) => Ok(snapshot),
-        None => Ok(slot.insert(store.ok_or(CellError::Inactive)?.snapshot()?)),
+        Some(view) => Ok(view),
+        None => Ok(slot.insert(View::of(table.ok_or(CellError::Inactive)?)?)),
     }
 }
 
@@ -534,7 +533,7 @@ impl<K: Codec, V: Serialize + DeserializeOwned + 'static> DoubleEndedIterator
 mod tests {
     use proptest::prelude::*;
 
-    use throng_store::Bytes;
+    use throng_store::{Bytes, Store};
 
     use super::*;
     use crate::catalogue::Catalogue;
@@ -567,12 +566,12 @@ mod tests {
 
     /// Returns the map `a` of the entity.
     fn cells<'c, V: Serialize + DeserializeOwned + 'static>(
-        store: Option<&'c Store>,
+        table: Option<&'c Database>,
         key: &str,
         changes: &'c mut Changes,
     ) -> Cells<'c, Bytes, V> {
         let map = Catalogue::default().map("kind", "a").unwrap();
-        Cells::new(store, Ok(map), name(key).state_key(), changes)
+        Cells::new(table, Ok(map), name(key).state_key(), changes)
     }
 
     fn apply(
@@ -608,17 +607,19 @@ mod tests {
         ) {
             let directory = tempfile::tempdir().unwrap();
             let store = Store::options().map_bytes(1 << 24).open(directory.path()).unwrap();
-            let mut batch = Batch::new().put(name("key").state_key(), "state");
+            let table: Database = store.default_database();
+            let mut batch = Batch::new().put(&table, name("key").state_key(), b"state");
             for neighbour in ["kex", "kez", "kfy"].map(name) {
-                batch = batch.put(neighbour.state_key(), "state");
-                batch = batch.put(layout::map(neighbour.state_key(), 1), "cell");
+                batch = batch.put(&table, neighbour.state_key(), b"state");
+                batch = batch.put(&table, &layout::map(neighbour.state_key(), 1), b"cell");
             }
             for map in [0, 2] {
-                batch = batch.put(layout::map(name("key").state_key(), map), "cell of another map");
+                let key = layout::map(name("key").state_key(), map);
+                batch = batch.put(&table, &key, b"cell of another map");
             }
             let (mut model, mut changes) = (BTreeMap::new(), Changes::default());
-            apply(&mut cells(Some(&store), "key", &mut changes), &mut model, committed);
-            let mut batch = changes.add_to(batch, &store.outcomes()).unwrap();
+            apply(&mut cells(Some(&table), "key", &mut changes), &mut model, committed);
+            let mut batch = changes.add_to(batch, &table, &store.outcomes()).unwrap();
             let submission = store.submit(&mut batch, Submission::START).unwrap();
             changes.submitted(submission);
             prop_assert!(changes.is_empty());
@@ -627,9 +628,9 @@ mod tests {
                 store.settled(submission).wait().unwrap();
                 changes = Changes::default();
             }
-            apply(&mut cells(Some(&store), "key", &mut changes), &mut model, own);
+            apply(&mut cells(Some(&table), "key", &mut changes), &mut model, own);
 
-            let mut cells = cells(Some(&store), "key", &mut changes);
+            let mut cells = cells(Some(&table), "key", &mut changes);
             for (key, value) in &model {
                 prop_assert_eq!(cells.get(key).unwrap(), Some(*value));
                 prop_assert!(cells.contains(key).unwrap());

@@ -164,8 +164,8 @@ impl<P: Durable> Entity<P> {
     pub async fn pin(&self) -> Result<(), EntityError> {
         let (name, node) = (self.name()?, self.node.inner());
         let directory = self.directory();
-        let batch = Batch::new().put(layout::pin(name.state_key()), []);
-        let batch = directory.kind().add_to(batch, node.gate.outcomes());
+        let batch = Batch::new().put(&node.table, &layout::pin(name.state_key()), &[]);
+        let batch = directory.kind().add_to(batch, &node.table, node.gate.outcomes());
         let submit =
             |batch: &mut Batch| directory.pin(node, name, || node.store.submit(batch, sender()));
         let submission = self.submit(batch, submit).await?;
@@ -181,7 +181,7 @@ impl<P: Durable> Entity<P> {
     /// try again.
     pub async fn unpin(&self) -> Result<(), EntityError> {
         let (name, node) = (self.name()?, self.node.inner());
-        let batch = Batch::new().delete(layout::pin(name.state_key()));
+        let batch = Batch::new().delete(&node.table, &layout::pin(name.state_key()));
         let submit = |batch: &mut Batch| node.store.submit(batch, sender());
         let submission = self.submit(batch, submit).await?;
         node.gate.settled(submission).await?;

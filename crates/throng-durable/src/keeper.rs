@@ -16,11 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use throng::__sync::Instant;
-use throng_store::{ReadError, Snapshot, Submission};
+use throng_store::{ReadError, Submission};
 
 use crate::directory::AnyDirectory;
 use crate::layout;
 use crate::node::Inner;
+use crate::view::View;
 
 /// Time after the first failure until a pinned entity is woken again, at most; it doubles with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_millis(100);
@@ -109,8 +110,8 @@ impl Pin {
 
 impl Keeper {
     /// Reads the pins of a store.
-    pub(crate) fn read(snapshot: &Snapshot) -> Result<Keeper, ReadError> {
-        let mut pins = snapshot.prefix(layout::PINS);
+    pub(crate) fn read(view: &View) -> Result<Keeper, ReadError> {
+        let mut pins = view.prefix(layout::PINS);
         let mut unclaimed: HashMap<u16, Vec<Box<[u8]>>> = HashMap::new();
         let mut pinned = 0;
         while let Some(record) = pins.next_key() {

@@ -140,6 +140,7 @@ mod stored;
 mod sweeper;
 mod turn;
 mod users;
+mod view;
 
 pub use cells::{CellRange, Cells};
 pub use context::DurableContext;

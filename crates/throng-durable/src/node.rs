@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use throng::__sync::{HashState, Instant};
 use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
-use throng_store::{OpenError, ReadError, Recovery, Stat, Store};
+use throng_store::{Database, OpenError, ReadError, Recovery, Stat, Store};
 use tokio::task::JoinHandle;
 
 use crate::catalogue::Catalogue;
@@ -23,6 +23,7 @@ use crate::layout::KIND_BYTES_MAX;
 use crate::loader::Loader;
 use crate::name::Name;
 use crate::stored::{self, Stored};
+use crate::view::View;
 use crate::{Durable, Entity, EntityError, Records, sweeper};
 
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
@@ -99,6 +100,8 @@ struct Handle(Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) store: Store,
     path: PathBuf,
+    /// Table of all records.
+    pub(crate) table: Database,
     pub(crate) gate: Arc<OutputGate>,
     pub(crate) loader: Arc<Loader>,
     pub(crate) runtime: RuntimeHandle,
@@ -410,7 +413,8 @@ impl Options {
     /// with another layout has written it.
     pub fn start(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
-        let (catalogue, keeper) = Catalogue::open(&store, &self.path)?;
+        let table = store.default_database();
+        let (catalogue, keeper) = Catalogue::open(&table, &self.path)?;
         // A simulated disk has no such directory.
         let path = self.path.canonicalize().unwrap_or(self.path);
         let inner = Arc::new(Inner {
@@ -418,6 +422,7 @@ impl Options {
             loader: Loader::new(runtime.tokio().clone()),
             store,
             path,
+            table,
             runtime: runtime.clone(),
             counts: Arc::default(),
             handles: AtomicUsize::new(0),
@@ -518,7 +523,7 @@ impl Node {
     /// If another type of this node has the same [`KIND`](Durable::KIND).
     pub fn stored<P: Durable>(&self) -> Result<Stored<P>, ReadError> {
         let kind = self.inner().directory::<P>().kind().clone();
-        Ok(Stored::new(self.inner().store.snapshot()?, kind))
+        Ok(Stored::new(View::of(&self.inner().table)?, kind))
     }
 
     /// Removes everything that is stored of an entity, like [`Entity::forget`], also if the entity cannot be loaded:
@@ -539,7 +544,7 @@ impl Node {
 
     /// Returns the records of the node's entities as they are stored.
     pub fn records(&self) -> Records {
-        Records::of_node(self.store().clone())
+        Records::of_node(self.inner().table.clone())
     }
 
     /// Number of entities in memory.
@@ -721,9 +726,9 @@ impl Inner {
 
     /// Number of entities on disk for each kind.
     fn stored(&self) -> Result<BTreeMap<String, u64>, ReadError> {
-        let snapshot = self.store.snapshot()?;
+        let view = View::of(&self.table)?;
         let counts = self.catalogue.kinds().into_iter().filter_map(|(kind, number)| {
-            let count = stored::count(&snapshot, number);
+            let count = stored::count(&view, number);
             count.map(|count| count.map(|count| (kind, count))).transpose()
         });
         counts.collect()

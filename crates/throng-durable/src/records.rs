@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use throng_store::{Batch, ReadError, Snapshot, Store, WriteError};
+use throng_store::{Batch, Database, ReadError, Store, WriteError};
 
 use crate::catalogue::{Catalogue, Numbered};
 use crate::cells::{Changes, stored_keys};
 use crate::layout::{self, STATE_KEY_BYTES_MAX};
 use crate::stored::is_stored;
+use crate::view::View;
 use crate::{KeyError, stored};
 
 /// The entities in a store as they are stored, without the program's types: for an operator who looks for an entity
@@ -30,7 +31,7 @@ use crate::{KeyError, stored};
 /// ```
 #[derive(Clone)]
 pub struct Records {
-    store: Store,
+    table: Database,
     /// Whether the store is that of a node, whose live entities know nothing of changes made here.
     is_of_node: bool,
 }
@@ -108,11 +109,11 @@ const DELETIONS_MAX: usize = 10_000;
 impl Records {
     /// Returns the records in a store that no node has open for writing.
     pub fn of(store: Store) -> Records {
-        Records { store, is_of_node: false }
+        Records { table: store.default_database(), is_of_node: false }
     }
 
-    pub(crate) fn of_node(store: Store) -> Records {
-        Records { store, is_of_node: true }
+    pub(crate) fn of_node(table: Database) -> Records {
+        Records { table, is_of_node: true }
     }
 
     /// Returns all kinds by name, each with the number of its stored entities.
@@ -121,10 +122,10 @@ impl Records {
     ///
     /// [`RecordsError::Read`] and [`RecordsError::Layout`].
     pub fn kinds(&self) -> Result<Vec<(String, u64)>, RecordsError> {
-        let (snapshot, catalogue) = self.open()?;
+        let (view, catalogue) = self.open()?;
         let mut kinds = catalogue.kinds();
         kinds.sort();
-        let count = |number| stored::count(&snapshot, number).map(Option::unwrap_or_default);
+        let count = |number| stored::count(&view, number).map(Option::unwrap_or_default);
         kinds.into_iter().map(|(kind, number)| Ok((kind, count(number)?))).collect()
     }
 
@@ -141,7 +142,7 @@ impl Records {
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Record>, RecordsError> {
-        let (snapshot, catalogue) = self.open()?;
+        let (view, catalogue) = self.open()?;
         let number = number(&catalogue, kind)?;
         let numbered = catalogue.kind(kind).ok_or_else(|| RecordsError::NoKind(kind.into()))?;
         let states = layout::states(number);
@@ -152,16 +153,16 @@ impl Records {
                 let end = layout::after(&prefix);
                 let bounds =
                     (std::ops::Bound::Excluded(&after[..]), std::ops::Bound::Excluded(&end[..]));
-                snapshot.range(bounds)
+                view.range(bounds)
             }
-            _ => snapshot.prefix(&prefix),
+            _ => view.prefix(&prefix),
         };
         let mut records = Vec::new();
         while records.len() < limit
             && let Some(state_key) = range.next_key()
         {
             let state_key = state_key?;
-            let state = match snapshot.get(state_key) {
+            let state = match view.get(state_key) {
                 Ok(Some(record)) => version(&numbered, record),
                 Ok(None) => continue,
                 Err(ReadError::Corrupt(damage)) => Err(damage),
@@ -179,17 +180,17 @@ impl Records {
     ///
     /// All but [`RecordsError::Write`] and [`RecordsError::Live`].
     pub fn export(&self, kind: &str, key: &str) -> Result<Option<Export>, RecordsError> {
-        let (snapshot, catalogue) = self.open()?;
+        let (view, catalogue) = self.open()?;
         let number = number(&catalogue, kind)?;
         let mut buffer = [0; STATE_KEY_BYTES_MAX];
         let state_key = layout::state_key(number, key, &mut buffer)?;
-        let is_pinned = snapshot.get(&layout::pin(state_key)).is_ok_and(|pin| pin.is_some());
-        if !is_stored(&snapshot, state_key)? && !is_pinned {
+        let is_pinned = view.get(&layout::pin(state_key)).is_ok_and(|pin| pin.is_some());
+        if !is_stored(&view, state_key)? && !is_pinned {
             return Ok(None);
         }
         let maps = catalogue.maps(kind);
         let prefix = layout::cells(state_key).len();
-        let cells = stored_keys(&snapshot, state_key, &Changes::default())?;
+        let cells = stored_keys(&view, state_key, &Changes::default())?;
         let cells = cells.iter().filter_map(|cell_key| {
             let (map, key) = cell_key.get(prefix..)?.split_first_chunk()?;
             let map = u16::from_be_bytes(*map);
@@ -197,11 +198,11 @@ impl Records {
             Some(ExportedCell {
                 map: name.map_or_else(|| format!("map {map}"), |(name, _)| name.clone()),
                 key: key.to_vec(),
-                value: value(&snapshot, cell_key),
+                value: value(&view, cell_key),
             })
         });
         let cells = cells.collect();
-        Ok(Some(Export { state: value(&snapshot, state_key), cells, is_pinned }))
+        Ok(Some(Export { state: value(&view, state_key), cells, is_pinned }))
     }
 
     /// Removes everything that is stored of an entity, whether it can be loaded or not. Returns whether anything was
@@ -215,36 +216,38 @@ impl Records {
         if self.is_of_node {
             return Err(RecordsError::Live);
         }
-        let (snapshot, catalogue) = self.open()?;
+        let (view, catalogue) = self.open()?;
         let number = number(&catalogue, kind)?;
         let mut buffer = [0; STATE_KEY_BYTES_MAX];
         let state_key = layout::state_key(number, key, &mut buffer)?;
-        let has_state = is_stored(&snapshot, state_key)?;
+        let has_state = is_stored(&view, state_key)?;
         let pin = layout::pin(state_key);
-        let is_pinned = is_stored(&snapshot, &pin)?;
-        let cells = stored_keys(&snapshot, state_key, &Changes::default())?;
-        drop(snapshot);
+        let is_pinned = is_stored(&view, &pin)?;
+        let cells = stored_keys(&view, state_key, &Changes::default())?;
+        drop(view);
         for cells in cells.chunks(DELETIONS_MAX) {
-            let batch = cells.iter().fold(Batch::new(), |batch, cell| batch.delete(cell));
-            self.store.write(batch).wait()?;
+            let batch =
+                cells.iter().fold(Batch::new(), |batch, cell| batch.delete(&self.table, cell));
+            self.table.store().write(batch).wait()?;
         }
         if has_state || is_pinned {
-            let mut batch = Batch::new().delete(&pin);
+            let mut batch = Batch::new().delete(&self.table, &pin);
             if has_state {
-                batch = batch.delete(state_key).add(layout::count(number), -1);
+                batch = batch.delete(&self.table, state_key);
+                batch = batch.add(&self.table, &layout::count(number), -1);
             }
-            self.store.write(batch).wait()?;
+            self.table.store().write(batch).wait()?;
         }
         Ok(has_state || is_pinned || !cells.is_empty())
     }
 
-    /// Returns a snapshot of a store of the present layout, with its catalogue.
-    fn open(&self) -> Result<(Snapshot, Catalogue), RecordsError> {
-        let snapshot = self.store.snapshot()?;
-        let catalogue = Catalogue::read(&snapshot)?;
-        let version = snapshot.get(layout::LAYOUT)?.and_then(|version| version.try_into().ok());
+    /// Returns a view of a store of the present layout, with its catalogue.
+    fn open(&self) -> Result<(View, Catalogue), RecordsError> {
+        let view = View::of(&self.table)?;
+        let catalogue = Catalogue::read(&view)?;
+        let version = view.get(layout::LAYOUT)?.and_then(|version| version.try_into().ok());
         match version.map_or(layout::VERSION, u16::from_le_bytes) {
-            layout::VERSION => Ok((snapshot, catalogue)),
+            layout::VERSION => Ok((view, catalogue)),
             found => Err(RecordsError::Layout { found, known: layout::VERSION }),
         }
     }
@@ -266,8 +269,8 @@ fn version(kind: &Numbered, record: &[u8]) -> Result<(u16, usize), String> {
     }
 }
 
-fn value(snapshot: &Snapshot, key: &[u8]) -> Result<Vec<u8>, ReadError> {
-    Ok(snapshot.get(key)?.unwrap_or_default().to_vec())
+fn value(view: &View, key: &[u8]) -> Result<Vec<u8>, ReadError> {
+    Ok(view.get(key)?.unwrap_or_default().to_vec())
 }
 
 impl fmt::Debug for Records {

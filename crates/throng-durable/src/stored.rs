@@ -5,12 +5,13 @@ use std::marker::PhantomData;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use throng_store::{Range, ReadError, Snapshot};
+use throng_store::{Range, ReadError};
 
 use crate::activation::read;
 use crate::catalogue::Numbered;
 use crate::layout::{self, STATE_KEY_BYTES_MAX};
 use crate::users::drop_user_value;
+use crate::view::View;
 use crate::{Durable, EntityError};
 
 /// The stored entities of kind `P`, as of one moment; from [`Node::stored`](crate::Node::stored).
@@ -38,7 +39,7 @@ use crate::{Durable, EntityError};
 /// }
 /// ```
 pub struct Stored<P> {
-    snapshot: Snapshot,
+    view: View,
     /// Number of the kind.
     kind: u16,
     numbered: Arc<Numbered>,
@@ -89,7 +90,7 @@ impl<P: Durable> Stored<P> {
             let mut buffer = [0; STATE_KEY_BYTES_MAX];
             // Every stored key is valid.
             let state_key = layout::state_key(self.kind, key, &mut buffer).ok()?;
-            match read::<P>(&self.snapshot, &self.numbered, state_key) {
+            match read::<P>(&self.view, &self.numbered, state_key) {
                 Ok(state) => {
                     drop_user_value(state);
                     None
@@ -107,8 +108,8 @@ impl<P: Durable> Stored<P> {
 }
 
 impl<P> Stored<P> {
-    pub(crate) fn new(snapshot: Snapshot, numbered: Arc<Numbered>) -> Stored<P> {
-        Stored { snapshot, kind: numbered.number(), numbered, process: PhantomData }
+    pub(crate) fn new(view: View, numbered: Arc<Numbered>) -> Stored<P> {
+        Stored { view, kind: numbered.number(), numbered, process: PhantomData }
     }
 
     /// Number of the entities. Cost: one read, because the number is stored.
@@ -117,7 +118,7 @@ impl<P> Stored<P> {
     ///
     /// [`ReadError`] if the store cannot be read.
     pub fn count(&self) -> Result<u64, ReadError> {
-        count(&self.snapshot, self.kind).map(Option::unwrap_or_default)
+        count(&self.view, self.kind).map(Option::unwrap_or_default)
     }
 
     /// Whether the entity is stored.
@@ -127,7 +128,7 @@ impl<P> Stored<P> {
     /// [`ReadError`] if the store cannot be read.
     pub fn contains(&self, key: &str) -> Result<bool, ReadError> {
         match layout::state_key(self.kind, key, &mut [0; STATE_KEY_BYTES_MAX]) {
-            Ok(state_key) => is_stored(&self.snapshot, state_key),
+            Ok(state_key) => is_stored(&self.view, state_key),
             // No entity has an invalid key.
             Err(_) => Ok(false),
         }
@@ -142,26 +143,26 @@ impl<P> Stored<P> {
     pub fn prefix(&self, prefix: &str) -> Keys<'_> {
         let start = [&layout::states(self.kind), prefix.as_bytes()].concat();
         let end = layout::after(&start);
-        Keys::new(&self.snapshot, self.kind, Bound::Included(start), Bound::Excluded(end))
+        Keys::new(&self.view, self.kind, Bound::Included(start), Bound::Excluded(end))
     }
 }
 
 /// Whether there is a state under this key. The state, which may be damaged, is not read.
-pub(crate) fn is_stored(snapshot: &Snapshot, state_key: &[u8]) -> Result<bool, ReadError> {
-    let first = snapshot.range(state_key..=state_key).next_key();
+pub(crate) fn is_stored(view: &View, state_key: &[u8]) -> Result<bool, ReadError> {
+    let first = view.range(state_key..=state_key).next_key();
     Ok(first.transpose()?.is_some())
 }
 
 /// Returns the stored number of entities of a kind; `None` if none was ever stored.
-pub(crate) fn count(snapshot: &Snapshot, kind: u16) -> Result<Option<u64>, ReadError> {
-    let count = snapshot.get(&layout::count(kind))?;
+pub(crate) fn count(view: &View, kind: u16) -> Result<Option<u64>, ReadError> {
+    let count = view.get(&layout::count(kind))?;
     Ok(count.map(|count| count.try_into().map_or(0, u64::from_le_bytes)))
 }
 
 /// Iterator over the keys of stored entities, from [`Stored`].
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Keys<'s> {
-    snapshot: &'s Snapshot,
+    view: &'s View,
     kind: u16,
     start: Bound<Vec<u8>>,
     end: Bound<Vec<u8>>,
@@ -169,10 +170,10 @@ pub struct Keys<'s> {
 }
 
 impl<'s> Keys<'s> {
-    fn new(snapshot: &'s Snapshot, kind: u16, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Self {
+    fn new(view: &'s View, kind: u16, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Self {
         let bounds = (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
-        let range = snapshot.range(bounds);
-        Keys { snapshot, kind, start, end, range }
+        let range = view.range(bounds);
+        Keys { view, kind, start, end, range }
     }
 
     /// Leaves out the keys up to `key`, that one included. The iterator begins again.
@@ -184,7 +185,7 @@ impl<'s> Keys<'s> {
             }
             _ => Bound::Excluded(key),
         };
-        Keys::new(self.snapshot, self.kind, start, self.end)
+        Keys::new(self.view, self.kind, start, self.end)
     }
 
     /// Leaves out the keys from `key` on. The iterator begins again.
@@ -194,7 +195,7 @@ impl<'s> Keys<'s> {
             Bound::Included(end) | Bound::Excluded(end) if end < key => Bound::Excluded(end),
             _ => Bound::Excluded(key),
         };
-        Keys::new(self.snapshot, self.kind, self.start, end)
+        Keys::new(self.view, self.kind, self.start, end)
     }
 }
 

@@ -1,4 +1,4 @@
-//! [`Database`]: a named table of a store, with codecs for its keys and values.
+//! [`Database`]: a table of a store, with codecs for its keys and values.
 //!
 //! A handle is a table number with types and its store. A batch remembers the store of the
 //! databases it names, so it cannot write into another store; a handle does not read snapshots of
@@ -11,14 +11,11 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::disk::lmdb::Table;
 use crate::read::range::{OwnedBounds, Source, borrow, prefix_bounds};
-use crate::{
-    Batch, Bytes, Children, Codec, Cursor, LoadError, Matches, Range, ReadError, Scan, Snapshot,
-    Store, Ticket,
-};
+use crate::{Batch, Bytes, Codec, LoadError, Range, ReadError, Scan, Snapshot, Store, Ticket};
 
-/// A named database of a [`Store`]: an ordered map beside others, written in the same batches.
+/// A database of a [`Store`]: an ordered map beside others, written in the same batches.
 ///
-/// Opened by [`Store::database`]. `K` and `V` are [codecs](Codec); by default keys and values are
+/// Opened by [`Store::database`], or by [`Store::default_database`]. `K` and `V` are [codecs](Codec); by default keys and values are
 /// bytes.
 ///
 /// ```
@@ -27,7 +24,7 @@ use crate::{
 /// # let store = Store::open(directory.path())?;
 /// let names = store.database::<U64, Str>("names")?;
 /// let ages = store.database::<Str, U64>("ages")?;
-/// store.write(Batch::new().put_in(&names, &7, "ada").put_in(&ages, "ada", &36)).wait()?;
+/// store.write(Batch::new().put(&names, &7, "ada").put(&ages, "ada", &36)).wait()?;
 ///
 /// let snapshot = store.snapshot()?;
 /// assert_eq!(names.get(&snapshot, &7)?, Some("ada"));
@@ -142,28 +139,28 @@ impl<K: Codec, V: Codec> Database<K, V> {
 
     /// Sets the key to the value; see [`Store::write`] for when the write is durable.
     pub fn put(&self, key: &K::Item, value: &V::Item) -> Ticket {
-        self.store.write(Batch::new().put_in(self, key, value))
+        self.store.write(Batch::new().put(self, key, value))
     }
 
     /// Sets the key to the value, unless the key exists; see [`Batch::put_new`].
     pub fn put_new(&self, key: &K::Item, value: &V::Item) -> Ticket {
-        self.store.write(Batch::new().put_new_in(self, key, value))
+        self.store.write(Batch::new().put_new(self, key, value))
     }
 
     /// Removes the key, with all its values.
     pub fn delete(&self, key: &K::Item) -> Ticket {
-        self.store.write(Batch::new().delete_in(self, key))
+        self.store.write(Batch::new().delete(self, key))
     }
 
     /// Removes a single value of the key, in a database with [several
     /// values](DatabaseOptions::duplicates) under a key.
     pub fn delete_value(&self, key: &K::Item, value: &V::Item) -> Ticket {
-        self.store.write(Batch::new().delete_value_in(self, key, value))
+        self.store.write(Batch::new().delete_value(self, key, value))
     }
 
     /// Removes all entries. The database itself stays, empty. LMDB calls it `mdb_drop`.
     pub fn clear(&self) -> Ticket {
-        self.store.write(Batch::new().clear_in(self))
+        self.store.write(Batch::new().clear(self))
     }
 
     /// Stores entries whose encoded keys ascend, and returns their number: a bulk load, which goes straight
@@ -255,7 +252,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
     /// # let store = Store::open(directory.path())?;
     /// let squares = store.database::<U64, U64>("squares")?;
     /// let batch = Batch::new();
-    /// store.write((0..9).fold(batch, |batch, n| batch.put_in(&squares, &n, &(n * n)))).wait()?;
+    /// store.write((0..9).fold(batch, |batch, n| batch.put(&squares, &n, &(n * n)))).wait()?;
     /// let mut sums = Vec::new();
     /// for chunk in squares.scan(&1..).chunk(3).backward() {
     ///     let mut sum = 0;
@@ -279,46 +276,10 @@ impl<K: Codec, V: Codec> Database<K, V> {
         Scan::new(self.store.clone(), self.table_ref, Ok(prefix_bounds(prefix)))
     }
 
-    /// Iterates over the children of a path among the encoded keys; see [`Snapshot::children`].
-    pub fn children<'s>(
-        &self,
-        snapshot: &'s Snapshot,
-        prefix: &[u8],
-        separator: u8,
-    ) -> Children<'s> {
-        let children = Children::new(snapshot, self.table_ref, prefix, separator);
-        match self.check(snapshot) {
-            Ok(()) => children,
-            Err(error) => children.failed(error),
-        }
-    }
-
-    /// Iterates over the matches among the encoded keys and values; see [`Snapshot::matching`]. If
-    /// a key has several values, a pattern matches any of them.
-    pub fn matching<'s>(
-        &self,
-        snapshot: &'s Snapshot,
-        prefix: &[u8],
-        separator: u8,
-        patterns: &[(&[u8], &[u8])],
-    ) -> Matches<'s> {
-        self.children(snapshot, prefix, separator).matching(patterns)
-    }
-
     /// Iterates over the values of a single key, from either end; at most one value unless the
     /// database has [several](DatabaseOptions::duplicates) under a key.
     pub fn values<'s>(&self, snapshot: &'s Snapshot, key: &K::Item) -> Range<'s, K, V> {
         self.range(snapshot, key..=key)
-    }
-
-    /// Opens a cursor, positioned before the first entry.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadError`] if the engine fails.
-    pub fn cursor<'s>(&self, snapshot: &'s Snapshot) -> Result<Cursor<'s, K, V>, ReadError> {
-        self.check(snapshot)?;
-        Cursor::new(Source::Snapshot(snapshot), self.table_ref)
     }
 
     /// Returns the number of entries; each of several values under a key counts.
@@ -351,7 +312,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
     }
 
     /// Refuses snapshots of another store, in which the table number has no meaning.
-    fn check(&self, snapshot: &Snapshot) -> Result<(), ReadError> {
+    pub(crate) fn check(&self, snapshot: &Snapshot) -> Result<(), ReadError> {
         if snapshot.store_id() == self.store.id() { Ok(()) } else { Err(ReadError::OtherStore) }
     }
 }

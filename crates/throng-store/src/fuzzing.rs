@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::disk::{format, pages, record};
 pub use crate::log::fuzzing::{forged_log, log};
 use crate::memtable::change::{self, Change};
-use crate::{Batch, DatabaseOptions, Store, Str};
+use crate::{Batch, Database, DatabaseOptions, Store, Str};
 
 /// Input of a target, from which its choices are taken. When it is used up, all choices are 0.
 pub(crate) struct Input<'d>(pub(crate) &'d [u8]);
@@ -145,8 +145,9 @@ fn make_store() -> Result<TempDir, Box<dyn std::error::Error>> {
     for number in 0..300 {
         let key = format!("key {number:04}");
         let long = vec![b'x'; if number % 100 == 0 { 9000 } else { 60 }];
-        let batch = Batch::new().put(&key, long).put_in(&plain, &key, "value");
-        store.write(batch.put_in(&several, "key", &key)).wait()?;
+        let entries: Database = store.default_database();
+        let batch = Batch::new().put(&entries, key.as_bytes(), &long).put(&plain, &key, "value");
+        store.write(batch.put(&several, "key", &key)).wait()?;
     }
     store.close();
     Ok(directory)

@@ -365,9 +365,15 @@ mod tests {
             assert_eq!(numbers, expected);
         }
         let snapshot = store.snapshot().unwrap();
-        assert_eq!(snapshot.get(b"like").unwrap(), Some(&looks_like[..]));
-        assert_eq!(snapshot.get(b"\xff\xfe").unwrap(), Some(&b""[..]));
-        assert_eq!(snapshot.len().unwrap(), 3);
+        assert_eq!(
+            store.default_database::<Bytes, Bytes>().get(&snapshot, b"like").unwrap(),
+            Some(&looks_like[..])
+        );
+        assert_eq!(
+            store.default_database::<Bytes, Bytes>().get(&snapshot, b"\xff\xfe").unwrap(),
+            Some(&b""[..])
+        );
+        assert_eq!(store.default_database::<Bytes, Bytes>().len(&snapshot).unwrap(), 3);
         let users = store.database::<Bytes, Bytes>("users").unwrap();
         assert_eq!(users.get(&snapshot, b"ada").unwrap(), Some(&b"1815"[..]));
         let several = DatabaseOptions::new().duplicates();
@@ -426,7 +432,13 @@ mod tests {
         let entries = keys.iter().map(|key| (&key[..], &key[..]));
         assert_eq!(write(&store, store.environment().entries(), entries).unwrap(), 3_000);
         let snapshot = store.snapshot().unwrap();
-        assert!(keys.iter().all(|key| snapshot.get(key).unwrap() == Some(&key[..])));
-        assert_eq!(snapshot.len().unwrap(), 3_000);
+        assert!(
+            keys.iter().all(|key| store
+                .default_database::<Bytes, Bytes>()
+                .get(&snapshot, key)
+                .unwrap()
+                == Some(&key[..]))
+        );
+        assert_eq!(store.default_database::<Bytes, Bytes>().len(&snapshot).unwrap(), 3_000);
     }
 }

@@ -14,16 +14,16 @@
 //! ```
 //!
 //! ```
-//! use throng_store::{Batch, Store};
+//! use throng_store::{Batch, Store, Str, U64};
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("data");
 //! let store = Store::open(&path)?;
-//! store.write(Batch::new().put("user/ada", "1815").put("user/alan", "1912")).wait()?;
+//! let born = store.database::<Str, U64>("born")?;
+//! store.write(Batch::new().put(&born, "ada", &1815).put(&born, "alan", &1912)).wait()?;
 //!
 //! let snapshot = store.snapshot()?;
-//! assert_eq!(snapshot.get(b"user/ada")?, Some(&b"1815"[..]));
-//! let newest = snapshot.prefix(b"user/").next_back().transpose()?;
-//! assert_eq!(newest, Some((&b"user/alan"[..], &b"1912"[..])));
+//! assert_eq!(born.get(&snapshot, "ada")?, Some(1815));
+//! assert_eq!(born.range(&snapshot, ..).next_back().transpose()?, Some(("alan", 1912)));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -63,13 +63,13 @@
 //! |---|---|
 //! | a write that is durable when its ticket resolves | [`Store::write`], [`Batch`], [`Ticket`] |
 //! | many writes in a row that build on each other, without a wait for each | [`Store::submit`], [`Store::settled`] |
-//! | frequent reads from many threads | [`Store::reader`] |
-//! | a consistent view of the whole store | [`Store::snapshot`], [`Snapshot::range`], [`Cursor`] |
-//! | types instead of bytes, several values under a key | [`Store::database_with`], [`Codec`] |
+//! | frequent reads from many threads | [`elmdb::Reader`] |
+//! | a consistent view of the whole store | [`Store::snapshot`], [`Database::get`], [`Database::range`] |
+//! | types instead of bytes, several values under a key | [`Store::database`], [`Store::database_with`], [`Codec`] |
 //! | reading and writing in one transaction | [`Store::update`] |
-//! | many sorted entries at once | [`Store::load`], [`Database::load`] |
-//! | keys that are paths | [`Snapshot::children`], [`Snapshot::matching`] |
-//! | all entries of a store that is being written | [`Store::scan`] |
+//! | many sorted entries at once | [`Database::load`] |
+//! | keys that are paths, cursors | [`elmdb::Children`], [`elmdb::Cursor`] |
+//! | all entries of a store that is being written | [`Database::scan`] |
 //! | backup, restoring a moment | [`Store::backup`], [`Store::restore`] |
 //! | what is left of a damaged store | [`Store::salvage`] |
 //! | integrity check, statistics | [`Store::verify`], [`Store::stat`] |
@@ -81,6 +81,7 @@ mod checkpoint;
 mod codec;
 mod database;
 mod disk;
+pub mod elmdb;
 mod error;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
@@ -99,9 +100,6 @@ pub mod sim;
 mod store;
 mod write;
 
-#[doc = include_str!("elmdb.md")]
-pub mod elmdb {}
-
 // A store: opening it, and errors.
 pub use crate::error::{
     DatabaseError, LoadError, LoadFailure, OpenError, ReadError, Rejection, UpdateError, WriteError,
@@ -118,10 +116,7 @@ pub use crate::write::ticket::{Cancel, Ticket};
 pub use crate::write::update::{Update, Updating};
 
 // Reading.
-pub use crate::read::children::{Child, Children, Matches};
-pub use crate::read::cursor::Cursor;
 pub use crate::read::range::Range;
-pub use crate::read::reader::Reader;
 pub use crate::read::scan::{Chunk, Entries, Scan};
 pub use crate::read::snapshot::Snapshot;
 
@@ -144,31 +139,3 @@ pub const DATABASES_MAX: u32 = 64 << 10;
 /// Maximum length of a value, in bytes. A value is stored in consecutive pages, so finding room for
 /// a much longer value would be slow in a fragmented file; split such a value over several keys.
 pub const VALUE_BYTES_MAX: usize = 16 << 20;
-
-#[cfg(test)]
-mod tests {
-    /// The page's program runs as a documentation test, so every function it calls exists.
-    #[test]
-    fn the_program_on_the_page_for_elmdb_calls_every_function_the_page_promises() {
-        let page = include_str!("elmdb.md");
-        let (tables, program) = page.split_once("```rust").unwrap();
-        let mut promised = 0;
-        for row in tables.lines().filter(|line| line.starts_with('|')) {
-            let here = row.split('|').nth(2).unwrap();
-            for link in here.split("](crate::").skip(1) {
-                let path = link.split(')').next().unwrap();
-                let name = path.rsplit("::").next().unwrap();
-                // Types begin with a capital and are only linked; functions are called.
-                if name.starts_with(char::is_lowercase) {
-                    assert!(
-                        program.contains(&format!("{name}("))
-                            || program.contains(&format!("{name}::<")),
-                        "{path} is not called"
-                    );
-                    promised += 1;
-                }
-            }
-        }
-        assert!(promised > 40, "{promised}");
-    }
-}

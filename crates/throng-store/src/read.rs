@@ -1,14 +1,11 @@
-//! Reading: a snapshot is a frozen view; ranges, cursors, children and scans walk it.
+//! Reading: a snapshot is a frozen view; ranges and scans walk it.
 //!
 //! Read transactions of LMDB are reused through the `pool`.
 
-pub(crate) mod children;
-pub(crate) mod cursor;
 pub(crate) mod follower;
 pub(crate) mod merge;
 pub(crate) mod pool;
 pub(crate) mod range;
-pub(crate) mod reader;
 pub(crate) mod scan;
 pub(crate) mod snapshot;
 pub(crate) mod state;

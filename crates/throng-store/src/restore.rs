@@ -104,19 +104,21 @@ impl Store {
     /// meanwhile. `to` must not hold a store.
     ///
     /// ```
-    /// # use throng_store::{Batch, Store, Until};
+    /// # use throng_store::{Store, Str, U64, Until};
     /// # let directory = tempfile::tempdir()?;
     /// # let path = |name: &str| directory.path().join(name);
     /// let store = Store::options().keep_log(true).open(path("data"))?;
+    /// let born = store.database::<Str, U64>("born")?;
     /// store.backup(path("backup"))?;
-    /// store.write(Batch::new().put("ada", "1815")).wait()?;
+    /// born.put("ada", &1815).wait()?;
     /// let before = store.snapshot()?.commit();
-    /// store.write(Batch::new().delete("ada")).wait()?;
+    /// born.delete("ada").wait()?;
     ///
     /// let until = Until::Position(before);
     /// Store::restore(path("backup"), path("data").join("log"), path("restored"), until)?;
     /// let restored = Store::open(path("restored"))?;
-    /// assert_eq!(restored.snapshot()?.get(b"ada")?, Some(&b"1815"[..]));
+    /// let born = restored.database::<Str, U64>("born")?;
+    /// assert_eq!(born.get(&restored.snapshot()?, "ada")?, Some(1815));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///

@@ -140,11 +140,11 @@ impl Store {
     /// takes memory as [`check`](Store::check) and a recovery do.
     ///
     /// ```
-    /// # use throng_store::{Batch, Store};
+    /// # use throng_store::{Store, Str, U64};
     /// # let directory = tempfile::tempdir()?;
     /// # let path = |name: &str| directory.path().join(name);
     /// let store = Store::open(path("data"))?;
-    /// store.write(Batch::new().put("ada", "1815")).wait()?;
+    /// store.default_database::<Str, U64>().put("ada", &1815).wait()?;
     /// drop(store);
     /// std::fs::remove_dir_all(path("data").join("log"))?;
     /// assert!(Store::open(path("data")).is_err());
@@ -573,7 +573,7 @@ impl Display for Loss {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Batch;
+    use crate::Bytes;
     use crate::disk::lmdb::Put;
     use crate::disk::record;
 
@@ -582,7 +582,7 @@ mod tests {
         let parent = tempfile::tempdir().unwrap();
         let path = |name: &str| parent.path().join(name);
         let store = Store::open(path("data")).unwrap();
-        store.write(Batch::new().put("key", "value")).wait().unwrap();
+        store.default_database::<Bytes, Bytes>().put(b"key", b"value").wait().unwrap();
         drop(store);
         let is_exact = |to: &str| Store::salvage(path("data"), path(to)).unwrap().is_exact;
         let log = path("data").join("log");

@@ -6,12 +6,12 @@
 //!
 //! ```
 //! use throng_store::sim::{Disk, Steps, Written};
-//! use throng_store::{Batch, Store};
+//! use throng_store::{Store, Str};
 //!
 //! let disk = Disk::new(7)?;
 //! let store = disk.open(&Store::options())?;
 //! let steps = Steps::of(&store);
-//! let ticket = store.write(Batch::new().put("key", "value"));
+//! let ticket = store.default_database::<Str, Str>().put("key", "value");
 //! assert_eq!(steps.write(), Written::Group);
 //! // The ticket has resolved.
 //! ticket.wait()?;
@@ -19,7 +19,8 @@
 //! // The power fails. What is acknowledged is there.
 //! disk.cut_power()?;
 //! let store = disk.open(&Store::options())?;
-//! assert_eq!(store.snapshot()?.get(b"key")?, Some(&b"value"[..]));
+//! let names = store.default_database::<Str, Str>();
+//! assert_eq!(names.get(&store.snapshot()?, "key")?, Some("value"));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -2,7 +2,6 @@
 
 use std::borrow::Borrow;
 use std::io;
-use std::ops::RangeBounds;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,17 +9,16 @@ use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
 use crate::checkpoint;
-use crate::database::{DatabaseOptions, TableRef, encode_bounds};
+use crate::database::{DatabaseOptions, TableRef};
 use crate::disk::environment::Environment;
-use crate::read::range::prefix_bounds;
 use crate::write::load::load;
 use crate::write::queue::{Queue, QueueRoom};
 use crate::write::ticket::Work;
 use crate::write::update::{Update, Updating};
 use crate::write::writer::{self, Counters, Writer};
 use crate::{
-    Batch, Bytes, CheckReport, Codec, Database, DatabaseError, LoadError, LoadFailure, OpenError,
-    Options, Outcomes, ReadError, Reader, Scan, Settled, Snapshot, Submission, SubmitError, Ticket,
+    Batch, CheckReport, Codec, Database, DatabaseError, LoadError, LoadFailure, OpenError, Options,
+    Outcomes, ReadError, Settled, Snapshot, Submission, SubmitError, Ticket,
 };
 
 #[cfg(feature = "sim")]
@@ -169,16 +167,17 @@ impl Store {
     /// Costs less than a batch with a ticket: no memory of its own, and no wake-up.
     ///
     /// ```
-    /// # use throng_store::{Batch, Store, Submission};
+    /// # use throng_store::{Batch, Store, Str, Submission, U32};
     /// # let directory = tempfile::tempdir()?;
     /// # let store = Store::open(directory.path())?;
+    /// let counts = store.database::<Str, U32>("counts")?;
     /// let (mut batch, mut last) = (Batch::new(), Submission::START);
-    /// for count in 1..=1000u32 {
-    ///     batch = batch.put("count", count.to_le_bytes());
+    /// for count in 1..=1000 {
+    ///     batch = batch.put(&counts, "posts", &count);
     ///     last = store.submit(&mut batch, last)?;
     /// }
     /// store.settled(last).wait()?;
-    /// assert_eq!(store.snapshot()?.get(b"count")?, Some(&1000u32.to_le_bytes()[..]));
+    /// assert_eq!(counts.get(&store.snapshot()?, "posts")?, Some(1000));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
@@ -215,15 +214,16 @@ impl Store {
     /// load and a new database wait for the writer thread, which runs the closure.
     ///
     /// ```
-    /// # use throng_store::{Batch, ReadError, Store};
+    /// # use throng_store::{Batch, ReadError, Store, Str, U64};
     /// # let directory = tempfile::tempdir()?;
     /// # let store = Store::open(directory.path())?;
-    /// # store.write(Batch::new().put("ada", [9]).put("alan", [2])).wait()?;
-    /// let moved = store.update(|update| {
-    ///     let ada = update.get(b"ada")?.map_or(0, |value| value[0]);
-    ///     let alan = update.get(b"alan")?.map_or(0, |value| value[0]);
-    ///     update.put(b"ada", &[ada - 5]);
-    ///     update.put(b"alan", &[alan + 5]);
+    /// let balances = store.database::<Str, U64>("balances")?;
+    /// # store.write(Batch::new().put(&balances, "ada", &9).put(&balances, "alan", &2)).wait()?;
+    /// let moved = store.update(move |update| {
+    ///     let ada = update.get(&balances, "ada")?.unwrap_or(0);
+    ///     let alan = update.get(&balances, "alan")?.unwrap_or(0);
+    ///     update.put(&balances, "ada", &(ada - 5));
+    ///     update.put(&balances, "alan", &(alan + 5));
     ///     Ok::<_, ReadError>(alan + 5)
     /// });
     /// assert_eq!(moved.wait()?, 7);
@@ -238,27 +238,6 @@ impl Store {
         E: Send + 'static,
     {
         Updating::new(closure, |job| self.0.queue.push_work(Work::Update(job), UPDATE_BYTES))
-    }
-
-    /// Stores entries in the default database whose keys ascend, and returns their number; see
-    /// [`Database::load`].
-    ///
-    /// # Errors
-    ///
-    /// [`LoadError`] with the number of entries that are stored, which are those before the first that
-    /// is not.
-    pub fn load(
-        &self,
-        entries: impl IntoIterator<Item = (impl AsRef<[u8]>, impl AsRef<[u8]>)>,
-    ) -> Result<u64, LoadError> {
-        struct Of<T>(T);
-        impl<T: AsRef<[u8]>> Borrow<[u8]> for Of<T> {
-            fn borrow(&self) -> &[u8] {
-                self.0.as_ref()
-            }
-        }
-        let entries = entries.into_iter().map(|(key, value)| (Of(key), Of(value)));
-        self.load_into::<Bytes, Bytes>(self.0.environment.entries(), entries)
     }
 
     pub(crate) fn load_into<K: Codec, V: Codec>(
@@ -322,7 +301,13 @@ impl Store {
         Ok(Database::new(self.clone(), table_ref))
     }
 
-    /// Returns the names of all databases, in order.
+    /// Returns the default database, which every store has. It has no name, one value under each key and
+    /// checksums.
+    pub fn default_database<K: Codec, V: Codec>(&self) -> Database<K, V> {
+        Database::new(self.clone(), self.0.environment.entries())
+    }
+
+    /// Returns the names of all named databases, in order.
     pub fn databases(&self) -> Vec<String> {
         self.0.environment.databases().into_iter().map(|(name, _)| name).collect()
     }
@@ -401,22 +386,6 @@ impl Store {
         Snapshot::begin(&self.0.environment)
     }
 
-    /// Walks the entries of the default database whose keys lie within the bounds, in chunks, each
-    /// from a snapshot of its own.
-    pub fn scan<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> Scan {
-        Scan::new(self.clone(), self.0.environment.entries(), encode_bounds::<Bytes>(bounds))
-    }
-
-    /// Walks the entries whose keys begin with `prefix`; see [`scan`](Store::scan).
-    pub fn scan_prefix(&self, prefix: &[u8]) -> Scan {
-        Scan::new(self.clone(), self.0.environment.entries(), Ok(prefix_bounds(prefix)))
-    }
-
-    /// Returns a [`Reader`], a view that follows the store, for frequent reads.
-    pub fn reader(&self) -> Reader {
-        Reader::new(self.clone())
-    }
-
     /// Returns statistics of the store.
     ///
     /// # Errors
@@ -427,7 +396,7 @@ impl Store {
         let env = environment.env().ok_or(ReadError::Recovering)?;
         let (checkpoints, checkpoint_time) = environment.checkpoints().finished();
         Ok(Stat {
-            entries: self.snapshot()?.len()?,
+            entries: self.snapshot()?.len_in(environment.entries())?,
             databases: environment.databases().len() as u64,
             file_bytes: environment.file_bytes()?,
             used_bytes: env.used_bytes(),
@@ -496,10 +465,10 @@ impl Store {
     /// replaced by an earlier version.
     ///
     /// ```
-    /// # use throng_store::{Batch, OpenError, Store};
+    /// # use throng_store::{Batch, OpenError, Store, Str};
     /// # let directory = tempfile::tempdir()?;
     /// let store = Store::open(directory.path())?;
-    /// store.write(Batch::new().put("key", "value")).wait()?;
+    /// store.write(Batch::new().put(&store.default_database::<Str, Str>(), "key", "value")).wait()?;
     /// assert!(matches!(Store::check(directory.path()), Err(OpenError::InUse { .. })));
     /// drop(store);
     /// assert_eq!(Store::check(directory.path())?.entries, 1);

@@ -362,7 +362,9 @@ mod tests {
             damaged.register(account).await.unwrap().unwrap();
             damaged.forget().await.unwrap();
             let state = [b"S\0\x01".as_slice(), user(0).as_str().as_bytes()].concat();
-            node.store().write(throng_store::Batch::new().put(state, b"\xff")).await.unwrap();
+            let entries =
+                node.store().default_database::<throng_store::Bytes, throng_store::Bytes>();
+            entries.put(&state, b"\xff").await.unwrap();
             assert!(damaged.describe().await.is_err());
 
             alice.follow(user(0)).await.unwrap().unwrap();

@@ -15,6 +15,7 @@ use super::Activation;
 use super::state::{Size, encode};
 use crate::cells::stored_keys;
 use crate::directory::Home;
+use crate::view::View;
 use crate::{CommitError, Durable, EntityError, layout, stored};
 
 /// The changes of a turn, ready to be submitted.
@@ -49,16 +50,17 @@ fn prepare<P: Durable>(process: &P, cx: &mut Context<P>) -> Result<Option<Prepar
         // The first commit stores the state, even if only a cell was changed.
         let has_state = is_state_changed || !own.stored;
         if has_state {
-            batch = batch.put(own.name.state_key(), record);
+            batch = batch.put(&node.table, own.name.state_key(), record);
             if let Ok(shaped) = directory.shape() {
-                batch = shaped.add_to(batch, outcomes);
+                batch = shaped.add_to(batch, &node.table, outcomes);
             }
         }
         if !own.stored {
             let kind = directory.kind();
-            batch = kind.add_to(batch.add(layout::count(kind.number()), 1), outcomes);
+            batch = batch.add(&node.table, &layout::count(kind.number()), 1);
+            batch = kind.add_to(batch, &node.table, outcomes);
         }
-        let cells = own.changes.add_to(batch, outcomes);
+        let cells = own.changes.add_to(batch, &node.table, outcomes);
         let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
         Ok(Some(Prepared { batch, has_state, hash, size: Size::of(record) }))
     })?
@@ -70,18 +72,20 @@ pub(crate) fn prepare_removal<P: Durable>(
 ) -> Result<Option<Prepared>, EntityError> {
     let Some(own) = Activation::of(cx) else { return Ok(None) };
     let (state_key, kind) = (own.name.state_key(), own.directory().kind());
+    let table = &own.node().table;
     let mut batch = Batch::new();
     if own.name.marks().is_pinned() {
         // With the record of the number, which `submit` counts as submitted by an entity's first commit.
-        batch = kind.add_to(batch.delete(layout::pin(state_key)), own.node().gate.outcomes());
+        batch = batch.delete(table, &layout::pin(state_key));
+        batch = kind.add_to(batch, table, own.node().gate.outcomes());
     }
     let failed = |error: ReadError| EntityError::NotCommitted(CommitError::Cell(error.into()));
-    let snapshot = own.node().store.snapshot().map_err(failed)?;
+    let view = View::of(table).map_err(failed)?;
     // A state that could not be loaded is stored, too.
-    if own.stored || stored::is_stored(&snapshot, state_key).map_err(failed)? {
-        batch = batch.delete(state_key).add(layout::count(kind.number()), -1);
-        let cells = stored_keys(&snapshot, state_key, &own.changes).map_err(failed)?;
-        batch = cells.iter().fold(batch, |batch, key| batch.delete(key));
+    if own.stored || stored::is_stored(&view, state_key).map_err(failed)? {
+        batch = batch.delete(table, state_key).add(table, &layout::count(kind.number()), -1);
+        let cells = stored_keys(&view, state_key, &own.changes).map_err(failed)?;
+        batch = cells.iter().fold(batch, |batch, key| batch.delete(table, key));
     }
     let is_empty = batch.is_empty();
     Ok((!is_empty).then(|| Prepared { batch, has_state: false, hash: 0, size: Size::default() }))
@@ -102,7 +106,7 @@ fn prepare_cells<P: Durable>(
     }
     let batch = BATCH.take();
     let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
-    let cells = own.changes.add_to(batch, node.gate.outcomes());
+    let cells = own.changes.add_to(batch, &node.table, node.gate.outcomes());
     let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
     Ok(Some(Prepared { batch, has_state: false, hash: own.submitted, size: own.size }))
 }

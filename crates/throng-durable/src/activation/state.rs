@@ -3,8 +3,6 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use throng_store::Snapshot;
-
 use super::Failure;
 use crate::catalogue::Numbered;
 use crate::directory::Directory;
@@ -12,6 +10,7 @@ use crate::durable::{decode_state, encode_into};
 use crate::name::Name;
 use crate::node::Inner;
 use crate::users::catch;
+use crate::view::View;
 use crate::{CommitError, Durable, EntityError};
 
 /// Size of a state's record in units of 64 bytes, rounded up; at most 4 MiB.
@@ -47,8 +46,8 @@ pub(crate) fn load<P: Durable>(
     name: &Name<P>,
 ) -> Result<Loaded<P>, Failure> {
     let failed = |error| Failure::Load(Arc::new(error));
-    let snapshot = node.store.snapshot().map_err(failed)?;
-    Ok(match read(&snapshot, directory.kind(), name.state_key())? {
+    let view = View::of(&node.table).map_err(failed)?;
+    Ok(match read(&view, directory.kind(), name.state_key())? {
         Some((process, record)) => {
             let (hash, size) = (node.hash(record), Size::of(record));
             Loaded { process: Some(process), hash, size }
@@ -59,11 +58,11 @@ pub(crate) fn load<P: Durable>(
 
 /// Reads and decodes a state; returns it with its record.
 pub(crate) fn read<'s, P: Durable>(
-    snapshot: &'s Snapshot,
+    view: &'s View,
     kind: &Numbered,
     state_key: &[u8],
 ) -> Result<Option<(P, &'s [u8])>, Failure> {
-    let record = snapshot.get(state_key).map_err(|error| Failure::Load(Arc::new(error)))?;
+    let record = view.get(state_key).map_err(|error| Failure::Load(Arc::new(error)))?;
     let Some(record) = record else { return Ok(None) };
     let decoded = catch(|| decode_state(kind, record)).map_err(Failure::Panicked)?;
     Ok(Some((decoded.map_err(Failure::State)?, record)))

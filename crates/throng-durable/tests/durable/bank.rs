@@ -33,7 +33,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, EntityError, Node, Str, U64};
-use throng_store::{Snapshot, Store, VALUE_BYTES_MAX};
+use throng_store::{Store, VALUE_BYTES_MAX};
 
 use crate::layouts::Layout;
 use crate::{HANGS_AFTER, begin, number_or, runtime};
@@ -304,7 +304,7 @@ fn banking_child() {
         options.idle_after(Duration::from_millis(50)).live_max(2_000).start(&runtime).unwrap();
     runtime.block_on(async |runtime| {
         say("ready");
-        for (id, _) in Books::read(&node.store().snapshot().unwrap()).open_transfers() {
+        for (id, _) in Books::read(node.store()).open_transfers() {
             let node = node.clone();
             tokio::spawn(async move {
                 let stage = finish(&node, &id).await;
@@ -335,9 +335,9 @@ struct Books {
 }
 
 impl Books {
-    fn read(snapshot: &Snapshot) -> Books {
-        let mut books = Books::default();
-        let layout = Layout(snapshot);
+    fn read(store: &Store) -> Books {
+        let (mut books, snapshot) = (Books::default(), store.snapshot().unwrap());
+        let layout = Layout::of(store, &snapshot);
         for (account, state) in layout.states("account") {
             books.accounts.insert(account.parse().unwrap(), state_of(state));
         }
@@ -513,7 +513,7 @@ fn killed_banks_neither_make_nor_lose_money() {
     let read_books = || {
         let store = options(map_bytes).check(true).open(directory.path()).unwrap();
         store.verify().unwrap();
-        let books = Books::read(&store.snapshot().unwrap());
+        let books = Books::read(&store);
         books.check();
         books
     };
@@ -525,7 +525,7 @@ fn killed_banks_neither_make_nor_lose_money() {
     let runtime = runtime();
     let node = Node::open(directory.path()).store(options(map_bytes)).start(&runtime).unwrap();
     let unfinished: BTreeSet<_> =
-        Books::read(&node.store().snapshot().unwrap()).open_transfers().map(|(id, _)| id).collect();
+        Books::read(node.store()).open_transfers().map(|(id, _)| id).collect();
     runtime.block_on(async |_| {
         for id in &unfinished {
             finish(&node, id).await;

@@ -16,7 +16,8 @@ use crate::{
 
 /// The record of an entity's state as it lies in the store, by the documented layout.
 fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
-    Layout(&node.store().snapshot().unwrap()).state(kind, key).map(<[u8]>::to_vec)
+    let snapshot = node.store().snapshot().unwrap();
+    Layout::of(node.store(), &snapshot).state(kind, key).map(<[u8]>::to_vec)
 }
 
 #[test]

@@ -1,12 +1,16 @@
 //! The layout of the records.
 
 use throng_durable::{Node, OpenError};
-use throng_store::{Batch, Snapshot, Store};
+use throng_store::{Bytes, Database, Snapshot, Store, Str};
 
 /// The records of entities by the documented layout.
-pub(crate) struct Layout<'s>(pub(crate) &'s Snapshot);
+pub(crate) struct Layout<'s>(Database, &'s Snapshot);
 
 impl<'s> Layout<'s> {
+    pub(crate) fn of(store: &Store, snapshot: &'s Snapshot) -> Layout<'s> {
+        Layout(store.default_database(), snapshot)
+    }
+
     /// Returns the states of a kind with the keys of their entities.
     pub(crate) fn states(&self, kind: &str) -> impl Iterator<Item = (String, &'s [u8])> {
         let rest = self.numbered(kind.as_bytes()).into_iter();
@@ -16,7 +20,7 @@ impl<'s> Layout<'s> {
 
     /// Returns the state of an entity.
     pub(crate) fn state(&self, kind: &str, key: &str) -> Option<&'s [u8]> {
-        self.0.get(&self.state_key(kind, key)?).unwrap()
+        self.0.get(self.1, &self.state_key(kind, key)?).unwrap()
     }
 
     /// Returns the store's key of an entity's state.
@@ -42,13 +46,13 @@ impl<'s> Layout<'s> {
 
     /// Returns the number of a name, as a part of keys.
     fn numbered(&self, name: &[u8]) -> Option<[u8; 2]> {
-        let number = self.0.get(&[b"K", name].concat()).unwrap()?;
+        let number = self.0.get(self.1, &[b"K", name].concat()).unwrap()?;
         Some(u16::from_le_bytes(number.try_into().unwrap()).to_be_bytes())
     }
 
     /// Returns the records with a prefix, and the rest of their keys.
     fn records(&self, prefix: Vec<u8>) -> impl Iterator<Item = (&'s [u8], &'s [u8])> {
-        self.0.prefix(&prefix).map(move |record| {
+        self.0.prefix(self.1, &prefix).map(move |record| {
             let (key, value) = record.unwrap();
             (&key[prefix.len()..], value)
         })
@@ -65,7 +69,7 @@ fn a_store_of_another_layout_is_refused_with_both_versions() {
     for found in [0_u16, 2] {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::options().open(directory.path()).unwrap();
-        store.write(Batch::new().put("L", found.to_le_bytes())).wait().unwrap();
+        store.default_database::<Str, Bytes>().put("L", &found.to_le_bytes()).wait().unwrap();
         drop(store);
         let refused = Node::open(directory.path()).start(&runtime).unwrap_err();
         assert!(

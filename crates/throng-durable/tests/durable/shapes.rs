@@ -215,7 +215,11 @@ fn no_state_is_stored_without_its_shape() {
             }
             if is_lost {
                 let blocked = BlockedWriter::new(node).await;
-                let mut flood = throng_store::Batch::new().put("\u{7f}", "f".repeat(8 << 20));
+                let mut flood = throng_store::Batch::new().put(
+                    &node.store().default_database::<throng_store::Str, throng_store::Str>(),
+                    "\u{7f}",
+                    &"f".repeat(8 << 20),
+                );
                 node.store().submit(&mut flood, throng_store::Submission::START).unwrap();
                 let lost = begin(ann.touch().within(HANGS_AFTER)).await;
                 drop(blocked);

@@ -167,7 +167,11 @@ fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
     runtime.block_on(async |_| {
         let blocked = BlockedWriter::new(&node).await;
         // The store's file has no room for this batch, so all batches behind it are lost.
-        let mut flood = throng_store::Batch::new().put("\u{7f}", "f".repeat(8 << 20));
+        let mut flood = throng_store::Batch::new().put(
+            &node.store().default_database::<throng_store::Str, throng_store::Str>(),
+            "\u{7f}",
+            &"f".repeat(8 << 20),
+        );
         node.store().submit(&mut flood, throng_store::Submission::START).unwrap();
         let entity = node.entity::<A>("it");
         let lost = begin(entity.call(Put("map".into(), 1)).within(HANGS_AFTER)).await;

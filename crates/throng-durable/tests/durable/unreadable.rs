@@ -5,7 +5,7 @@ use throng::prelude::*;
 use throng_durable::{
     Durable, DurableContext, EntityError, Node, ReadError, RecordsError, StateError, Str,
 };
-use throng_store::{Batch, Store};
+use throng_store::{Batch, Bytes, Store};
 
 use crate::layouts::Layout;
 use crate::{Counter, CounterClient, reopen, runtime, stored};
@@ -60,12 +60,13 @@ fn entities_that_cannot_be_loaded_are_listed_exported_and_forgotten() {
                 store => break store.unwrap(),
             }
         };
-        let snapshot = store.snapshot().unwrap();
-        let state_key = |key| Layout(&snapshot).state_key("fragile", key).unwrap();
-        let batch = Batch::new().put(state_key("foreign"), [0xff, 0x7f, 1, 2, 3]);
-        let batch = batch.put(state_key("short"), [1]);
+        let (snapshot, table) =
+            (store.snapshot().unwrap(), store.default_database::<Bytes, Bytes>());
+        let state_key = |key| Layout::of(&store, &snapshot).state_key("fragile", key).unwrap();
+        let batch = Batch::new().put(&table, &state_key("foreign"), &[0xff, 0x7f, 1, 2, 3]);
+        let batch = batch.put(&table, &state_key("short"), &[1]);
         store.write(batch).wait().unwrap();
-        drop((snapshot, store));
+        drop((snapshot, table, store));
 
         let node = reopen(options, handle).await;
         let unreadable = || -> Vec<_> {

@@ -182,7 +182,7 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
 /// Returns the value of the entity's last cell on disk.
 fn last_note(node: &Node) -> Option<Vec<u8>> {
     let snapshot = node.store().snapshot().unwrap();
-    let notes = Layout(&snapshot).cells("sleeper", "notes");
+    let notes = Layout::of(node.store(), &snapshot).cells("sleeper", "notes");
     notes.last().map(|(_, _, note)| note.to_vec())
 }
 

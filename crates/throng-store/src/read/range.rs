@@ -89,14 +89,15 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
     /// Returns the next key from the front. Its value is not read, so damage of the value is not noticed.
     ///
     /// ```
-    /// # use throng_store::{Batch, Store};
+    /// # use throng_store::{Batch, Store, Str};
     /// # let directory = tempfile::tempdir()?;
     /// # let store = Store::open(directory.path())?;
-    /// store.write(Batch::new().put("a", "1").put("b", "2")).wait()?;
+    /// let names = store.database::<Str, Str>("names")?;
+    /// store.write(Batch::new().put(&names, "a", "1").put(&names, "b", "2")).wait()?;
     /// let snapshot = store.snapshot()?;
-    /// let mut range = snapshot.prefix(b"");
-    /// assert_eq!(range.next_key().transpose()?, Some(&b"a"[..]));
-    /// assert_eq!(range.next_key_back().transpose()?, Some(&b"b"[..]));
+    /// let mut range = names.range(&snapshot, ..);
+    /// assert_eq!(range.next_key().transpose()?, Some("a"));
+    /// assert_eq!(range.next_key_back().transpose()?, Some("b"));
     /// assert!(range.next_key().is_none());
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```

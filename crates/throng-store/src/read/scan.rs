@@ -11,7 +11,7 @@ use crate::database::TableRef;
 use crate::read::range::{OwnedBounds, Range, Source, borrow};
 use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 
-/// Iterator over the entries between two keys, in [`Chunk`]s, from [`Store::scan`] or
+/// Iterator over the entries between two keys, in [`Chunk`]s, from
 /// [`Database::scan`](crate::Database::scan).
 ///
 /// **A scan is not a single snapshot**: each chunk shows the moment at which it was taken, and the
@@ -21,23 +21,23 @@ use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 /// lives.
 ///
 /// ```
-/// # use throng_store::{Batch, Store};
+/// # use throng_store::{Batch, Store, Str, U64};
 /// # let directory = tempfile::tempdir()?;
 /// # let store = Store::open(directory.path())?;
-/// let batch = (0..10u8).fold(Batch::new(), |batch, number| batch.put([number], "value"));
-/// store.write(batch).wait()?;
+/// let jobs = store.database::<U64, Str>("jobs")?;
+/// store.write((0..10).fold(Batch::new(), |batch, number| batch.put(&jobs, &number, "job"))).wait()?;
 ///
 /// let mut numbers = Vec::new();
-/// for chunk in store.scan(..).chunk(4) {
+/// for chunk in jobs.scan(..).chunk(4) {
 ///     let chunk = chunk?;
 ///     for entry in &chunk {
-///         let (key, _) = entry?;
-///         numbers.push(key[0]);
-///         store.write(Batch::new().delete(key)).wait()?;
+///         let (number, _) = entry?;
+///         numbers.push(number);
+///         jobs.delete(&number).wait()?;
 ///     }
 /// }
 /// assert!(numbers.into_iter().eq(0..10));
-/// assert!(store.snapshot()?.is_empty()?);
+/// assert!(jobs.is_empty(&store.snapshot()?)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///

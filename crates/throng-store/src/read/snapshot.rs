@@ -1,7 +1,6 @@
 //! [`Snapshot`]: a frozen, zero-copy view.
 
 use std::fmt;
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use crate::database::{Kind, TableRef};
@@ -10,17 +9,15 @@ use crate::disk::lmdb::{self, ReadTxn};
 use crate::disk::record;
 use crate::memtable::Layers;
 use crate::read::merge;
-use crate::read::range::Source;
 use crate::read::state::State;
-use crate::{Bytes, Children, Cursor, KEY_BYTES_MAX, Matches, Range, ReadError};
+use crate::{KEY_BYTES_MAX, ReadError};
 
 /// The store as it was at a single moment. Later commits are not visible in it.
 ///
 /// Keys and values are borrowed from the memory map or from the changes in memory; nothing is
 /// copied. A snapshot can move to another thread but is used by one thread at a time. Drop it soon, see [`Store::snapshot`].
 ///
-/// The methods of `Snapshot` read the default database; the methods of
-/// [`Database`](crate::Database) read a named database in a snapshot.
+/// The methods of [`Database`](crate::Database) read a database in a snapshot.
 ///
 /// [`Store::snapshot`]: crate::Store::snapshot
 pub struct Snapshot {
@@ -47,124 +44,6 @@ impl Snapshot {
     fn until(environment: &Arc<Environment>, expiry: u64) -> Result<Snapshot, ReadError> {
         let (txn, layers) = environment.begin()?;
         Ok(Snapshot { txn: Some(txn), layers, expiry, environment: environment.clone() })
-    }
-
-    /// Returns the value under `key`.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadError::Corrupt`] if the value is damaged.
-    pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        self.get_in(self.environment.entries(), key)
-    }
-
-    /// Iterates over the entries whose keys lie within `bounds`, in byte order, from either end.
-    ///
-    /// ```
-    /// # use throng_store::{Batch, Store};
-    /// # let directory = tempfile::tempdir()?;
-    /// # let store = Store::open(directory.path())?;
-    /// store.write(Batch::new().put("a", "1").put("b", "2").put("c", "3")).wait()?;
-    /// let snapshot = store.snapshot()?;
-    /// let keys = snapshot.range(&b"a"[..]..&b"c"[..]).rev().map(|entry| Ok(entry?.0));
-    /// assert_eq!(keys.collect::<Result<Vec<_>, throng_store::ReadError>>()?, [b"b", b"a"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn range<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> Range<'_> {
-        let bounds = (bounds.start_bound().map(|key| *key), bounds.end_bound().map(|key| *key));
-        Range::new(Source::Snapshot(self), self.environment.entries(), bounds)
-    }
-
-    /// Iterates over the entries whose keys begin with `prefix`, in byte order, from either end.
-    pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
-        Range::of_prefix(Source::Snapshot(self), self.environment.entries(), prefix)
-    }
-
-    /// Iterates over the direct children of the path `prefix`, where keys are paths whose parts are
-    /// divided by separators. The prefix ends with its separator, or is empty for the outermost
-    /// parts.
-    ///
-    /// ```
-    /// # use throng_store::{Batch, Store};
-    /// # let directory = tempfile::tempdir()?;
-    /// # let store = Store::open(directory.path())?;
-    /// let keys = ["users/ada", "users/ada/born", "users/ada/name", "users/alan/name", "zoo"];
-    /// store.write(keys.iter().fold(Batch::new(), |batch, key| batch.put(key, "…"))).wait()?;
-    /// let snapshot = store.snapshot()?;
-    /// let names = |prefix: &[u8]| {
-    ///     let children = snapshot.children(prefix, b'/');
-    ///     children.map(|child| Ok(child?.name)).collect::<Result<Vec<_>, throng_store::ReadError>>()
-    /// };
-    /// assert_eq!(names(b"")?, [&b"users"[..], b"zoo"]);
-    /// assert_eq!(names(b"users/")?, [&b"ada"[..], b"alan"]);
-    /// assert_eq!(names(b"users/ada/")?, [b"born", b"name"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn children(&self, prefix: &[u8], separator: u8) -> Children<'_> {
-        Children::new(self, self.environment.entries(), prefix, separator)
-    }
-
-    /// Iterates over the children of `prefix` that match all `patterns`. A pattern is a field and a
-    /// value: a child with the path `p` matches it if the key made of `p`, the separator and the
-    /// field has that value. Without patterns, every child matches.
-    ///
-    /// This is a search by field, for objects whose fields lie below their paths. The search visits
-    /// each child once, by a seek past the child's other fields; see [`Matches`] for the cost. If
-    /// there are many more children than matches, keep an index: a database with [several
-    /// values](crate::DatabaseOptions::duplicates) under a key, from field and value to path.
-    ///
-    /// ```
-    /// # use throng_store::{Batch, Store};
-    /// # let directory = tempfile::tempdir()?;
-    /// # let store = Store::open(directory.path())?;
-    /// let batch = Batch::new()
-    ///     .put("posts/1/author", "ada")
-    ///     .put("posts/1/tag", "engines")
-    ///     .put("posts/2/author", "ada")
-    ///     .put("posts/2/tag", "poems")
-    ///     .put("posts/3/author", "alan")
-    ///     .put("posts/3/tag", "engines");
-    /// store.write(batch).wait()?;
-    /// let snapshot = store.snapshot()?;
-    /// let found = snapshot.matching(b"posts/", b'/', &[(b"tag", b"engines"), (b"author", b"ada")]);
-    /// assert_eq!(found.collect::<Result<Vec<_>, _>>()?, [b"posts/1"]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    pub fn matching(
-        &self,
-        prefix: &[u8],
-        separator: u8,
-        patterns: &[(&[u8], &[u8])],
-    ) -> Matches<'_> {
-        self.children(prefix, separator).matching(patterns)
-    }
-
-    /// Opens a cursor over the default database, positioned before the first entry.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadError`] if the engine fails.
-    pub fn cursor(&self) -> Result<Cursor<'_, Bytes, Bytes>, ReadError> {
-        Cursor::new(Source::Snapshot(self), self.environment.entries())
-    }
-
-    /// Returns the number of entries. Costs a search for each key that was changed since the last
-    /// checkpoint.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadError`] if the engine fails.
-    pub fn len(&self) -> Result<u64, ReadError> {
-        self.len_in(self.environment.entries())
-    }
-
-    /// Whether the default database is empty.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadError`] if the engine fails.
-    pub fn is_empty(&self) -> Result<bool, ReadError> {
-        Ok(self.cursor()?.first()?.is_none())
     }
 
     /// Returns the position of the last change that this snapshot shows. Changes are counted over the life

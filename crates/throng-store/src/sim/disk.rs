@@ -219,16 +219,17 @@ impl Disk {
     ///
     /// ```
     /// use throng_store::sim::{Disk, Operation, Steps, Written};
-    /// use throng_store::{Batch, Store, WriteError};
+    /// use throng_store::{Store, Str, WriteError};
     ///
     /// let disk = Disk::new(7)?;
     /// let store = disk.open(&Store::options())?;
-    /// let ticket = store.write(Batch::new().put("key", "value"));
+    /// let names = store.default_database::<Str, Str>();
+    /// let ticket = names.put("key", "value");
     /// disk.fail_next(Operation::Flush);
     /// assert_eq!(Steps::of(&store).write(), Written::Group);
     /// // Another segment of the log supersedes the record whose flush failed.
     /// assert!(matches!(ticket.wait(), Err(WriteError::Failed { .. })));
-    /// assert_eq!(store.snapshot()?.get(b"key")?, None);
+    /// assert_eq!(names.get(&store.snapshot()?, "key")?, None);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn fail_next(&self, operation: Operation) {

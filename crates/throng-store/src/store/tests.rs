@@ -12,6 +12,7 @@ use std::{fs, mem};
 use super::*;
 use crate::disk::environment::LOG;
 use crate::disk::{format, recovery};
+use crate::elmdb::Reader;
 use crate::log::{Access, Point, Replay, faults};
 use crate::read::follower::Follower;
 use crate::read::state::State;
@@ -36,17 +37,17 @@ fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end
     let named = store.database::<Str, Str>("named").unwrap();
     let early = store.database::<Str, Str>("early").unwrap();
     named.put("key", "value").wait().unwrap();
-    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    db(&store).put(b"key", b"value").wait().unwrap();
     let before = store.snapshot().unwrap();
-    let mut reader = store.reader();
-    assert_eq!(reader.get(b"key").unwrap(), Some(&b"value"[..]));
+    let mut reader = Reader::new(&store);
+    assert_eq!(reader.get(&db(&store), b"key").unwrap(), Some(&b"value"[..]));
     reader.rest();
     assert!(store.is_writable());
 
     leave_a_commit_half_done(&store);
     let refused = store.database::<Str, Str>("new");
     assert_eq!(refused.unwrap_err(), DatabaseError::Recovering);
-    let batch = Batch::new().put("late", "value");
+    let batch = Batch::new().put(&db(&store), b"late", b"value");
     let refused = store.write(batch.clone()).wait();
     assert!(matches!(refused, Err(WriteError::Recovering(handed)) if handed == batch));
     assert!(!store.is_writable());
@@ -57,7 +58,7 @@ fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end
         thread::yield_now();
     }
     assert!(matches!(store.stat(), Err(ReadError::Recovering)));
-    assert_eq!(before.get(b"key").unwrap(), Some(&b"value"[..]));
+    assert_eq!(db(&store).get(&before, b"key").unwrap(), Some(&b"value"[..]));
     drop(before);
 
     while !store.is_writable() {
@@ -66,11 +67,11 @@ fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end
     store.write(batch).wait().unwrap();
     early.put("still", "itself").wait().unwrap();
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.get(b"late").unwrap(), Some(&b"value"[..]));
+    assert_eq!(db(&store).get(&snapshot, b"late").unwrap(), Some(&b"value"[..]));
     assert_eq!(named.get(&snapshot, "key").unwrap(), Some("value"));
     assert_eq!(named.get(&snapshot, "still").unwrap(), None);
     assert_eq!(early.get(&snapshot, "still").unwrap(), Some("itself"));
-    assert_eq!(reader.get(b"late").unwrap(), Some(&b"value"[..]));
+    assert_eq!(reader.get(&db(&store), b"late").unwrap(), Some(&b"value"[..]));
     assert_eq!(store.stat().unwrap().recoveries, 1);
 }
 
@@ -79,7 +80,7 @@ fn a_commit_without_a_record_that_is_found_after_reopening_is_committed_again() 
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     // Nothing is in memory, as before each commit without a record.
-    store.load([("a", "load")]).unwrap();
+    db(&store).load([(*b"a", *b"load")]).unwrap();
     let environment = store.environment();
     let log_at = || environment.log().unwrap().point();
     let before = log_at();
@@ -100,7 +101,7 @@ fn a_commit_without_a_record_that_is_found_after_reopening_is_committed_again() 
     assert_eq!(environment.env().unwrap().last_txn(), committed + 1);
     assert_eq!(log_at(), unseen);
     assert_eq!(store.snapshot().unwrap().commit(), unseen.position);
-    store.write(Batch::new().put("later", "value")).wait().unwrap();
+    db(&store).put(b"later", b"value").wait().unwrap();
     assert_eq!(store.snapshot().unwrap().commit(), unseen.position + 1);
 }
 
@@ -108,7 +109,7 @@ fn a_commit_without_a_record_that_is_found_after_reopening_is_committed_again() 
 fn a_commit_that_may_have_failed_unseen_is_followed_by_another_one() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    store.load([("a", "load")]).unwrap();
+    db(&store).load([(*b"a", *b"load")]).unwrap();
     let commits = |store: &Store| store.environment().env().unwrap().last_txn();
     let before = commits(&store);
     drop(store);
@@ -122,7 +123,7 @@ fn a_commit_that_may_have_failed_unseen_is_followed_by_another_one() {
         thread::yield_now();
     }
     assert_eq!(commits(&store), before + 2);
-    assert_eq!(store.snapshot().unwrap().get(b"a").unwrap(), Some(&b"load"[..]));
+    assert_eq!(db(&store).get(&store.snapshot().unwrap(), b"a").unwrap(), Some(&b"load"[..]));
 }
 
 #[test]
@@ -132,9 +133,9 @@ fn a_store_can_be_closed_during_recovery() {
     let held = store.snapshot().unwrap();
     leave_a_commit_half_done(&store);
     assert!(store.database::<Str, Str>("new").is_err());
-    assert!(store.write(Batch::new().put("key", "value")).wait().is_err());
+    assert!(db(&store).put(b"key", b"value").wait().is_err());
     store.close();
-    let refused = store.write(Batch::new().put("key", "value")).wait();
+    let refused = db(&store).put(b"key", b"value").wait();
     assert!(matches!(refused, Err(WriteError::Closed(_))));
     drop(held);
 }
@@ -159,8 +160,8 @@ fn step(number: u64) -> Step {
 fn take_step(store: &Store, number: u64) {
     let key = number.to_be_bytes();
     let is_taken = || match step(number) {
-        Step::Put => store.write(Batch::new().put(key, "put")).wait().is_ok(),
-        Step::Load => store.load([(key, "load")]).is_ok(),
+        Step::Put => db(store).put(&key, b"put").wait().is_ok(),
+        Step::Load => db(store).load([(key, *b"load")]).is_ok(),
         Step::Database => store
             .database::<Str, Str>(&number.to_string())
             .is_ok_and(|database| database.put("key", "value").wait().is_ok()),
@@ -294,7 +295,7 @@ fn a_snapshot_with_an_older_transaction_has_an_older_position() {
     for options in [Options::default(), Options::default().map_bytes(192 << 10)] {
         let directory = tempfile::tempdir().unwrap();
         let store = options.open(directory.path()).unwrap();
-        store.load([(0u64.to_be_bytes(), "in place of a put")]).unwrap();
+        db(&store).load([(0u64.to_be_bytes(), *b"in place of a put")]).unwrap();
         let steps = || (1..4).for_each(|number| take_step(&store, number));
         assert_eq!(snapshot_around(&store, steps), 1);
         assert_eq!(look(&store, &mut Reads::Snapshot, 4), 4);
@@ -324,7 +325,7 @@ fn a_follower_that_meets_a_load_begins_again() {
 fn a_copy_of_the_log_ends_at_the_mark_of_its_beginning() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    let put = |key: &str| store.write(Batch::new().put(key, "value")).wait().unwrap();
+    let put = |key: &str| db(&store).put(key.as_bytes(), b"value").wait().unwrap();
     let environment = store.environment();
     let env = environment.env().unwrap();
     let format = env.open_table("format").unwrap().unwrap();
@@ -346,7 +347,7 @@ fn a_backup_ends_beside_writers_that_do_not_pause() {
     let options = Options::default().durability(Durability::Volatile);
     let store = options.open(directory.path()).unwrap();
     let is_over = AtomicBool::new(false);
-    let put = |number: u64| store.write(Batch::new().put(number.to_be_bytes(), [7; 100]));
+    let put = |number: u64| db(&store).put(&number.to_be_bytes(), &[7; 100]);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut number = 0;
@@ -375,15 +376,16 @@ fn nothing_goes_into_lmdb_at_once_while_the_log_is_broken() {
     for before in 0..6 {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path()).unwrap();
-        store.write(Batch::new().put("key", "before")).wait().unwrap();
+        db(&store).put(b"key", b"before").wait().unwrap();
         // The disk fails on the writer thread from some operation on.
+        let entries = db(&store);
         let broken = store.update(move |update| {
-            update.put(b"key", b"unknown");
+            update.put(&entries, b"key", b"unknown");
             faults::set(Some((before, faults::ALL)));
             Ok::<_, ReadError>(())
         });
         let is_unknown = broken.wait().is_err();
-        let loaded = store.load([("key", "loaded")]);
+        let loaded = db(&store).load([(*b"key", *b"loaded")]);
         let made = store.database::<Str, Str>("made").map(drop);
         if let Err(error) = &loaded {
             assert!(matches!(error.failure, LoadFailure::Recovering), "{error:?}");
@@ -401,7 +403,8 @@ fn nothing_goes_into_lmdb_at_once_while_the_log_is_broken() {
         }
         let again = Store::open(killed.path()).unwrap();
         let snapshot = again.snapshot().unwrap();
-        let found = snapshot.get(b"key").unwrap();
+        let entries = db(&again);
+        let found = entries.get(&snapshot, b"key").unwrap();
         match loaded {
             Ok(_) => assert_eq!(found, Some(&b"loaded"[..]), "{before}"),
             Err(_) => assert_ne!(found, Some(&b"loaded"[..]), "{before}"),
@@ -425,7 +428,7 @@ impl Author {
             if store.is_writable()
                 && let Ok(snapshot) = store.snapshot()
             {
-                let found = snapshot.get(self.key.as_bytes()).unwrap();
+                let found = db(store).get(&snapshot, self.key.as_bytes()).unwrap();
                 return found.map_or(0, |count| u32::from_le_bytes(count.try_into().unwrap()));
             }
             thread::yield_now();
@@ -433,7 +436,8 @@ impl Author {
     }
 
     fn write(&mut self, store: &Store) {
-        let mut batch = Batch::new().put(&self.key, (self.count + 1).to_le_bytes());
+        let mut batch =
+            Batch::new().put(&db(store), self.key.as_bytes(), &(self.count + 1).to_le_bytes());
         match store.submit(&mut batch, self.last) {
             Ok(submission) => {
                 self.count += 1;
@@ -489,8 +493,9 @@ fn a_lost_submission_takes_with_it_all_that_build_on_it() {
         for round in 0..90 {
             if round % 30 == 10 {
                 // An operation of the writer thread on its files fails.
+                let entries = db(&store);
                 drop(store.update(move |update| {
-                    update.put(b"other", b"value");
+                    update.put(&entries, b"other", b"value");
                     faults::set(Some((before, failures)));
                     Ok::<_, ReadError>(())
                 }));
@@ -568,7 +573,7 @@ fn the_number_of_databases_does_not_make_checkpoints_frequent() {
     let commits = || store.environment().env().unwrap().last_txn();
     let before = commits();
     for number in 0..500u32 {
-        store.write(Batch::new().put(number.to_be_bytes(), "value")).wait().unwrap();
+        db(&store).put(&number.to_be_bytes(), b"value").wait().unwrap();
     }
     assert!(commits() - before < 20, "{}", commits() - before);
 }
@@ -585,15 +590,19 @@ fn a_checkpoint_uses_the_pages_again_that_it_has_freed() {
     for round in 0..3 {
         let all = (0..ENTRIES).map(|entry| (entry * 7919 % ENTRIES).to_be_bytes());
         for some in all.collect::<Vec<_>>().chunks(1_000) {
-            let put = |batch: Batch, key: &[u8; 8]| batch.put(key, [round; 100]);
+            let put = |batch: Batch, key: &[u8; 8]| batch.put(&db(&store), key, &[round; 100]);
             store.write(some.iter().fold(Batch::new(), put)).wait().unwrap();
         }
         // The thread keeps the transaction of the snapshot.
-        assert!(store.snapshot().unwrap().get(&[0; 8]).unwrap().is_some());
+        assert!(db(&store).get(&store.snapshot().unwrap(), &[0; 8]).unwrap().is_some());
         environment.drain(&environment.log().unwrap()).unwrap();
         assert_eq!(environment.memory_bytes(), 0);
         file_bytes.push(environment.file_bytes().unwrap());
     }
     // Two transactions of several replace pages before those of the first are free.
     assert!(file_bytes[2] < file_bytes[0] * 7 / 4, "{file_bytes:?}");
+}
+
+fn db(store: &Store) -> Database {
+    store.default_database()
 }

@@ -23,12 +23,15 @@ use crate::{Codec, Database, KEY_BYTES_MAX, Rejection, VALUE_BYTES_MAX};
 
 /// Puts, deletes and additions that are applied atomically and in order: all of them or none.
 ///
-/// Operations that name no database go to the default database.
-///
 /// ```
-/// use throng_store::Batch;
-/// let batch = Batch::new().put("balance/alice", [5]).put("balance/bob", [7]).delete("transfer/1");
+/// use throng_store::{Batch, Store, Str, U64};
+/// # let directory = tempfile::tempdir()?;
+/// # let store = Store::open(directory.path())?;
+/// let balances = store.database::<Str, U64>("balances")?;
+/// let transfers = store.database::<U64, Str>("transfers")?;
+/// let batch = Batch::new().put(&balances, "ada", &5).put(&balances, "alan", &7).delete(&transfers, &1);
 /// assert_eq!(batch.len(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
@@ -65,9 +68,6 @@ const HEADER_BYTES: usize = 12;
 /// Most bytes of a batch that are copied into another; more are moved with their memory.
 const COPIED_BYTES_MAX: usize = 4 << 10;
 
-/// Placeholder for the table of the default database, whose number may differ.
-const DEFAULT: TableRef = TableRef { table: Table(0), kind: Kind::Checked };
-
 #[repr(u8)]
 #[derive(Clone, Copy)]
 enum Code {
@@ -86,11 +86,16 @@ impl Batch {
         Batch::default()
     }
 
-    /// Adds an operation that sets `key` to `value`.
+    /// Adds an operation that sets `key` to `value`. In a database with several values under a key, the
+    /// operation adds the value to the others.
     #[must_use]
-    pub fn put(mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Batch {
-        self.push(Code::Put, DEFAULT, key.as_ref(), value.as_ref());
-        self
+    pub fn put<K: Codec, V: Codec>(
+        self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: &V::Item,
+    ) -> Batch {
+        self.push_encoded(Code::Put, database, key, Some(value))
     }
 
     /// Adds an operation that sets `key` to `value` if the key does not exist; if it does, the
@@ -99,97 +104,65 @@ impl Batch {
     /// The state before the batch decides; earlier operations of the batch do not count.
     ///
     /// ```
-    /// # use throng_store::{Batch, Store, WriteError};
+    /// # use throng_store::{Batch, Bytes, Store, Str, WriteError};
     /// # let directory = tempfile::tempdir()?;
     /// # let store = Store::open(directory.path())?;
-    /// let claim = || store.write(Batch::new().put_new("name/ada", "1").add("names", 1));
+    /// let names = store.database::<Str, Bytes>("names")?;
+    /// let claim = || store.write(Batch::new().put_new(&names, "ada", b"1815").add(&names, "all", 1));
     /// claim().wait()?;
     /// assert!(matches!(claim().wait(), Err(WriteError::KeyExists(_))));
-    /// assert_eq!(store.snapshot()?.get(b"names")?, Some(&1i64.to_le_bytes()[..]));
+    /// assert_eq!(names.get(&store.snapshot()?, "all")?, Some(&1i64.to_le_bytes()[..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn put_new(mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Batch {
-        self.push(Code::PutNew, DEFAULT, key.as_ref(), value.as_ref());
-        self
+    pub fn put_new<K: Codec, V: Codec>(
+        self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: &V::Item,
+    ) -> Batch {
+        self.push_encoded(Code::PutNew, database, key, Some(value))
     }
 
-    /// Adds an operation that removes `key`, if it exists.
+    /// Adds an operation that removes `key` with all its values, if it exists.
     #[must_use]
-    pub fn delete(mut self, key: impl AsRef<[u8]>) -> Batch {
-        self.push(Code::Delete, DEFAULT, key.as_ref(), &[]);
-        self
+    pub fn delete<K: Codec, V: Codec>(self, database: &Database<K, V>, key: &K::Item) -> Batch {
+        self.push_encoded(Code::Delete, database, key, None)
+    }
+
+    /// Adds an operation that removes `value` from the values of `key`, if it is one of them.
+    #[must_use]
+    pub fn delete_value<K: Codec, V: Codec>(
+        self,
+        database: &Database<K, V>,
+        key: &K::Item,
+        value: &V::Item,
+    ) -> Batch {
+        self.push_encoded(Code::DeleteValue, database, key, Some(value))
     }
 
     /// Adds an operation that changes the counter under `key` by `difference`, relative to its
-    /// value at the commit.
+    /// value at the commit. The database has one value under each key.
     ///
     /// Any number of writers can count concurrently without reading first. A counter is a value of
     /// eight bytes, a little-endian `i64`, which wraps around; a key without a value, or with a
     /// value of another length, counts as zero.
     ///
     /// ```
-    /// # use throng_store::{Batch, Store};
+    /// # use throng_store::{Batch, Bytes, Store, Str, U64};
     /// # let directory = tempfile::tempdir()?;
     /// # let store = Store::open(directory.path())?;
-    /// let posted = Batch::new().put("post/1", "hello").add("posts", 1);
-    /// let again = Batch::new().put("post/2", "world").add("posts", 1);
+    /// let posts = store.database::<U64, Str>("posts")?;
+    /// let counts = store.database::<Str, Bytes>("counts")?;
+    /// let posted = Batch::new().put(&posts, &1, "hello").add(&counts, "posts", 1);
+    /// let again = Batch::new().put(&posts, &2, "world").add(&counts, "posts", 1);
     /// let (posted, again) = (store.write(posted), store.write(again));
     /// (posted.wait()?, again.wait()?);
-    /// assert_eq!(store.snapshot()?.get(b"posts")?, Some(&2i64.to_le_bytes()[..]));
+    /// assert_eq!(counts.get(&store.snapshot()?, "posts")?, Some(&2i64.to_le_bytes()[..]));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]
-    pub fn add(mut self, key: impl AsRef<[u8]>, difference: i64) -> Batch {
-        self.push(Code::Add, DEFAULT, key.as_ref(), &difference.to_le_bytes());
-        self
-    }
-
-    /// Adds an operation that sets `key` to `value` in `database`; if a key may have several values
-    /// there, the value is added to the others.
-    #[must_use]
-    pub fn put_in<K: Codec, V: Codec>(
-        self,
-        database: &Database<K, V>,
-        key: &K::Item,
-        value: &V::Item,
-    ) -> Batch {
-        self.push_in(Code::Put, database, key, Some(value))
-    }
-
-    /// Adds an operation like that of [`put_new`](Batch::put_new), in `database`.
-    #[must_use]
-    pub fn put_new_in<K: Codec, V: Codec>(
-        self,
-        database: &Database<K, V>,
-        key: &K::Item,
-        value: &V::Item,
-    ) -> Batch {
-        self.push_in(Code::PutNew, database, key, Some(value))
-    }
-
-    /// Adds an operation that removes `key` from `database`, with all its values.
-    #[must_use]
-    pub fn delete_in<K: Codec, V: Codec>(self, database: &Database<K, V>, key: &K::Item) -> Batch {
-        self.push_in(Code::Delete, database, key, None)
-    }
-
-    /// Adds an operation that removes `value` from the values of `key` in `database`, if it is one
-    /// of them.
-    #[must_use]
-    pub fn delete_value_in<K: Codec, V: Codec>(
-        self,
-        database: &Database<K, V>,
-        key: &K::Item,
-        value: &V::Item,
-    ) -> Batch {
-        self.push_in(Code::DeleteValue, database, key, Some(value))
-    }
-
-    /// Adds an operation like that of [`add`](Batch::add), in `database`, which must have one value
-    /// under each key.
-    #[must_use]
-    pub fn add_in<K: Codec, V: Codec>(
+    pub fn add<K: Codec, V: Codec>(
         mut self,
         database: &Database<K, V>,
         key: &K::Item,
@@ -205,7 +178,7 @@ impl Batch {
 
     /// Adds an operation that removes all entries of `database`.
     #[must_use]
-    pub fn clear_in<K: Codec, V: Codec>(mut self, database: &Database<K, V>) -> Batch {
+    pub fn clear<K: Codec, V: Codec>(mut self, database: &Database<K, V>) -> Batch {
         self.belongs_to(database);
         self.push_unchecked(Code::Clear, database.table_ref(), &[], &[]);
         self
@@ -231,15 +204,11 @@ impl Batch {
     /// Iterates over the operations in order: each with its key and its change. Operations that can
     /// never be stored are not included.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], Change<'_>)> {
-        self.operations(DEFAULT).map(|(_, key, change)| (key, change))
+        self.operations().map(|(_, key, change)| (key, change))
     }
 
-    /// Iterates over the operations in order, each with its table. Operations on the default
-    /// database get `default`.
-    pub(crate) fn operations(
-        &self,
-        default: TableRef,
-    ) -> impl Iterator<Item = (TableRef, &[u8], Change<'_>)> {
+    /// Iterates over the operations in order, each with its table.
+    pub(crate) fn operations(&self) -> impl Iterator<Item = (TableRef, &[u8], Change<'_>)> {
         let mut rest = self.buffer.as_slice();
         std::iter::from_fn(move || {
             let (header, after_header) = rest.split_first_chunk::<HEADER_BYTES>()?;
@@ -249,10 +218,8 @@ impl Batch {
             let (key, after_key) = after_header.split_at(key_bytes);
             let (value, after) = after_key.split_at(value_bytes);
             rest = after;
-            let table_ref = match u32::from_le_bytes([t0, t1, t2, t3]) {
-                0 => default,
-                table => TableRef { table: Table(table), kind: kind_of(kind) },
-            };
+            let table = Table(u32::from_le_bytes([t0, t1, t2, t3]));
+            let table_ref = TableRef { table, kind: kind_of(kind) };
             let change = match code {
                 code if code == Code::Put as u8 => Change::Put(value),
                 code if code == Code::PutNew as u8 => Change::PutNew(value),
@@ -300,7 +267,7 @@ impl Batch {
         }
     }
 
-    fn push_in<K: Codec, V: Codec>(
+    fn push_encoded<K: Codec, V: Codec>(
         mut self,
         code: Code,
         database: &Database<K, V>,
@@ -404,11 +371,19 @@ fn kind_of(byte: u8) -> Kind {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Bytes, Store};
 
     #[test]
     fn operations_come_back_in_order() {
-        let batch =
-            Batch::new().put("a", "1").delete("bb").put("c", "").add("n", -7).put_new("x", "2");
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let db = &store.default_database::<Bytes, Bytes>();
+        let batch = Batch::new()
+            .put(db, b"a", b"1")
+            .delete(db, b"bb")
+            .put(db, b"c", b"")
+            .add(db, b"n", -7)
+            .put_new(db, b"x", b"2");
         let operations: Vec<_> = batch.iter().collect();
         let expected: [(&[u8], _); 5] = [
             (b"a", Change::Put(b"1")),
@@ -424,14 +399,19 @@ mod tests {
 
     #[test]
     fn sizes_are_checked_at_their_edges() {
-        let check = |batch: Batch| batch.check(1);
-        let key = |bytes: usize| check(Batch::new().put("fine", "fine").delete(vec![7; bytes]));
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path()).unwrap();
+        let db = &store.default_database::<Bytes, Bytes>();
+        let check = |batch: Batch| batch.check(store.id());
+        let key = |bytes: usize| {
+            check(Batch::new().put(db, b"fine", b"fine").delete(db, &vec![7; bytes]))
+        };
         assert_eq!(key(0), Err(Rejection::KeyEmpty));
         assert_eq!(key(1), Ok(()));
         assert_eq!(key(511), Ok(()));
         assert_eq!(key(512), Err(Rejection::KeyTooLong { bytes: 512 }));
 
-        let value = |bytes: usize| check(Batch::new().put("k", vec![7; bytes]));
+        let value = |bytes: usize| check(Batch::new().put(db, b"k", &vec![7; bytes]));
         assert_eq!(value(0), Ok(()));
         assert_eq!(value(VALUE_BYTES_MAX), Ok(()));
         let bytes = VALUE_BYTES_MAX + 1;

@@ -99,7 +99,7 @@ impl<'w> Planner<'w> {
     }
 
     fn plan_batch(&mut self, batch: &Batch) -> Result<(), Failure> {
-        for (table_ref, key, change) in batch.operations(self.environment.entries()) {
+        for (table_ref, key, change) in batch.operations() {
             self.plan_change(table_ref, key, change)?;
         }
         Ok(())
@@ -165,7 +165,7 @@ impl<'w> Planner<'w> {
         if !batch.is_conditional() {
             return Ok(false);
         }
-        for (table_ref, key, change) in batch.operations(self.environment.entries()) {
+        for (table_ref, key, change) in batch.operations() {
             if matches!(change, Change::PutNew(_)) && self.read(table_ref, key)?.is_some() {
                 return Ok(true);
             }

@@ -429,6 +429,8 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::database::{Kind, TableRef};
+    use crate::disk::lmdb::Table;
 
     fn queue(batches_max: usize, bytes_max: usize) -> Queue {
         let options = Options::default().queue_batches_max(batches_max).queue_bytes_max(bytes_max);
@@ -445,7 +447,8 @@ mod tests {
     }
 
     fn batch(value_bytes: usize) -> Batch {
-        Batch::new().put("k", vec![0; value_bytes])
+        let table_ref = TableRef { table: Table(0), kind: Kind::Checked };
+        Batch::new().put_at(table_ref, b"k", &vec![0; value_bytes])
     }
 
     #[test]

@@ -132,10 +132,11 @@ impl Ticket {
     /// Cancels the write if the writer has not started it, and returns its state otherwise.
     ///
     /// ```
-    /// # use throng_store::{Batch, Cancel, Store};
+    /// # use throng_store::{Cancel, Store, Str};
     /// # let directory = tempfile::tempdir()?;
     /// # let store = Store::open(directory.path())?;
-    /// match store.write(Batch::new().put("key", "value")).cancel() {
+    /// let names = store.database::<Str, Str>("names")?;
+    /// match names.put("key", "value").cancel() {
     ///     Cancel::TakenBack(batch) => assert_eq!(batch.len(), 1),
     ///     Cancel::Resolved(outcome) => outcome?,
     ///     Cancel::UnderWay(ticket) => ticket.wait()?,
@@ -364,6 +365,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::database::{Kind, TableRef};
+    use crate::disk::lmdb::Table;
 
     #[derive(Default)]
     struct Count(AtomicUsize);
@@ -374,7 +377,8 @@ mod tests {
     }
 
     fn batch() -> Batch {
-        Batch::new().put("key", "value")
+        let table_ref = TableRef { table: Table(0), kind: Kind::Checked };
+        Batch::new().put_at(table_ref, b"key", b"value")
     }
 
     #[test]

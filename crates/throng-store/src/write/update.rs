@@ -23,8 +23,7 @@ use crate::read::range::{OwnedBounds, Source, borrow, prefix_bounds};
 use crate::read::state::State;
 use crate::write::foreign;
 use crate::{
-    Batch, Bytes, Codec, Cursor, Database, KEY_BYTES_MAX, Range, ReadError, Ticket, UpdateError,
-    WriteError,
+    Batch, Codec, Database, KEY_BYTES_MAX, Range, ReadError, Ticket, UpdateError, WriteError,
 };
 
 /// The argument of a closure of [`Store::update`](crate::Store::update): the store as it is at that
@@ -52,37 +51,12 @@ impl<'t> Update<'t> {
         Update { txn: state.txn, layers, environment, batch: Batch::new(), own, position }
     }
 
-    /// Returns the value under `key` in the default database.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadError::Corrupt`] if the value is damaged.
-    pub fn get(&self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        self.read(self.environment.entries(), key)
-    }
-
-    /// Sets `key` to `value` in the default database.
-    pub fn put(&mut self, key: &[u8], value: &[u8]) {
-        let entries = self.environment.entries();
-        if self.add(|batch| batch.put(key, value)) {
-            self.write(Operation::Put, entries, key, value);
-        }
-    }
-
-    /// Removes `key` from the default database.
-    pub fn delete(&mut self, key: &[u8]) {
-        let entries = self.environment.entries();
-        if self.add(|batch| batch.delete(key)) {
-            self.write(Operation::Delete, entries, key, &[]);
-        }
-    }
-
     /// Returns the value under `key` in `database`; the first, if there are several.
     ///
     /// # Errors
     ///
     /// [`ReadError`], also if the codec cannot decode the bytes.
-    pub fn get_in<K: Codec, V: Codec>(
+    pub fn get<K: Codec, V: Codec>(
         &self,
         database: &Database<K, V>,
         key: &K::Item,
@@ -93,7 +67,7 @@ impl<'t> Update<'t> {
     }
 
     /// Sets `key` to `value` in `database`; if a key may have several values there, adds the value.
-    pub fn put_in<K: Codec, V: Codec>(
+    pub fn put<K: Codec, V: Codec>(
         &mut self,
         database: &Database<K, V>,
         key: &K::Item,
@@ -102,28 +76,28 @@ impl<'t> Update<'t> {
         let table_ref = database.table_ref();
         let several = table_ref.kind == Kind::Duplicates;
         let operation = if several { Operation::PutValue } else { Operation::Put };
-        if self.add(|batch| batch.put_in(database, key, value)) {
+        if self.add(|batch| batch.put(database, key, value)) {
             self.write_in(operation, database, key, Some(value));
         }
     }
 
     /// Removes `key` from `database`, with all its values.
-    pub fn delete_in<K: Codec, V: Codec>(&mut self, database: &Database<K, V>, key: &K::Item) {
+    pub fn delete<K: Codec, V: Codec>(&mut self, database: &Database<K, V>, key: &K::Item) {
         let several = database.table_ref().kind == Kind::Duplicates;
         let operation = if several { Operation::DeleteAll } else { Operation::Delete };
-        if self.add(|batch| batch.delete_in(database, key)) {
+        if self.add(|batch| batch.delete(database, key)) {
             self.write_in(operation, database, key, None);
         }
     }
 
     /// Removes this value of the key, in a database with several values under a key.
-    pub fn delete_value_in<K: Codec, V: Codec>(
+    pub fn delete_value<K: Codec, V: Codec>(
         &mut self,
         database: &Database<K, V>,
         key: &K::Item,
         value: &V::Item,
     ) {
-        if self.add(|batch| batch.delete_value_in(database, key, value)) {
+        if self.add(|batch| batch.delete_value(database, key, value)) {
             self.write_in(Operation::DeleteValue, database, key, Some(value));
         }
     }
@@ -139,61 +113,41 @@ impl<'t> Update<'t> {
     /// let taken = store.update({
     ///     let seats = seats.clone();
     ///     move |update| {
-    ///         update.clear_in(&seats);
-    ///         update.put_in(&seats, "alan", &1);
-    ///         Ok::<_, ReadError>(update.range_in(&seats, ..).count())
+    ///         update.clear(&seats);
+    ///         update.put(&seats, "alan", &1);
+    ///         Ok::<_, ReadError>(update.range(&seats, ..).count())
     ///     }
     /// });
     /// assert_eq!(taken.wait()?, 1);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn clear_in<K: Codec, V: Codec>(&mut self, database: &Database<K, V>) {
-        if self.add(|batch| batch.clear_in(database)) {
+    pub fn clear<K: Codec, V: Codec>(&mut self, database: &Database<K, V>) {
+        if self.add(|batch| batch.clear(database)) {
             self.write(Operation::Clear, database.table_ref(), &[], &[]);
         }
     }
 
-    /// Iterates over the entries of the default database whose keys lie within the bounds, from
-    /// either end.
+    /// Iterates over the entries of `database` whose keys lie within the bounds, from either end.
     ///
     /// ```
-    /// # use throng_store::{Batch, ReadError, Store};
+    /// # use throng_store::{Batch, ReadError, Store, Str, U64};
     /// # let directory = tempfile::tempdir()?;
     /// # let store = Store::open(directory.path())?;
-    /// store.write(Batch::new().put("job/1", "a").put("job/2", "b")).wait()?;
+    /// let jobs = store.database::<U64, Str>("jobs")?;
+    /// store.write(Batch::new().put(&jobs, &1, "a").put(&jobs, &2, "b")).wait()?;
     /// // Takes the first job from the queue, exactly once among concurrent updates.
-    /// let taken = store.update(|update| {
-    ///     let first = update.prefix(b"job/").next().transpose()?;
-    ///     let first = first.map(|(key, job)| (key.to_vec(), job.to_vec()));
-    ///     Ok::<_, ReadError>(first.map(|(key, job)| {
-    ///         update.delete(&key);
-    ///         job
-    ///     }))
+    /// let taken = store.update(move |update| {
+    ///     let Some((number, job)) = update.range(&jobs, ..).next().transpose()? else {
+    ///         return Ok::<_, ReadError>(None);
+    ///     };
+    ///     let job = job.to_owned();
+    ///     update.delete(&jobs, &number);
+    ///     Ok(Some(job))
     /// });
-    /// assert_eq!(taken.wait()?, Some(b"a".to_vec()));
+    /// assert_eq!(taken.wait()?, Some("a".to_owned()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn range<'k>(&self, bounds: impl RangeBounds<&'k [u8]>) -> Range<'_> {
-        self.range_of(self.environment.entries(), encode_bounds::<Bytes>(bounds))
-    }
-
-    /// Iterates over the entries of the default database whose keys begin with `prefix`, from
-    /// either end.
-    pub fn prefix(&self, prefix: &[u8]) -> Range<'_> {
-        self.range_of(self.environment.entries(), Ok(prefix_bounds(prefix)))
-    }
-
-    /// Opens a cursor over the default database, positioned before the first entry.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadError`] if the engine fails.
-    pub fn cursor(&self) -> Result<Cursor<'_>, ReadError> {
-        Cursor::new(Source::Update(self), self.environment.entries())
-    }
-
-    /// Iterates over the entries of `database` whose keys lie within the bounds, from either end.
-    pub fn range_in<'k, K: Codec, V: Codec>(
+    pub fn range<'k, K: Codec, V: Codec>(
         &self,
         database: &Database<K, V>,
         bounds: impl RangeBounds<&'k K::Item>,
@@ -207,26 +161,13 @@ impl<'t> Update<'t> {
 
     /// Iterates over the entries of `database` whose encoded keys begin with `prefix`, from either
     /// end.
-    pub fn prefix_in<K: Codec, V: Codec>(
+    pub fn prefix<K: Codec, V: Codec>(
         &self,
         database: &Database<K, V>,
         prefix: &[u8],
     ) -> Range<'_, K, V> {
         let bounds = self.check(database).map(|()| prefix_bounds(prefix));
         self.range_of(database.table_ref(), bounds)
-    }
-
-    /// Opens a cursor over `database`, positioned before the first entry.
-    ///
-    /// # Errors
-    ///
-    /// [`ReadError::OtherStore`] if the database belongs to another store.
-    pub fn cursor_in<K: Codec, V: Codec>(
-        &self,
-        database: &Database<K, V>,
-    ) -> Result<Cursor<'_, K, V>, ReadError> {
-        self.check(database)?;
-        Cursor::new(Source::Update(self), database.table_ref())
     }
 
     /// Returns the writes of the closure.
@@ -302,7 +243,11 @@ impl<'t> Update<'t> {
         }
     }
 
-    fn check<K: Codec, V: Codec>(&self, database: &Database<K, V>) -> Result<(), ReadError> {
+    /// Refuses databases of another store, in which the table number has no meaning.
+    pub(crate) fn check<K: Codec, V: Codec>(
+        &self,
+        database: &Database<K, V>,
+    ) -> Result<(), ReadError> {
         let own = database.store().id() == self.environment.id();
         if own { Ok(()) } else { Err(ReadError::OtherStore) }
     }

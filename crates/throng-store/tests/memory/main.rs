@@ -6,7 +6,7 @@ use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throng_store::{Batch, Store};
+use throng_store::{Bytes, Store, Str};
 
 /// Resident memory of this process that is not mapped from a file, in bytes.
 fn anonymous_bytes() -> u64 {
@@ -23,11 +23,11 @@ fn an_idle_store_returns_its_memory() {
     const QUEUED: u32 = 500;
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().open(directory.path()).unwrap();
+    let entries = store.default_database::<Str, Bytes>();
     let before = anonymous_bytes();
     for round in 0..2 {
         for first in (0..ENTRIES).step_by(QUEUED as usize) {
-            let put =
-                |entry: u32| store.write(Batch::new().put(format!("{entry:020}"), [round; 8]));
+            let put = |entry: u32| entries.put(&format!("{entry:020}"), &[round; 8]);
             let tickets: Vec<_> = (first..first + QUEUED).map(put).collect();
             tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
         }

@@ -100,7 +100,8 @@ impl Drop for Reader {
 
 /// Returns the digest of all databases that [`work`] uses, also if some are not made yet.
 fn digest_of(store: &Store, snapshot: &Snapshot) -> Digest {
-    let entries = snapshot.range(..).map(Result::unwrap);
+    let entries = store.default_database::<Bytes, Bytes>();
+    let entries = entries.range(snapshot, ..).map(Result::unwrap);
     let entries: Vec<_> = entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
     let mut all = [Vec::new(), Vec::new()];
     for (name, found) in ["named", "tags"].iter().zip(&mut all) {
@@ -218,10 +219,10 @@ impl Run<'_> {
             if number == 3 || number == 8 {
                 // The log needs another segment.
                 let value = vec![number as u8; 270_000];
-                written = written.put("large", &value);
+                written = written.put(&databases.entries, "large", &value);
                 next.entries.insert("large".to_owned(), value);
             } else {
-                written = written.delete("large");
+                written = written.delete(&databases.entries, "large");
                 next.entries.remove("large");
             }
             if let Some(keys) = &loaded {
@@ -231,9 +232,11 @@ impl Run<'_> {
             states.push(next.digest());
             disk::mark(Mark::Given(states.len() - 1));
             let outcome = match loaded {
-                Some(keys) => {
-                    store.load(keys.map(|key| (key, [7; 100]))).map(drop).map_err(|_| None)
-                }
+                Some(keys) => databases
+                    .entries
+                    .load(keys.map(|key| (key, [7; 100])))
+                    .map(drop)
+                    .map_err(|_| None),
                 None => store.write(written).wait().map_err(Some),
             };
             let is_stored = match outcome {
@@ -300,7 +303,7 @@ impl Run<'_> {
         loop {
             let tags = store.database_with("tags", &several);
             if let (Ok(named), Ok(tags)) = (store.database("named"), tags) {
-                return Databases { named, tags };
+                return Databases { entries: store.default_database(), named, tags };
             }
             assert!(began.elapsed() < PATIENCE, "{:?}", store.database::<Str, Bytes>("named"));
             if began.elapsed() > Duration::from_millis(10) {

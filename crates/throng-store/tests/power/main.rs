@@ -63,6 +63,7 @@ impl Model {
 
 /// The databases that [`work`] uses.
 struct Databases {
+    entries: Database<Str, Bytes>,
     named: Database<Str, Bytes>,
     tags: Database<Str, Bytes>,
 }
@@ -71,14 +72,15 @@ impl Databases {
     fn of(store: &Store) -> Databases {
         let several = DatabaseOptions::new().duplicates();
         let tags = store.database_with("tags", &several).unwrap();
-        Databases { named: store.database("named").unwrap(), tags }
+        let entries = store.default_database();
+        Databases { entries, named: store.database("named").unwrap(), tags }
     }
 
     fn digest(&self, snapshot: &Snapshot) -> Result<Digest, ReadError> {
-        let entries = snapshot.range(..).collect::<Result<Vec<_>, _>>()?;
+        let entries = self.entries.range(snapshot, ..).collect::<Result<Vec<_>, _>>()?;
         let named = self.named.range(snapshot, ..).collect::<Result<Vec<_>, _>>()?;
         let tags = self.tags.range(snapshot, ..).collect::<Result<Vec<_>, _>>()?;
-        let entries = entries.iter().map(|(key, value)| (0, *key, *value));
+        let entries = entries.iter().map(|(key, value)| (0, key.as_bytes(), *value));
         let named = named.iter().map(|(key, value)| (1, key.as_bytes(), *value));
         let tags = tags.iter().map(|(key, value)| (2, key.as_bytes(), *value));
         Ok(digest(entries.chain(named).chain(tags)))
@@ -89,9 +91,9 @@ impl Databases {
 /// deletions, and now and then a `clear` of a database.
 fn batch(databases: &Databases, model: &mut Model, random: &mut fastrand::Rng) -> Batch {
     let mut batch = Batch::new();
-    let Databases { named, tags } = databases;
+    let Databases { entries, named, tags } = databases;
     if random.u8(..16) == 0 {
-        batch = batch.clear_in(named);
+        batch = batch.clear(named);
         model.named.clear();
     }
     for _ in 0..random.usize(1..8) {
@@ -100,26 +102,26 @@ fn batch(databases: &Databases, model: &mut Model, random: &mut fastrand::Rng) -
         let value: Vec<u8> = std::iter::repeat_with(|| random.u8(..)).take(bytes).collect();
         match random.u8(..9) {
             0..4 => {
-                batch = batch.put(&key, &value);
+                batch = batch.put(entries, &key, &value);
                 model.entries.insert(key, value);
             }
             4 | 5 => {
-                batch = batch.put_in(named, &key, &value);
+                batch = batch.put(named, &key, &value);
                 model.named.insert(key, value);
             }
             6 => {
                 let tag = [&[7], &value[..bytes.min(40)]].concat();
                 // Few keys, so that the values of some need a tree of their own.
                 let key = key[..5].to_owned();
-                batch = batch.put_in(tags, &key, &tag);
+                batch = batch.put(tags, &key, &tag);
                 model.tags.insert((key, tag));
             }
             7 => {
-                batch = batch.delete(&key);
+                batch = batch.delete(entries, &key);
                 model.entries.remove(&key);
             }
             _ => {
-                batch = batch.delete_in(named, &key);
+                batch = batch.delete(named, &key);
                 model.named.remove(&key);
             }
         }
@@ -239,8 +241,9 @@ fn reopen(directory: &Path, is_used: bool) -> Result<Digest, Box<dyn Error>> {
     let found = databases.digest(&store.snapshot()?)?;
     if is_used {
         // The store works after its recovery.
-        let batch = (0..200)
-            .fold(Batch::new(), |batch, number| batch.put(format!("later {number}"), [7; 100]));
+        let batch = (0..200).fold(Batch::new(), |batch, number| {
+            batch.put(&databases.entries, &format!("later {number}"), &[7; 100])
+        });
         store.write(batch).wait()?;
         store.verify()?;
     }

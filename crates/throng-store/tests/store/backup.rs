@@ -5,13 +5,16 @@ use std::io::{ErrorKind, Seek, SeekFrom, Write};
 
 use throng_store::{Batch, OpenError, ReadError, Store};
 
+use crate::{db, texts};
+
 fn key(number: u32) -> String {
     format!("key {number:05}")
 }
 
 fn filled(directory: &std::path::Path) -> Store {
     let store = Store::open(directory).unwrap();
-    let batch = (0..1000).fold(Batch::new(), |batch, number| batch.put(key(number), [7; 100]));
+    let batch = (0..1000)
+        .fold(Batch::new(), |batch, number| batch.put(&texts(&store), &key(number), &[7; 100]));
     store.write(batch).wait().unwrap();
     store
 }
@@ -21,11 +24,12 @@ fn a_backup_is_a_store_of_that_moment() {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(&directory.path().join("data"));
     // Deleted entries leave free pages, which the backup omits.
-    let batch = (0..900).fold(Batch::new(), |batch, number| batch.delete(key(number)));
+    let batch =
+        (0..900).fold(Batch::new(), |batch, number| batch.delete(&texts(&store), &key(number)));
     store.write(batch).wait().unwrap();
     let copy = directory.path().join("backups/first");
     store.backup(&copy).unwrap();
-    store.write(Batch::new().put("later", "value")).wait().unwrap();
+    db(&store).put(b"later", b"value").wait().unwrap();
 
     // A backup overwrites neither another backup nor a store in use.
     for path in [&copy, &directory.path().join("data")] {
@@ -33,9 +37,9 @@ fn a_backup_is_a_store_of_that_moment() {
     }
     let backup = Store::open(&copy).unwrap();
     assert_eq!(backup.verify().unwrap(), 100);
-    assert_eq!(backup.snapshot().unwrap().get(b"later").unwrap(), None);
+    assert_eq!(db(&backup).get(&backup.snapshot().unwrap(), b"later").unwrap(), None);
     assert!(backup.stat().unwrap().file_bytes < store.stat().unwrap().file_bytes);
-    backup.write(Batch::new().put("own", "life")).wait().unwrap();
+    db(&backup).put(b"own", b"life").wait().unwrap();
 }
 
 #[test]
@@ -54,7 +58,7 @@ fn the_remains_of_a_backup_are_no_store_and_do_not_stop_the_next() {
     // A crash between the renaming of the log and that of the data file.
     std::fs::create_dir(copy.join("draft")).unwrap();
     std::fs::rename(copy.join("data.mdb"), copy.join("draft/data.mdb")).unwrap();
-    store.write(Batch::new().put("later", "value")).wait().unwrap();
+    db(&store).put(b"later", b"value").wait().unwrap();
     store.backup(&copy).unwrap();
     assert_eq!(Store::open(&copy).unwrap().verify().unwrap(), 1001);
     // A log without a data file anywhere may be what is left of a store.
@@ -69,7 +73,7 @@ fn verify_finds_a_damaged_value() {
     let directory = tempfile::tempdir().unwrap();
     let store = filled(directory.path());
     let value: [u8; 100] = std::array::from_fn(|index| index as u8);
-    store.write(Batch::new().put("key of the unlucky", value)).wait().unwrap();
+    db(&store).put(b"key of the unlucky", &value).wait().unwrap();
     assert_eq!(store.verify().unwrap(), 1001);
     drop(store);
 
@@ -94,6 +98,6 @@ fn verify_finds_a_damaged_value() {
     }
     // The other entries are still readable, in both directions.
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.range(..).filter(Result::is_ok).count(), 1000);
-    assert_eq!(snapshot.range(..).rev().filter(Result::is_ok).count(), 1000);
+    assert_eq!(db(&store).range(&snapshot, ..).filter(Result::is_ok).count(), 1000);
+    assert_eq!(db(&store).range(&snapshot, ..).rev().filter(Result::is_ok).count(), 1000);
 }

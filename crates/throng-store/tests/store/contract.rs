@@ -6,8 +6,10 @@ use throng_store::{
     Batch, KEY_BYTES_MAX, Rejection, Snapshot, Store, Ticket, VALUE_BYTES_MAX, WriteError,
 };
 
-fn get(snapshot: &Snapshot, key: &str) -> Option<Vec<u8>> {
-    snapshot.get(key.as_bytes()).unwrap().map(<[u8]>::to_vec)
+use crate::{db, texts};
+
+fn get(store: &Store, snapshot: &Snapshot, key: &str) -> Option<Vec<u8>> {
+    texts(store).get(snapshot, key).unwrap().map(<[u8]>::to_vec)
 }
 
 #[test]
@@ -16,18 +18,25 @@ fn acknowledged_writes_are_there_after_reopening() {
     let path = directory.path().join("made/on/demand");
     let store = Store::open(&path).unwrap();
     for number in 0..100 {
-        let batch = Batch::new().put(format!("key {number}"), format!("value {number}"));
+        let batch = Batch::new().put(
+            &db(&store),
+            format!("key {number}").as_bytes(),
+            format!("value {number}").as_bytes(),
+        );
         store.write(batch).wait().unwrap();
     }
-    store.write(Batch::new().delete("key 50").put("empty", "")).wait().unwrap();
+    store
+        .write(Batch::new().delete(&db(&store), b"key 50").put(&db(&store), b"empty", b""))
+        .wait()
+        .unwrap();
     drop(store);
 
     let store = Store::open(&path).unwrap();
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.len().unwrap(), 100);
-    assert_eq!(get(&snapshot, "key 50"), None);
-    assert_eq!(get(&snapshot, "key 99"), Some(b"value 99".to_vec()));
-    assert_eq!(get(&snapshot, "empty"), Some(Vec::new()));
+    assert_eq!(db(&store).len(&snapshot).unwrap(), 100);
+    assert_eq!(get(&store, &snapshot, "key 50"), None);
+    assert_eq!(get(&store, &snapshot, "key 99"), Some(b"value 99".to_vec()));
+    assert_eq!(get(&store, &snapshot, "empty"), Some(Vec::new()));
 }
 
 #[test]
@@ -36,7 +45,7 @@ fn dropping_the_store_commits_queued_writes() {
     let store = Store::open(directory.path()).unwrap();
     for number in 0..1000 {
         // The caller drops the tickets without waiting.
-        drop(store.write(Batch::new().put(format!("{number}"), "value")));
+        drop(db(&store).put(format!("{number}").as_bytes(), b"value"));
     }
     drop(store);
     assert_eq!(Store::open(directory.path()).unwrap().stat().unwrap().entries, 1000);
@@ -46,13 +55,13 @@ fn dropping_the_store_commits_queued_writes() {
 fn a_closed_store_reads_and_hands_writes_back() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    let ticket = store.write(Batch::new().put("key", "value"));
+    let ticket = db(&store).put(b"key", b"value");
     store.close();
     ticket.wait().unwrap();
-    let batch = Batch::new().put("late", "value");
+    let batch = Batch::new().put(&db(&store), b"late", b"value");
     let refused = store.clone().write(batch.clone()).wait();
     assert!(matches!(refused, Err(WriteError::Closed(handed)) if handed == batch));
-    assert_eq!(get(&store.snapshot().unwrap(), "key"), Some(b"value".to_vec()));
+    assert_eq!(get(&store, &store.snapshot().unwrap(), "key"), Some(b"value".to_vec()));
     store.close();
 }
 
@@ -60,25 +69,33 @@ fn a_closed_store_reads_and_hands_writes_back() {
 fn a_snapshot_sees_all_of_a_batch_or_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    store.write(Batch::new().put("left", [0; 8]).put("right", [0; 8])).wait().unwrap();
+    store
+        .write(Batch::new().put(&db(&store), b"left", &[0; 8]).put(&db(&store), b"right", &[0; 8]))
+        .wait()
+        .unwrap();
     let writer = thread::spawn({
         let store = store.clone();
         move || {
             for number in 1..=200u64 {
                 let value = number.to_le_bytes();
                 // `left` and `right` lie in the same batch, but not side by side in the group.
-                let batch =
-                    Batch::new().put("left", value).put("middle", value).put("right", value);
+                let batch = Batch::new()
+                    .put(&db(&store), b"left", &value)
+                    .put(&db(&store), b"middle", &value)
+                    .put(&db(&store), b"right", &value);
                 store.write(batch).wait().unwrap();
             }
         }
     });
     while !writer.is_finished() {
         let snapshot = store.snapshot().unwrap();
-        assert_eq!(get(&snapshot, "left"), get(&snapshot, "right"));
+        assert_eq!(get(&store, &snapshot, "left"), get(&store, &snapshot, "right"));
     }
     writer.join().unwrap();
-    assert_eq!(get(&store.snapshot().unwrap(), "right"), Some(200u64.to_le_bytes().to_vec()));
+    assert_eq!(
+        get(&store, &store.snapshot().unwrap(), "right"),
+        Some(200u64.to_le_bytes().to_vec())
+    );
 }
 
 #[test]
@@ -87,11 +104,11 @@ fn writes_apply_in_the_order_they_were_queued() {
     let store = Store::open(directory.path()).unwrap();
     let tickets: Vec<Ticket> = (0..500)
         .map(|number| {
-            let batch = Batch::new().put("last", format!("{number}"));
+            let batch = Batch::new().put(&db(&store), b"last", format!("{number}").as_bytes());
             store.write(if number % 2 == 0 {
-                batch.put("flag", "even")
+                batch.put(&db(&store), b"flag", b"even")
             } else {
-                batch.put("flag", "odd").delete("flag")
+                batch.put(&db(&store), b"flag", b"odd").delete(&db(&store), b"flag")
             })
         })
         .collect();
@@ -99,8 +116,8 @@ fn writes_apply_in_the_order_they_were_queued() {
         ticket.wait().unwrap();
     }
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(get(&snapshot, "last"), Some(b"499".to_vec()));
-    assert_eq!(get(&snapshot, "flag"), None);
+    assert_eq!(get(&store, &snapshot, "last"), Some(b"499".to_vec()));
+    assert_eq!(get(&store, &snapshot, "flag"), None);
 }
 
 #[test]
@@ -115,8 +132,13 @@ fn concurrent_writes_share_commits() {
             scope.spawn(move || {
                 for write in 0..WRITES {
                     let key = format!("{thread}/{write}");
-                    store.write(Batch::new().put(&key, &key).add("all", 1)).wait().unwrap();
-                    assert_eq!(get(&store.snapshot().unwrap(), &key), Some(key.into_bytes()));
+                    let all = texts(store);
+                    let batch = Batch::new().put(&all, &key, key.as_bytes()).add(&all, "all", 1);
+                    store.write(batch).wait().unwrap();
+                    assert_eq!(
+                        get(store, &store.snapshot().unwrap(), &key),
+                        Some(key.into_bytes())
+                    );
                 }
             });
         }
@@ -124,7 +146,7 @@ fn concurrent_writes_share_commits() {
     let stat = store.stat().unwrap();
     assert_eq!((stat.entries, stat.batches), (THREADS * WRITES + 1, THREADS * WRITES));
     let all = i64::to_le_bytes((THREADS * WRITES) as i64).to_vec();
-    assert_eq!(get(&store.snapshot().unwrap(), "all"), Some(all));
+    assert_eq!(get(&store, &store.snapshot().unwrap(), "all"), Some(all));
     assert!(stat.commits < stat.batches / 2, "{stat:?}");
     assert!(stat.batches_per_commit() > 2.0, "{stat:?}");
 }
@@ -134,19 +156,19 @@ fn a_batch_that_cannot_be_stored_is_handed_back_and_harms_no_neighbour() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let cases = [
-        (Batch::new().put("", "value"), Rejection::KeyEmpty),
-        (Batch::new().put("a", "b").delete(""), Rejection::KeyEmpty),
+        (Batch::new().put(&db(&store), b"", b"value"), Rejection::KeyEmpty),
+        (Batch::new().put(&db(&store), b"a", b"b").delete(&db(&store), b""), Rejection::KeyEmpty),
         (
-            Batch::new().put(vec![b'k'; KEY_BYTES_MAX + 1], "value"),
+            Batch::new().put(&db(&store), &vec![b'k'; KEY_BYTES_MAX + 1], b"value"),
             Rejection::KeyTooLong { bytes: KEY_BYTES_MAX + 1 },
         ),
         (
-            Batch::new().put("k", vec![0; VALUE_BYTES_MAX + 1]),
+            Batch::new().put(&db(&store), b"k", &vec![0; VALUE_BYTES_MAX + 1]),
             Rejection::ValueTooLong { bytes: VALUE_BYTES_MAX + 1, bytes_max: VALUE_BYTES_MAX },
         ),
     ];
     for (batch, expected) in cases {
-        let neighbour = store.write(Batch::new().put("neighbour", "value"));
+        let neighbour = db(&store).put(b"neighbour", b"value");
         match store.write(batch.clone()).wait() {
             Err(WriteError::Rejected { batch: handed, reason }) => {
                 assert_eq!((handed, reason), (batch, expected));
@@ -157,13 +179,13 @@ fn a_batch_that_cannot_be_stored_is_handed_back_and_harms_no_neighbour() {
     }
     let longest = vec![b'k'; KEY_BYTES_MAX];
     let largest = vec![b'v'; VALUE_BYTES_MAX];
-    store.write(Batch::new().put(&longest, &largest)).wait().unwrap();
+    db(&store).put(&longest, &largest).wait().unwrap();
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.get(&longest).unwrap(), Some(largest.as_slice()));
-    assert_eq!(snapshot.get(b"a").unwrap(), None);
+    assert_eq!(db(&store).get(&snapshot, &longest).unwrap(), Some(largest.as_slice()));
+    assert_eq!(db(&store).get(&snapshot, b"a").unwrap(), None);
     // A read of an impossible key finds no value and is no error.
-    assert_eq!(snapshot.get(b"").unwrap(), None);
-    assert_eq!(snapshot.get(&[b'k'; 600]).unwrap(), None);
+    assert_eq!(db(&store).get(&snapshot, b"").unwrap(), None);
+    assert_eq!(db(&store).get(&snapshot, &[b'k'; 600]).unwrap(), None);
 }
 
 #[test]
@@ -175,7 +197,7 @@ fn an_overloaded_store_hands_back_and_recovers() {
     let mut tickets = Vec::new();
     // Pushing takes far less time than a flush, so the queue of four soon runs over.
     while refused < 10 {
-        tickets.push(store.write(Batch::new().put(format!("{}", tickets.len()), "value")));
+        tickets.push(db(&store).put(format!("{}", tickets.len()).as_bytes(), b"value"));
         if tickets.len() % 100 == 0 {
             for ticket in tickets.drain(..) {
                 match ticket.wait() {
@@ -187,5 +209,5 @@ fn an_overloaded_store_hands_back_and_recovers() {
         }
     }
     assert!(accepted > 0);
-    store.write(Batch::new().put("after", "the rush")).wait().unwrap();
+    db(&store).put(b"after", b"the rush").wait().unwrap();
 }

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use throng_store::{Batch, Bytes, Durability, Snapshot, Store, Str};
 
-use super::number_or;
+use crate::{db, number_or, texts};
 
 /// Environment variable that is 1 if the child's store is volatile. A kill must lose no write of
 /// either kind of store.
@@ -84,12 +84,12 @@ fn writing_child() {
                     for slot in 0..SLOTS {
                         let key = format!("{thread}/{slot:03}");
                         let version = begun.get(&key).copied().unwrap_or(0) + round;
-                        let batch = Batch::new().put_in(counts, &key, &version);
+                        let batch = Batch::new().put(counts, &key, &version);
                         let batch = if is_deletion(version) {
-                            batch.delete(&key).delete_in(copies, &key)
+                            batch.delete(&texts(store), &key).delete(copies, &key)
                         } else {
                             let value = value(version);
-                            batch.put(&key, &value).put_in(copies, &key, &value)
+                            batch.put(&texts(store), &key, &value).put(copies, &key, &value)
                         };
                         store.write(batch).wait().unwrap();
                         let mut out = std::io::stdout().lock();
@@ -162,7 +162,7 @@ fn killed_writers_lose_nothing() {
         let copies = store.database::<Str, Bytes>("copies").unwrap();
         let mut values = 0;
         for (key, version) in &found {
-            let stored = snapshot.get(key.as_bytes()).unwrap();
+            let stored = db(&store).get(&snapshot, key.as_bytes()).unwrap();
             assert!(
                 copies.get(&snapshot, key).unwrap() == stored,
                 "kill {kill}: the batch of {key} was torn"
@@ -173,7 +173,11 @@ fn killed_writers_lose_nothing() {
                 values += 1;
             }
         }
-        assert_eq!(snapshot.len().unwrap(), values, "kill {kill}: values without a version");
+        assert_eq!(
+            db(&store).len(&snapshot).unwrap(),
+            values,
+            "kill {kill}: values without a version"
+        );
     }
     // More keys were written than there are threads.
     assert!(acknowledged.len() as u64 > THREADS, "{}", acknowledged.len());

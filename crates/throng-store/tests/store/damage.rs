@@ -15,7 +15,7 @@ use throng_store::{
     Until,
 };
 
-use super::{directory_in_memory, entries, number_or};
+use crate::{db, directory_in_memory, entries, number_or, texts};
 
 const DATA_FILE: &str = "data.mdb";
 
@@ -31,18 +31,16 @@ pub(super) fn fill(directory: &Path) {
             let key = format!("key {:03}", number * 7 % 200);
             let bytes = if number % 40 == 0 { 9_000 } else { number as usize % 90 };
             let tag = vec![number as u8; 1 + number as usize % 200];
-            let batch = batch.put(&key, vec![number as u8; bytes]);
-            batch
-                .put_in(&named, &key, &tag)
-                .put_in(&tags, &key[..5], &tag)
-                .put_in(&tags, "all", &tag)
+            let batch = batch.put(&texts(&store), &key, &vec![number as u8; bytes]);
+            batch.put(&named, &key, &tag).put(&tags, &key[..5], &tag).put(&tags, "all", &tag)
         });
         store.write(batch).wait().unwrap();
     };
     put(0..100);
     put(50..200);
-    let batch =
-        (0..60).fold(Batch::new(), |batch, number| batch.delete(format!("key {number:03}")));
+    let batch = (0..60).fold(Batch::new(), |batch, number| {
+        batch.delete(&db(&store), format!("key {number:03}").as_bytes())
+    });
     store.write(batch).wait().unwrap();
     put(0..3);
 }
@@ -54,10 +52,10 @@ type Entry = (String, Vec<u8>, Vec<u8>);
 fn content(store: &Store) -> Result<Vec<Entry>, ReadError> {
     let snapshot = store.snapshot()?;
     let mut all = Vec::new();
-    for entry in snapshot.range(..) {
+    for entry in db(store).range(&snapshot, ..) {
         let (key, value) = entry?;
         // A read by key finds the same value.
-        let got = snapshot.get(key)?;
+        let got = db(store).get(&snapshot, key)?;
         assert_eq!(got, Some(value), "{}", key.escape_ascii());
         all.push((String::new(), key.to_vec(), value.to_vec()));
     }
@@ -159,8 +157,12 @@ fn damaging_child() {
                     }
                     // Writes work, too, in all pages of values and in free pages.
                     let batch = whole.iter().filter(|(name, ..)| name.is_empty());
-                    let batch = batch.fold(Batch::new(), |batch, (_, key, _)| batch.delete(key));
-                    store.write(batch.put("large", vec![1; 100_000])).wait().unwrap();
+                    let batch = batch
+                        .fold(Batch::new(), |batch, (_, key, _)| batch.delete(&db(&store), key));
+                    store
+                        .write(batch.put(&db(&store), b"large", &vec![1; 100_000]))
+                        .wait()
+                        .unwrap();
                     store.verify().unwrap();
                     drop(store);
                     Store::check(directory).unwrap();
@@ -260,9 +262,11 @@ pub(super) fn kill(durability: Durability) -> Killed {
         // The long value fills the first segment but for a few sectors.
         for (number, bytes) in [30, 240_000, 5_000, 1, 700, 20_000, 60].into_iter().enumerate() {
             let value = vec![number as u8 + 1; bytes];
-            let batch = Batch::new().put("large", &value).delete(format!("key 10{number}"));
-            let batch = batch.put_in(&named, &format!("log {number}"), &value[..1]);
-            store.write(batch.add("count", 1)).wait().unwrap();
+            let batch = Batch::new()
+                .put(&db(&store), b"large", &value)
+                .delete(&db(&store), format!("key 10{number}").as_bytes());
+            let batch = batch.put(&named, &format!("log {number}"), &value[..1]);
+            store.write(batch.add(&db(&store), b"count", 1)).wait().unwrap();
             states.push(content(&store).unwrap());
             if states.len() == MARKED + 1 {
                 low_mark = fs::read(open.path().join("log/mark")).unwrap();
@@ -304,12 +308,15 @@ fn open_damaged(directory: &Path, name: &str, is_used: bool) -> Option<Vec<Entry
         Ok(store) => {
             let found = content(&store).unwrap();
             if is_used {
-                store.write(Batch::new().put("later", [7; 700])).wait().unwrap();
+                db(&store).put(b"later", &[7; 700]).wait().unwrap();
                 drop(store);
                 let store = Store::open(directory).unwrap();
-                assert_eq!(store.snapshot().unwrap().get(b"later").unwrap(), Some(&[7; 700][..]));
+                assert_eq!(
+                    db(&store).get(&store.snapshot().unwrap(), b"later").unwrap(),
+                    Some(&[7; 700][..])
+                );
                 // Everything else is as before.
-                store.write(Batch::new().delete("later")).wait().unwrap();
+                db(&store).delete(b"later").wait().unwrap();
                 assert!(content(&store).unwrap() == found);
             }
             Ok(found)
@@ -399,7 +406,11 @@ fn a_damaged_byte_of_a_kept_log_is_found_or_harmless() {
             if number.is_multiple_of(4) { 70_000 } else { 90 * number as usize }
         ];
         store
-            .write(Batch::new().put("newest", value).put(number.to_be_bytes(), "v"))
+            .write(Batch::new().put(&db(&store), b"newest", &value).put(
+                &db(&store),
+                &number.to_be_bytes(),
+                b"v",
+            ))
             .wait()
             .unwrap();
     };

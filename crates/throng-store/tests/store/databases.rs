@@ -1,9 +1,12 @@
 //! Named databases: their types, several values under a key, `clear`, and their own store only.
 
+use throng_store::elmdb::{Children, Cursor};
 use throng_store::{
     Batch, Bytes, Database, DatabaseError, DatabaseOptions, I64, KEY_BYTES_MAX, ReadError,
     Rejection, Store, Str, U64, Unit, WriteError,
 };
+
+use crate::db;
 
 fn tags(store: &Store) -> Database<Str, U64> {
     store.database_with("tags", &DatabaseOptions::new().duplicates()).unwrap()
@@ -19,14 +22,14 @@ fn databases_are_separate_and_keep_their_kinds() {
     let bare = store.database_with::<Str, Unit>("bare", &plain).unwrap();
     let batch = [-7, 300, 5]
         .into_iter()
-        .fold(Batch::new(), |batch, number| batch.put_in(&numbers, &number, &number.to_string()));
-    store.write(batch.put("own", "default").put_in(&bare, "own", &())).wait().unwrap();
+        .fold(Batch::new(), |batch, number| batch.put(&numbers, &number, &number.to_string()));
+    store.write(batch.put(&db(&store), b"own", b"default").put(&bare, "own", &())).wait().unwrap();
 
     // A database made after a snapshot is empty in it.
     assert_eq!(numbers.get(&before, &5).unwrap(), None);
     assert!(numbers.is_empty(&before).unwrap());
     assert_eq!(numbers.range(&before, ..).next().map(|entry| entry.unwrap()), None);
-    assert_eq!(numbers.cursor(&before).unwrap().first().unwrap(), None);
+    assert_eq!(Cursor::new(&numbers, &before).unwrap().first().unwrap(), None);
     drop(before);
 
     let check = |store: &Store, numbers: &Database<I64, Str>| {
@@ -36,7 +39,7 @@ fn databases_are_separate_and_keep_their_kinds() {
         let above: Vec<_> =
             numbers.range(&snapshot, &0..).rev().map(|entry| entry.unwrap().0).collect();
         assert_eq!(above, [300, 5]);
-        assert_eq!(snapshot.len().unwrap(), 1);
+        assert_eq!(db(store).len(&snapshot).unwrap(), 1);
         assert_eq!(store.verify().unwrap(), 5);
         assert_eq!(store.databases(), ["bare", "numbers"]);
     };
@@ -94,7 +97,7 @@ fn a_key_has_several_values_in_order() {
     assert_eq!(range.next_back().unwrap().unwrap(), ("b", 2));
     assert!(range.next().is_none());
 
-    let mut cursor = tags.cursor(&snapshot).unwrap();
+    let mut cursor = Cursor::new(&tags, &snapshot).unwrap();
     assert_eq!(cursor.values().unwrap(), 0);
     assert_eq!(cursor.seek("b").unwrap(), Some(("b", 1)));
     assert_eq!(cursor.values().unwrap(), 3);
@@ -137,15 +140,12 @@ fn a_database_rejects_operations_that_it_does_not_support() {
         Rejection::ValueTooLong { bytes: KEY_BYTES_MAX + 1, bytes_max: KEY_BYTES_MAX }
     );
     assert_eq!(refused(single.delete_value("key", "value")), Rejection::NoDuplicates);
-    assert_eq!(
-        refused(store.write(Batch::new().add_in(&several, "key", 1))),
-        Rejection::Duplicates
-    );
+    assert_eq!(refused(store.write(Batch::new().add(&several, "key", 1))), Rejection::Duplicates);
     single.put("key", &long).wait().unwrap();
 
     let other_directory = tempfile::tempdir().unwrap();
     let other = Store::open(other_directory.path()).unwrap();
-    assert_eq!(refused(other.write(Batch::new().delete_in(&single, "key"))), Rejection::OtherStore);
+    assert_eq!(refused(other.write(Batch::new().delete(&single, "key"))), Rejection::OtherStore);
     let snapshot = other.snapshot().unwrap();
     assert!(matches!(single.get(&snapshot, "key"), Err(ReadError::OtherStore)));
     assert!(matches!(single.range(&snapshot, ..).next(), Some(Err(ReadError::OtherStore))));
@@ -158,9 +158,7 @@ fn clear_is_applied_in_order_with_other_operations() {
     let names = store.database::<U64, Str>("names").unwrap();
     let tickets = [
         names.put(&1, "one"),
-        store.write(
-            Batch::new().put_in(&names, &2, "two").clear_in(&names).put_in(&names, &3, "three"),
-        ),
+        store.write(Batch::new().put(&names, &2, "two").clear(&names).put(&names, &3, "three")),
         names.put(&4, "four"),
     ];
     tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
@@ -188,8 +186,8 @@ fn an_empty_value_among_several_is_rejected_and_harms_no_neighbour() {
     let store = Store::open(directory.path()).unwrap();
     let several = DatabaseOptions::new().duplicates();
     let tags = store.database_with::<Str, Bytes>("tags", &several).unwrap();
-    let empty = Batch::new().put_in(&tags, "key", &[][..]);
-    let beside = store.write(Batch::new().put("key", ""));
+    let empty = Batch::new().put(&tags, "key", &[][..]);
+    let beside = db(&store).put(b"key", b"");
     let refused = store.write(empty).wait();
     assert!(
         matches!(refused, Err(WriteError::Rejected { reason: Rejection::ValueEmpty, .. })),
@@ -213,12 +211,13 @@ fn an_empty_value_is_never_found_among_several() {
             // LMDB stores a single value differently from several values.
             tags.delete_value("a/tag", "").wait().unwrap();
             let snapshot = store.snapshot().unwrap();
-            let mut cursor = tags.cursor(&snapshot).unwrap();
+            let mut cursor = Cursor::new(&tags, &snapshot).unwrap();
             let first = cursor.seek("a/tag").unwrap().map(|(_, value)| value.to_owned());
             let from_empty = cursor.seek_value_range("a/tag", "").unwrap();
             assert_eq!(from_empty.map(|(_, value)| value.to_owned()), first);
             let found = |value: &[u8]| {
-                let matches = tags.matching(&snapshot, b"", b'/', &[(b"tag", value)]);
+                let matches =
+                    Children::new(&tags, &snapshot, b"", b'/').matching(&[(b"tag", value)]);
                 matches.collect::<Result<Vec<_>, _>>().unwrap()
             };
             assert_eq!(found(b"one"), [b"a"]);

@@ -7,9 +7,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use throng_store::{Batch, Durability, OpenError, Options, Store, Until, WriteError};
+use throng_store::{Durability, OpenError, Options, Store, Until, WriteError};
 
-use crate::{DIRECTORY, child, entries};
+use crate::{DIRECTORY, child, db, entries};
 
 /// Options by which a few hundred writes make several checkpoints, and segments of the log.
 fn options() -> Options {
@@ -17,7 +17,7 @@ fn options() -> Options {
 }
 
 fn put(store: &Store, number: u32) -> Result<(), WriteError> {
-    store.write(Batch::new().put(number.to_be_bytes(), [number as u8; 4 << 10])).wait()
+    db(store).put(&number.to_be_bytes(), &[number as u8; 4 << 10]).wait()
 }
 
 #[track_caller]

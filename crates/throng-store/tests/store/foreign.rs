@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use throng_store::{Batch, ReadError, Store, UpdateError, WriteError};
 
+use crate::db;
+
 /// A waker that counts its calls and panics.
 #[derive(Default)]
 struct Panics(AtomicUsize);
@@ -53,7 +55,7 @@ fn hold_up(store: &Store) -> mpsc::Sender<()> {
 }
 
 fn write(store: &Store) -> Result<(), WriteError> {
-    store.write(Batch::new().put("key", "value")).wait()
+    db(store).put(b"key", b"value").wait()
 }
 
 #[test]
@@ -63,13 +65,12 @@ fn a_waker_that_panics_harms_no_other_write() {
     let release = hold_up(&store);
     let panics = Arc::new(Panics::default());
     let waker = Waker::from(panics.clone());
-    let mut tickets: Vec<_> =
-        (0..3).map(|key| store.write(Batch::new().put([key], "value"))).collect();
+    let mut tickets: Vec<_> = (0..3).map(|key| db(&store).put(&[key], b"value")).collect();
     for ticket in &mut tickets {
         assert!(poll(Pin::new(ticket), &waker).is_pending());
     }
     // A write behind them, in the same group.
-    let neighbour = store.write(Batch::new().put("neighbour", "value"));
+    let neighbour = db(&store).put(b"neighbour", b"value");
     let waits = thread::spawn(move || neighbour.wait());
     drop(release);
     waits.join().unwrap().unwrap();
@@ -92,7 +93,7 @@ fn a_waker_that_panics_does_not_stop_other_wakers_for_room() {
     }
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().queue_batches_max(1).open(directory.path()).unwrap();
-    let batch = Batch::new().put("key", "value");
+    let batch = Batch::new().put(&db(&store), b"key", b"value");
     // The writer calls the wakers, or a thread that closes the store does.
     for closes in [false, true] {
         let release = hold_up(&store);
@@ -132,8 +133,13 @@ fn an_update_whose_values_panic_when_dropped_harms_only_itself() {
 
     // A captured value, when the ticket is dropped: the writer drops the value.
     let captured = PanicsWhenDropped(dropped.clone());
+    let entries = db(&store);
     drop(store.update(move |update| {
-        update.put(b"captured", if captured.0.load(Ordering::Acquire) { b"0" } else { b"1" });
+        update.put(
+            &entries,
+            b"captured",
+            if captured.0.load(Ordering::Acquire) { b"0" } else { b"1" },
+        );
         Ok::<_, ReadError>(())
     }));
     write(&store).unwrap();
@@ -147,8 +153,9 @@ fn an_update_whose_values_panic_when_dropped_harms_only_itself() {
 
     // The returned value, when the update is rejected because of an empty key.
     let returned = dropped.clone();
+    let entries = db(&store);
     let rejected = store.update(move |update| {
-        update.put(b"", b"no key");
+        update.put(&entries, b"", b"no key");
         Ok::<_, ReadError>(PanicsWhenDropped(returned.clone()))
     });
     assert!(matches!(rejected.wait(), Err(UpdateError::Rejected(_))));
@@ -164,7 +171,7 @@ fn an_update_whose_values_panic_when_dropped_harms_only_itself() {
 
     // A captured value, when a closed store refuses the update.
     write(&store).unwrap();
-    assert_eq!(store.snapshot().unwrap().get(b"captured").unwrap(), Some(&b"1"[..]));
+    assert_eq!(db(&store).get(&store.snapshot().unwrap(), b"captured").unwrap(), Some(&b"1"[..]));
     store.close();
     let captured = PanicsWhenDropped(dropped.clone());
     let refused = store.update(move |_| Ok::<_, ReadError>(captured.0.load(Ordering::Acquire)));
@@ -188,7 +195,7 @@ fn a_replaced_waker_is_dropped_outside_of_the_lock() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let release = hold_up(&store);
-    let mut ticket = store.write(Batch::new().put("first", "value"));
+    let mut ticket = db(&store).put(b"first", b"value");
     let writes = Waker::from(Arc::new(Writes(store.clone(), Mutex::new(Some(release)))));
     assert!(poll(Pin::new(&mut ticket), &writes).is_pending());
     drop(writes);

@@ -9,6 +9,8 @@ use std::thread;
 
 use throng_store::{Batch, Durability, Store, WriteError};
 
+use crate::{db, texts};
+
 static VALUE: [u8; 20_000] = [7; 20_000];
 
 fn key(number: usize) -> String {
@@ -18,7 +20,7 @@ fn key(number: usize) -> String {
 /// Writes until there is no room, and returns the number of writes that fitted.
 fn fill(store: &Store) -> usize {
     for number in 0..100_000 {
-        let batch = Batch::new().put(key(number), VALUE);
+        let batch = Batch::new().put(&texts(store), &key(number), &VALUE);
         match store.write(batch.clone()).wait() {
             Ok(()) => {}
             Err(WriteError::Full { batch: handed, .. }) => {
@@ -39,18 +41,18 @@ fn check_and_heal(store: &Store, fitted: usize) {
         "the last write failed, and the next may be tried"
     );
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.len().unwrap(), fitted as u64);
-    for entry in snapshot.prefix(b"key ") {
+    assert_eq!(db(store).len(&snapshot).unwrap(), fitted as u64);
+    for entry in db(store).prefix(&snapshot, b"key ") {
         assert!(entry.unwrap().1 == VALUE);
     }
     drop(snapshot);
 
     for number in 0..fitted / 2 {
-        store.write(Batch::new().delete(key(number))).wait().unwrap();
+        texts(store).delete(&key(number)).wait().unwrap();
     }
-    store.write(Batch::new().put("again", VALUE)).wait().unwrap();
+    db(store).put(b"again", &VALUE).wait().unwrap();
     assert!(!store.is_failing());
-    assert_eq!(store.snapshot().unwrap().get(b"again").unwrap(), Some(&VALUE[..]));
+    assert_eq!(db(store).get(&store.snapshot().unwrap(), b"again").unwrap(), Some(&VALUE[..]));
 }
 
 /// Fills the store with small entries until not even the smallest fits, and then deletes them all, in batches of
@@ -62,7 +64,7 @@ fn fill_and_empty(store: &Store) {
     let mut refused = 0;
     for number in 0.. {
         let (key, value) = entry(number);
-        match store.write(Batch::new().put(&key, &value)).wait() {
+        match texts(store).put(&key, &value).wait() {
             Ok(()) => stored.push(key),
             Err(WriteError::Full { .. }) => refused += 1,
             Err(other) => panic!("{other:?}"),
@@ -75,16 +77,16 @@ fn fill_and_empty(store: &Store) {
     let mut left = stored.len() as u64;
     stored.sort_by_key(|key| key.chars().rev().collect::<String>());
     for (number, keys) in stored.chunks(5).enumerate() {
-        let batch = keys.iter().fold(Batch::new(), |batch, key| batch.delete(key));
+        let batch = keys.iter().fold(Batch::new(), |batch, key| batch.delete(&texts(store), key));
         // As an entity does that is forgotten.
-        let batch = batch.add("count", -1);
-        let large = store.write(Batch::new().put("large", vec![0; 3 << 20]));
+        let batch = batch.add(&db(store), b"count", -1);
+        let large = db(store).put(b"large", &vec![0; 3 << 20]);
         store.write(batch).wait().unwrap_or_else(|error| panic!("batch {number}: {error}"));
         assert!(matches!(large.wait(), Err(WriteError::Full { .. })));
         left -= keys.len() as u64;
         assert_eq!(store.stat().unwrap().entries, left + 1);
     }
-    store.write(Batch::new().put("again", VALUE)).wait().unwrap();
+    db(store).put(b"again", &VALUE).wait().unwrap();
 }
 
 /// A key whose place among the keys has nothing to do with the number.
@@ -137,7 +139,7 @@ fn a_batch_that_does_not_fit_leaves_its_neighbours_alone() {
     let tickets: Vec<_> = (0..40)
         .map(|number| {
             let bytes = if number % 10 == 7 { 4 << 20 } else { 10 };
-            (number, store.write(Batch::new().put(key(number), vec![0; bytes])))
+            (number, texts(&store).put(&key(number), &vec![0; bytes]))
         })
         .collect();
     for (number, ticket) in tickets {
@@ -166,8 +168,8 @@ fn a_full_disk_refuses_and_heals() {
     let status = super::child("full::filling_child", directory.path(), limit).status().unwrap();
     assert!(status.success());
     let store = Store::open(directory.path()).unwrap();
-    assert_eq!(store.snapshot().unwrap().get(b"again").unwrap(), Some(&VALUE[..]));
-    store.write(Batch::new().put("without limit", VALUE)).wait().unwrap();
+    assert_eq!(db(&store).get(&store.snapshot().unwrap(), b"again").unwrap(), Some(&VALUE[..]));
+    db(&store).put(b"without limit", &VALUE).wait().unwrap();
 }
 
 /// Writes from several threads until each gets `Full`, and adds the acknowledged entries to
@@ -180,7 +182,7 @@ fn write_until_full(store: &Store, round: u8, acknowledged: &Mutex<BTreeMap<Stri
                     let key = format!("{round}/{thread}/{number:06}");
                     // Values of all lengths, so that the disk can become full inside a page.
                     let value = vec![round; 1 + number * 977 % 30_000];
-                    let batch = Batch::new().put(&key, &value);
+                    let batch = Batch::new().put(&texts(store), &key, &value);
                     match store.write(batch.clone()).wait() {
                         Ok(()) => acknowledged.lock().unwrap().insert(key, value),
                         Err(WriteError::Full { batch: handed, .. }) => {
@@ -209,9 +211,9 @@ fn filling_a_disk_child() {
     let check = |store: &Store| {
         let acknowledged = acknowledged.lock().unwrap();
         let snapshot = store.snapshot().unwrap();
-        assert_eq!(snapshot.len().unwrap(), acknowledged.len() as u64);
+        assert_eq!(db(store).len(&snapshot).unwrap(), acknowledged.len() as u64);
         for (key, value) in acknowledged.iter() {
-            assert!(snapshot.get(key.as_bytes()).unwrap() == Some(&value[..]), "{key}");
+            assert!(db(store).get(&snapshot, key.as_bytes()).unwrap() == Some(&value[..]), "{key}");
         }
         acknowledged.len()
     };

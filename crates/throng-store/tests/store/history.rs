@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
+use throng_store::elmdb::Reader;
 use throng_store::{Batch, Database, ReadError, Snapshot, Store, Str, U64};
+
+use crate::texts;
 
 const WRITERS: usize = 4;
 const READERS: usize = 3;
@@ -79,9 +82,10 @@ fn key(writer: usize, key: usize) -> String {
 }
 
 fn numbered(named: &Database<Str, U64>, writer: usize, number: u64) -> Batch {
-    (0..KEYS).fold(Batch::new().add("count", 1), |batch, at| {
+    let entries = texts(named.store());
+    (0..KEYS).fold(Batch::new().add(&entries, "count", 1), |batch, at| {
         let key = key(writer, at);
-        batch.put(&key, number.to_be_bytes()).put_in(named, &key, &number)
+        batch.put(&entries, &key, &number.to_be_bytes()).put(named, &key, &number)
     })
 }
 
@@ -89,17 +93,18 @@ fn inspect(
     snapshot: &Snapshot,
     named: &Database<Str, U64>,
 ) -> Result<([[u64; 2 * KEYS]; WRITERS], u64), ReadError> {
+    let entries = texts(named.store());
     let mut numbers = [[0; 2 * KEYS]; WRITERS];
     for at in 0..KEYS {
         for (writer, numbers) in numbers.iter_mut().enumerate() {
             let key = key(writer, at);
-            let bytes = snapshot.get(key.as_bytes())?;
+            let bytes = entries.get(snapshot, &key)?;
             numbers[at] = bytes.map_or(0, |bytes| u64::from_be_bytes(bytes.try_into().unwrap()));
             numbers[KEYS + at] = named.get(snapshot, &key)?.unwrap_or(0);
         }
         thread::yield_now();
     }
-    let count = snapshot.get(b"count")?;
+    let count = entries.get(snapshot, "count")?;
     Ok((numbers, count.map_or(0, |count| u64::from_le_bytes(count.try_into().unwrap()))))
 }
 
@@ -131,16 +136,16 @@ fn snapshots_show_whole_batches_in_a_single_order() {
                         // The next batch is an update, which reads before it writes.
                         number += 1;
                         begun[writer].store(number, Ordering::SeqCst);
-                        let (own, next) = (named.clone(), number);
+                        let (own, entries, next) = (named.clone(), texts(store), number);
                         let update = store.update(move |update| {
-                            assert_eq!(update.get_in(&own, &key(writer, 0))?, Some(next - 1));
+                            assert_eq!(update.get(&own, &key(writer, 0))?, Some(next - 1));
                             for at in 0..KEYS {
-                                update.put(key(writer, at).as_bytes(), &next.to_be_bytes());
-                                update.put_in(&own, &key(writer, at), &next);
+                                update.put(&entries, &key(writer, at), &next.to_be_bytes());
+                                update.put(&own, &key(writer, at), &next);
                             }
-                            let count = update.get(b"count")?.unwrap_or(&[0; 8]);
+                            let count = update.get(&entries, "count")?.unwrap_or(&[0; 8]);
                             let count = u64::from_le_bytes(count.try_into().unwrap());
-                            update.put(b"count", &(count + 1).to_le_bytes());
+                            update.put(&entries, "count", &(count + 1).to_le_bytes());
                             Ok::<_, ReadError>(())
                         });
                         update.wait().unwrap();
@@ -155,7 +160,7 @@ fn snapshots_show_whole_batches_in_a_single_order() {
                 let (store, named, resolved, begun) = (&store, &named, &resolved, &begun);
                 scope.spawn(move || {
                     let mut seen = Vec::new();
-                    let mut follower = store.reader();
+                    let mut follower = Reader::new(store);
                     loop {
                         let resolved = read(resolved);
                         let own;

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
+use throng_store::elmdb::Reader;
 use throng_store::{
     Batch, Bytes, DatabaseOptions, Durability, LoadFailure, ReadError, Rejection, Store, Str, U32,
     U64, VALUE_BYTES_MAX,
 };
+
+use crate::db;
 
 /// More entries than a chunk has.
 const MANY: u32 = 150_000;
@@ -22,17 +25,17 @@ fn a_load_replaces_adds_and_fills_its_pages() {
         let directory = tempfile::tempdir().unwrap();
         let options = Store::options().durability(durability);
         let store = options.open(directory.path()).unwrap();
-        assert_eq!(store.load((0..MANY).map(entry)).unwrap(), u64::from(MANY));
+        assert_eq!(db(&store).load((0..MANY).map(entry)).unwrap(), u64::from(MANY));
         let stat = store.stat().unwrap();
         // An entry takes 34 bytes of its page; half-full pages would take twice as much.
         assert!(stat.used_bytes < u64::from(MANY) * 40, "{stat:?}");
 
         // Odd numbers get other values, and there are more behind.
         let again = (0..2 * MANY).filter(|number| number % 2 == 1);
-        let again = again.map(|number| (number.to_be_bytes(), b"again"));
-        assert_eq!(store.load(again).unwrap(), u64::from(MANY));
+        let again = again.map(|number| (number.to_be_bytes(), *b"again"));
+        assert_eq!(db(&store).load(again).unwrap(), u64::from(MANY));
         let snapshot = store.snapshot().unwrap();
-        let mut range = snapshot.range(..);
+        let mut range = db(&store).range(&snapshot, ..);
         for number in (0..2 * MANY).filter(|number| *number < MANY || number % 2 == 1) {
             let (key, value) = entry(number);
             let value = if number % 2 == 1 { &b"again"[..] } else { &value };
@@ -59,12 +62,12 @@ fn a_load_ends_at_the_first_entry_that_cannot_be_stored() {
         let first = round.to_string();
         let entries: [(&[u8], &[u8]); 4] =
             [(b"a", first.as_bytes()), (b"b", b"1"), (key, value), (b"z", b"never")];
-        let ended = store.load(entries).unwrap_err();
+        let ended = db(&store).load(entries).unwrap_err();
         let expected = rejection.map_or(LoadFailure::Order, LoadFailure::Rejected);
         assert_eq!((ended.loaded, ended.failure.to_string()), (2, expected.to_string()));
         let snapshot = store.snapshot().unwrap();
-        assert_eq!(snapshot.get(b"a").unwrap(), Some(first.as_bytes()));
-        assert_eq!(snapshot.len().unwrap(), 2);
+        assert_eq!(db(&store).get(&snapshot, b"a").unwrap(), Some(first.as_bytes()));
+        assert_eq!(db(&store).len(&snapshot).unwrap(), 2);
     }
 
     let several = DatabaseOptions::new().duplicates();
@@ -87,11 +90,11 @@ fn a_store_that_takes_no_writes_takes_no_load() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     store.close();
-    let ended = store.load([entry(1)]).unwrap_err();
+    let ended = db(&store).load([entry(1)]).unwrap_err();
     assert!(ended.loaded == 0 && matches!(ended.failure, LoadFailure::Closed));
     drop(store);
     let store = Store::options().read_only(true).open(directory.path()).unwrap();
-    let ended = store.load([entry(1)]).unwrap_err();
+    let ended = db(&store).load([entry(1)]).unwrap_err();
     assert!(ended.loaded == 0 && matches!(ended.failure, LoadFailure::ReadOnly));
 }
 
@@ -99,13 +102,13 @@ fn a_store_that_takes_no_writes_takes_no_load() {
 fn a_full_map_ends_a_load_and_keeps_what_is_stored() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().map_bytes(4 << 20).open(directory.path()).unwrap();
-    let ended = store.load((0..10 * MANY).map(entry)).unwrap_err();
+    let ended = db(&store).load((0..10 * MANY).map(entry)).unwrap_err();
     assert!(ended.loaded > 0 && matches!(ended.failure, LoadFailure::Full(_)), "{ended}");
-    let stored = store.snapshot().unwrap().len().unwrap();
+    let stored = db(&store).len(&store.snapshot().unwrap()).unwrap();
     assert_eq!(stored, ended.loaded);
     assert!(store.verify().unwrap() == stored && store.is_writable());
-    store.write(Batch::new().put("small", "value")).wait().unwrap();
-    store.load([(b"zz", b"small too")]).unwrap();
+    db(&store).put(b"small", b"value").wait().unwrap();
+    db(&store).load([(*b"zz", *b"small too")]).unwrap();
 }
 
 #[test]
@@ -118,14 +121,14 @@ fn a_load_whose_entries_panic_stores_those_before() {
             assert!(number < end, "the source of the entries failed");
             entry(number)
         });
-        let load = AssertUnwindSafe(|| store.load(entries));
+        let load = AssertUnwindSafe(|| db(&store).load(entries));
         let panic = panic::catch_unwind(load).unwrap_err();
         assert_eq!(panic.downcast_ref(), Some(&"the source of the entries failed"));
         assert_eq!(store.verify().unwrap(), u64::from(end));
     }
     // The store is as it was before in all else.
-    store.write(Batch::new().put("key", "value")).wait().unwrap();
-    store.load([(b"z", b"later")]).unwrap();
+    db(&store).put(b"key", b"value").wait().unwrap();
+    db(&store).load([(*b"z", *b"later")]).unwrap();
 }
 
 #[test]
@@ -138,7 +141,7 @@ fn a_load_during_which_the_store_is_closed_keeps_what_it_counts() {
         }
         entry(number)
     });
-    let loaded = match store.load(entries) {
+    let loaded = match db(&store).load(entries) {
         Ok(loaded) => loaded,
         Err(ended) => {
             assert!(matches!(ended.failure, LoadFailure::Closed), "{ended}");
@@ -159,19 +162,19 @@ fn a_load_beside_writers_and_readers_loses_nothing() {
         for thread in 0..4u32 {
             let (store, loaded) = (&store, &loaded);
             scope.spawn(move || {
-                let mut reader = store.reader();
+                let mut reader = Reader::new(store);
                 for number in 0..200u32 {
                     let key = number * 4 + thread;
-                    let batch = Batch::new().put_in(loaded, &(key + 10 * MANY), &key);
-                    store.write(batch.add("count", 1)).wait().unwrap();
-                    assert_eq!(reader.get_in(loaded, &(key + 10 * MANY)).unwrap(), Some(key));
+                    let batch = Batch::new().put(loaded, &(key + 10 * MANY), &key);
+                    store.write(batch.add(&db(store), b"count", 1)).wait().unwrap();
+                    assert_eq!(reader.get(loaded, &(key + 10 * MANY)).unwrap(), Some(key));
                 }
             });
         }
         assert_eq!(loaded.load((0..MANY).map(|key| (key, key))).unwrap(), u64::from(MANY));
     });
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.get(b"count").unwrap(), Some(&800i64.to_le_bytes()[..]));
+    assert_eq!(db(&store).get(&snapshot, b"count").unwrap(), Some(&800i64.to_le_bytes()[..]));
     let stored: Result<BTreeMap<_, _>, _> = loaded.range(&snapshot, ..).collect();
     let written = (0..800).map(|key| (key + 10 * MANY, key));
     assert!(stored.unwrap().into_iter().eq((0..MANY).map(|key| (key, key)).chain(written)));
@@ -182,9 +185,16 @@ fn a_load_beside_writers_and_readers_loses_nothing() {
 fn loading_child() {
     let directory = std::env::var(super::DIRECTORY).unwrap();
     let store = Store::open(directory).unwrap();
-    store.write(Batch::new().put(entry(3).0, "replaced").put("above", "stays")).wait().unwrap();
-    store.load((0..MANY).map(entry)).unwrap();
-    store.write(Batch::new().put(entry(5).0, "after")).wait().unwrap();
+    store
+        .write(Batch::new().put(&db(&store), &entry(3).0, b"replaced").put(
+            &db(&store),
+            b"above",
+            b"stays",
+        ))
+        .wait()
+        .unwrap();
+    db(&store).load((0..MANY).map(entry)).unwrap();
+    db(&store).put(&entry(5).0, b"after").wait().unwrap();
     // Ends without closing the store.
     std::process::exit(7);
 }
@@ -197,8 +207,8 @@ fn a_load_survives_the_end_of_its_process() {
     assert_eq!(status.code(), Some(7));
     let store = Store::open(directory.path()).unwrap();
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.len().unwrap(), u64::from(MANY) + 1);
-    assert_eq!(snapshot.get(&entry(3).0).unwrap(), Some(&entry(3).1[..]));
-    assert_eq!(snapshot.get(&entry(5).0).unwrap(), Some(&b"after"[..]));
-    assert_eq!(snapshot.get(b"above").unwrap(), Some(&b"stays"[..]));
+    assert_eq!(db(&store).len(&snapshot).unwrap(), u64::from(MANY) + 1);
+    assert_eq!(db(&store).get(&snapshot, &entry(3).0).unwrap(), Some(&entry(3).1[..]));
+    assert_eq!(db(&store).get(&snapshot, &entry(5).0).unwrap(), Some(&b"after"[..]));
+    assert_eq!(db(&store).get(&snapshot, b"above").unwrap(), Some(&b"stays"[..]));
 }

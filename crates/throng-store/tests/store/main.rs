@@ -37,7 +37,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
-use throng_store::Store;
+use throng_store::{Bytes, Database, Store, Str};
 
 /// The command that runs one ignored test of this binary in a process of its own.
 ///
@@ -75,10 +75,20 @@ fn directory_in_memory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
+/// The default database, of bytes.
+fn db(store: &Store) -> Database {
+    store.default_database()
+}
+
+/// The default database, of texts and bytes.
+fn texts(store: &Store) -> Database<Str, Bytes> {
+    store.default_database()
+}
+
 /// The entries of a store's default database.
 fn entries(store: &Store) -> Vec<(Vec<u8>, Vec<u8>)> {
     let snapshot = store.snapshot().unwrap();
-    let entries = snapshot.range(..).map(Result::unwrap);
+    let entries = db(store).range(&snapshot, ..).map(Result::unwrap);
     entries.map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
 }
 

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use throng_store::{Batch, Snapshot, Store};
+use throng_store::{Batch, Database, Snapshot, Store};
+
+use crate::db;
 
 type Key = Vec<u8>;
 type Model = BTreeMap<Key, Vec<u8>>;
@@ -54,7 +56,13 @@ fn history() -> impl Strategy<Value = Vec<Vec<(Key, Operation)>>> {
     prop::collection::vec(prop::collection::vec((key(), operation), 0..12), 1..6)
 }
 
-fn check_range(snapshot: &Snapshot, model: &Model, (start, end): &Bounds, steps: &[bool]) {
+fn check_range(
+    db: &Database,
+    snapshot: &Snapshot,
+    model: &Model,
+    (start, end): &Bounds,
+    steps: &[bool],
+) {
     let within = |key: &Key| {
         (match start {
             Bound::Included(start) => key >= start,
@@ -69,14 +77,15 @@ fn check_range(snapshot: &Snapshot, model: &Model, (start, end): &Bounds, steps:
     let expected: Vec<_> = model.iter().filter(|(key, _)| within(key)).collect();
     let bounds = || (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
 
-    let forward: Vec<_> = snapshot.range(bounds()).map(|entry| entry.unwrap()).collect();
+    let forward: Vec<_> = db.range(snapshot, bounds()).map(|entry| entry.unwrap()).collect();
     assert!(forward.iter().eq(&slices(&expected)));
-    let mut backward: Vec<_> = snapshot.range(bounds()).rev().map(|entry| entry.unwrap()).collect();
+    let mut backward: Vec<_> =
+        db.range(snapshot, bounds()).rev().map(|entry| entry.unwrap()).collect();
     backward.reverse();
     assert!(backward.iter().eq(&slices(&expected)));
 
     // From either end, as `steps` says, and a few calls past the end.
-    let mut range = snapshot.range(bounds());
+    let mut range = db.range(snapshot, bounds());
     let mut model = expected.into_iter();
     for step in steps.iter().cycle().take(model.len() + 3) {
         let (entry, expected) = if *step {
@@ -93,16 +102,23 @@ fn slices<'m>(entries: &[(&'m Key, &'m Vec<u8>)]) -> Vec<(&'m [u8], &'m [u8])> {
     entries.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).collect()
 }
 
-fn check(snapshot: &Snapshot, model: &Model, ranges: &[Bounds], prefix: &[u8], steps: &[bool]) {
-    assert_eq!(snapshot.len().unwrap(), model.len() as u64);
+fn check(
+    db: &Database,
+    snapshot: &Snapshot,
+    model: &Model,
+    ranges: &[Bounds],
+    prefix: &[u8],
+    steps: &[bool],
+) {
+    assert_eq!(db.len(snapshot).unwrap(), model.len() as u64);
     for (key, value) in model {
-        assert_eq!(snapshot.get(key).unwrap(), Some(value.as_slice()));
+        assert_eq!(db.get(snapshot, key).unwrap(), Some(value.as_slice()));
     }
     for bounds in ranges {
-        check_range(snapshot, model, bounds, steps);
+        check_range(db, snapshot, model, bounds, steps);
     }
     let expected: Vec<_> = model.iter().filter(|(key, _)| key.starts_with(prefix)).collect();
-    let found: Vec<_> = snapshot.prefix(prefix).map(|entry| entry.unwrap()).collect();
+    let found: Vec<_> = db.prefix(snapshot, prefix).map(|entry| entry.unwrap()).collect();
     assert!(found.iter().eq(&slices(&expected)));
 }
 
@@ -126,15 +142,15 @@ proptest! {
             for (key, operation) in operations {
                 match operation {
                     Operation::Put(value) => {
-                        batch = batch.put(&key, &value);
+                        batch = batch.put(&db(&store), &key, &value);
                         model.insert(key, value);
                     }
                     Operation::Delete => {
-                        batch = batch.delete(&key);
+                        batch = batch.delete(&db(&store), &key);
                         model.remove(&key);
                     }
                     Operation::Add(difference) => {
-                        batch = batch.add(&key, difference);
+                        batch = batch.add(&db(&store), &key, difference);
                         let counter = model.entry(key).or_default();
                         let before = counter.as_slice().try_into().map_or(0, i64::from_le_bytes);
                         *counter = before.wrapping_add(difference).to_le_bytes().to_vec();
@@ -144,15 +160,15 @@ proptest! {
             store.write(batch).wait().unwrap();
             past.push((store.snapshot().unwrap(), model.clone()));
         }
-        let missed = store.snapshot().unwrap().get(&missing).unwrap().map(<[u8]>::to_vec);
+        let missed = db(&store).get(&store.snapshot().unwrap(), &missing).unwrap().map(<[u8]>::to_vec);
         prop_assert_eq!(missed.as_ref(), model.get(&missing));
         // Every snapshot still shows its own moment.
         for (snapshot, model) in &past {
-            check(snapshot, model, &ranges, &prefix, &steps);
+            check(&db(&store), snapshot, model, &ranges, &prefix, &steps);
         }
         drop(past);
         drop(store);
         let store = Store::open(directory.path()).unwrap();
-        check(&store.snapshot().unwrap(), &model, &ranges, &prefix, &steps);
+        check(&db(&store), &store.snapshot().unwrap(), &model, &ranges, &prefix, &steps);
     }
 }

@@ -4,9 +4,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use throng_store::{Batch, Store};
+use throng_store::Store;
 
-use crate::{DIRECTORY, child};
+use crate::{DIRECTORY, child, db};
 
 #[test]
 fn files_of_a_store_are_private_to_their_owner_under_every_umask() {
@@ -33,7 +33,7 @@ fn files_of_a_store_are_private_to_their_owner_under_every_umask() {
 fn makes_a_store_and_a_copy() {
     let directory = PathBuf::from(std::env::var_os(DIRECTORY).unwrap());
     let store = Store::open(&directory).unwrap();
-    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    db(&store).put(b"key", b"value").wait().unwrap();
     store.backup(directory.with_file_name("copies").join("copy")).unwrap();
 }
 

@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use throng_store::{Batch, Durability, Options, ReadError, Store, UpdateError, WriteError};
+use throng_store::{Durability, Options, ReadError, Store, UpdateError, WriteError};
+
+use crate::db;
 
 /// Writes, reads and closes a store with these options. Each step may be refused, and none may crash or wait
 /// for ever. Returns whether the write was acknowledged.
 fn use_store(path: &std::path::Path, options: &Options) -> bool {
     let Ok(store) = options.open(path) else { return false };
-    let written = store.write(Batch::new().put("key", [7; 100])).wait();
-    let updated = store.update(|update| {
-        update.put(b"updated", b"value");
+    let written = db(&store).put(b"key", &[7; 100]).wait();
+    let entries = db(&store);
+    let updated = store.update(move |update| {
+        update.put(&entries, b"updated", b"value");
         Ok::<_, ReadError>(())
     });
     match updated.wait() {
@@ -20,7 +23,7 @@ fn use_store(path: &std::path::Path, options: &Options) -> bool {
     let _ = store.database::<throng_store::Str, throng_store::Str>("named");
     match store.snapshot() {
         Ok(snapshot) if written.is_ok() => {
-            let found = snapshot.get(b"key");
+            let found = db(&store).get(&snapshot, b"key");
             assert!(matches!(found, Ok(Some(_)) | Err(ReadError::Expired)), "{found:?}");
         }
         Ok(_) | Err(ReadError::TooManySnapshots) => {}
@@ -60,10 +63,13 @@ fn every_option_at_its_extremes_is_harmless() {
         use_store(directory.path(), &options);
         if is_written {
             let read = options.clone().read_only(true).open(directory.path()).unwrap();
-            drop(read.snapshot().and_then(|snapshot| snapshot.len()));
+            drop(read.snapshot().and_then(|snapshot| db(&read).len(&snapshot)));
             drop(read);
             let store = Store::open(directory.path()).unwrap();
-            assert!(store.snapshot().unwrap().get(b"key").unwrap().is_some(), "{options:?}");
+            assert!(
+                db(&store).get(&store.snapshot().unwrap(), b"key").unwrap().is_some(),
+                "{options:?}"
+            );
             store.verify().unwrap();
         }
     }
@@ -77,7 +83,7 @@ fn limited_child() {
     let store = Store::open(directory).unwrap();
     let reduced = store.reduced_map_bytes().unwrap();
     assert_eq!(reduced, store.stat().unwrap().map_bytes);
-    store.write(Batch::new().put("key", [7; 100])).wait().unwrap();
+    db(&store).put(b"key", &[7; 100]).wait().unwrap();
     // A second store takes half of the rest.
     let other = tempfile::tempdir().unwrap();
     let other = Store::open(other.path()).unwrap();

@@ -3,7 +3,9 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use throng_store::{Batch, OpenError, ReadError, Store};
+use throng_store::{OpenError, ReadError, Store};
+
+use crate::db;
 
 #[track_caller]
 fn assert_in_use(path: &std::path::Path) {
@@ -31,12 +33,14 @@ fn a_second_open_in_this_process_is_refused() {
         assert_in_use(&alias);
     }
     // The owner still works after the refusals.
-    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    db(&store).put(b"key", b"value").wait().unwrap();
 
     let snapshot = store.snapshot().unwrap();
+    let mut range = db(&store).range(&snapshot, ..);
     drop(store);
     assert_in_use(&path);
-    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
+    assert_eq!(range.next().unwrap().unwrap(), (&b"key"[..], &b"value"[..]));
+    drop(range);
     drop(snapshot);
     Store::open(&path).unwrap();
 }
@@ -88,10 +92,12 @@ fn too_many_snapshots_are_an_error_until_some_are_dropped() {
 fn a_snapshot_can_move_to_another_thread() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    db(&store).put(b"key", b"value").wait().unwrap();
     let snapshot = store.snapshot().unwrap();
+    let entries = db(&store);
     drop(store);
-    let read = std::thread::spawn(move || snapshot.get(b"key").unwrap().map(<[u8]>::to_vec));
+    let read =
+        std::thread::spawn(move || entries.get(&snapshot, b"key").unwrap().map(<[u8]>::to_vec));
     assert_eq!(read.join().unwrap(), Some(b"value".to_vec()));
 }
 

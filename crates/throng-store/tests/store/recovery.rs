@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use throng_store::{Batch, Bytes, DatabaseOptions, Durability, OpenError, Store, Str};
 
-use super::{directory_in_memory, entries};
+use crate::{db, directory_in_memory, entries, texts};
 
 const ENTRIES: u64 = 50;
 
@@ -19,12 +19,13 @@ fn put(store: &Store, round: u8) {
     let tags = tags.unwrap();
     for number in 0..ENTRIES {
         let key = format!("key {number}");
-        let batch = Batch::new().put(&key, [round; 30]).put_in(&named, &key, &[round; 300]);
-        let batch = batch.put_in(&tags, "tag", &[round, number as u8]).add("count", 1);
+        let batch =
+            Batch::new().put(&texts(store), &key, &[round; 30]).put(&named, &key, &[round; 300]);
+        let batch = batch.put(&tags, "tag", &[round, number as u8]).add(&db(store), b"count", 1);
         // The key is deleted and put again, so the records must be replayed in order.
-        store.write(batch.delete_in(&named, "key 7")).wait().unwrap();
+        store.write(batch.delete(&named, "key 7")).wait().unwrap();
     }
-    store.write(Batch::new().clear_in(&named).put_in(&named, "last", &[round])).wait().unwrap();
+    store.write(Batch::new().clear(&named).put(&named, "last", &[round])).wait().unwrap();
 }
 
 /// Checks that a store holds exactly the entries of `rounds` rounds.
@@ -34,13 +35,13 @@ fn check(store: &Store, rounds: u8) {
     let tags = DatabaseOptions::new().duplicates().existing();
     let tags = store.database_with::<Str, Bytes>("tags", &tags).unwrap();
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.len().unwrap(), ENTRIES + 1);
+    assert_eq!(db(store).len(&snapshot).unwrap(), ENTRIES + 1);
     for number in 0..ENTRIES {
-        let value = snapshot.get(format!("key {number}").as_bytes()).unwrap();
+        let value = db(store).get(&snapshot, format!("key {number}").as_bytes()).unwrap();
         assert_eq!(value, Some(&[rounds; 30][..]), "{number}");
     }
     let count = u64::from(rounds) * ENTRIES;
-    assert_eq!(snapshot.get(b"count").unwrap(), Some(&count.to_le_bytes()[..]));
+    assert_eq!(db(store).get(&snapshot, b"count").unwrap(), Some(&count.to_le_bytes()[..]));
     let last: Vec<_> = named.range(&snapshot, ..).map(Result::unwrap).collect();
     assert_eq!(last, [("last", &[rounds][..])]);
     assert_eq!(tags.range(&snapshot, ..).count() as u64, count);
@@ -140,7 +141,7 @@ fn a_recovery_reports_how_far_it_is() {
     let copy = loop {
         let before = store.snapshot().unwrap().commit();
         for number in 0..100u8 {
-            store.write(Batch::new().put([number], [7; 100])).wait().unwrap();
+            db(&store).put(&[number], &[7; 100]).wait().unwrap();
         }
         let copy = tempfile::tempdir().unwrap();
         super::copy_files(directory.path(), copy.path());
@@ -173,15 +174,15 @@ fn a_log_that_does_not_fit_in_memory_is_recovered_whatever_it_does() {
             let key = format!("key {}", random.u32(..1_000));
             let value = vec![random.u8(..); random.usize(1..200)];
             batch = match random.u32(..1_000) {
-                0 => batch.clear_in(&named),
-                1 => batch.clear_in(&tags),
-                2..50 => batch.delete(&key),
-                50..100 => batch.delete_in(&named, &key),
-                100..200 => batch.delete_in(&tags, &key[..5]),
-                200..300 => batch.delete_value_in(&tags, &key[..5], &value[..1]),
-                300..600 => batch.put_in(&tags, &key[..5], &value[..1]),
-                600..800 => batch.put_in(&named, &key, &value),
-                _ => batch.put(&key, &value),
+                0 => batch.clear(&named),
+                1 => batch.clear(&tags),
+                2..50 => batch.delete(&texts(&store), &key),
+                50..100 => batch.delete(&named, &key),
+                100..200 => batch.delete(&tags, &key[..5]),
+                200..300 => batch.delete_value(&tags, &key[..5], &value[..1]),
+                300..600 => batch.put(&tags, &key[..5], &value[..1]),
+                600..800 => batch.put(&named, &key, &value),
+                _ => batch.put(&texts(&store), &key, &value),
             };
         }
         store.write(batch).wait().unwrap();
@@ -222,7 +223,7 @@ fn the_log_is_bounded() {
         let store = options.open(directory.path()).unwrap();
         for round in 0..rounds {
             for number in 0..8 {
-                store.write(Batch::new().put([number], vec![round; 100_000])).wait().unwrap();
+                db(&store).put(&[number], &vec![round; 100_000]).wait().unwrap();
             }
             if checkpoint_bytes == 1 << 20 {
                 assert!(bytes() < BOUND, "{} in round {round}", bytes());
@@ -237,7 +238,7 @@ fn the_log_is_bounded() {
     drop(Store::options().checkpoint_bytes(1 << 20).open(directory.path()).unwrap());
     assert!(bytes() < BOUND, "{}", bytes());
     let store = Store::open(directory.path()).unwrap();
-    store.write(Batch::new().put([8], vec![8; 500_000])).wait().unwrap();
+    db(&store).put(&[8], &vec![8; 500_000]).wait().unwrap();
     assert_eq!(store.stat().unwrap().entries, 9);
     store.verify().unwrap();
 }
@@ -333,7 +334,7 @@ fn an_older_data_file_is_recovered_from_the_log_or_refused() {
     let options = Store::options().checkpoint_bytes(64 << 10);
     let store = options.open(directory.path()).unwrap();
     for number in 0..20 {
-        store.write(Batch::new().put([number], vec![number; 500_000])).wait().unwrap();
+        db(&store).put(&[number], &vec![number; 500_000]).wait().unwrap();
     }
     drop(store);
     fs::write(&path, &early).unwrap();
@@ -356,7 +357,11 @@ fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
     let mut copies = Vec::new();
     for number in 0..60u8 {
         let bytes = if number % 3 == 0 { 60_000 } else { 400 };
-        let batch = Batch::new().put([number % 7], vec![number; bytes]).add("count", 1);
+        let batch = Batch::new().put(&db(&store), &[number % 7], &vec![number; bytes]).add(
+            &db(&store),
+            b"count",
+            1,
+        );
         store.write(batch).wait().unwrap();
         if number % 6 == 5 {
             copies.push((copy(), entries(&store)));
@@ -437,7 +442,7 @@ fn reading_child() {
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).unwrap();
     for number in 0..ENTRIES {
-        let value = before.get(format!("key {number}").as_bytes()).unwrap();
+        let value = db(&store).get(&before, format!("key {number}").as_bytes()).unwrap();
         assert_eq!(value, Some(&[1; 30][..]), "{number}");
     }
     check(&store, 4);

@@ -7,6 +7,8 @@ use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
 use throng_store::{Batch, OpenError, Options, RestoreError, Restored, Store, Str, Until};
 
+use crate::db;
+
 /// A store whose log is kept, in directories of their own.
 struct World {
     directory: TempDir,
@@ -43,16 +45,23 @@ impl World {
 fn put(store: &Store, number: u32) -> u64 {
     // Long enough that the log has many segments.
     let value = [&number.to_be_bytes()[..], &[7; 50_000]].concat();
-    store.write(Batch::new().put("newest", value).put(number.to_be_bytes(), "v")).wait().unwrap();
+    store
+        .write(Batch::new().put(&db(store), b"newest", &value).put(
+            &db(store),
+            &number.to_be_bytes(),
+            b"v",
+        ))
+        .wait()
+        .unwrap();
     store.snapshot().unwrap().commit()
 }
 
 /// Returns the number of the last put, whose puts are all there.
 fn puts(store: &Store) -> Option<u32> {
     let snapshot = store.snapshot().unwrap();
-    let newest = snapshot.get(b"newest").unwrap()?;
+    let newest = db(store).get(&snapshot, b"newest").unwrap()?;
     let number = u32::from_be_bytes(newest[..4].try_into().unwrap());
-    assert_eq!(snapshot.len().unwrap(), u64::from(number) + 2);
+    assert_eq!(db(store).len(&snapshot).unwrap(), u64::from(number) + 2);
     Some(number)
 }
 
@@ -202,7 +211,7 @@ fn what_does_not_belong_together_is_refused() {
     assert!(matches!(refused, RestoreError::Short { position } if position == first + 2));
 
     // A load and a new database have no records.
-    store.load([("a load", "value")]).unwrap();
+    db(&store).load([(*b"a load", *b"value")]).unwrap();
     put(&store, 3);
     let refused = world.restore(&world.log(), Until::End).unwrap_err();
     let is_gap = |refused: &RestoreError| {

@@ -13,7 +13,7 @@ use throng_store::{
 };
 
 use super::damage::{fill, keep, kill};
-use super::{directory_in_memory, number_or};
+use crate::{db, directory_in_memory, number_or};
 
 /// The database, the key, the value.
 type Entry = (Option<String>, Vec<u8>, Vec<u8>);
@@ -44,7 +44,7 @@ fn salvaged(from: &Path) -> (Salvaged, BTreeSet<Entry>) {
     let entries: u64 = outcome.databases.iter().map(|database| database.entries).sum();
     assert_eq!(entries, found.len() as u64);
     // The new store can be written.
-    store.write(Batch::new().put("later", "1")).wait().unwrap();
+    db(&store).put(b"later", b"1").wait().unwrap();
     (outcome, found)
 }
 
@@ -102,15 +102,16 @@ impl Filled {
             let store = Store::open(directory.path()).unwrap();
             let batch = (0..60u8).fold(Batch::new(), |batch, number| {
                 let long = if number % 20 == 0 { 9_000 } else { 100 };
-                let batch = batch.put([b'k', number], vec![round; 50 + usize::from(number)]);
-                batch.put_in(&plain_of(&store), &[number, 1], &vec![number + round; long])
+                let batch =
+                    batch.put(&db(&store), &[b'k', number], &vec![round; 50 + usize::from(number)]);
+                batch.put(&plain_of(&store), &[number, 1], &vec![number + round; long])
             });
             store.write(batch).wait().unwrap();
             written.extend(content(&store));
         }
         // The last commit has little more than the one before.
         let store = Store::open(directory.path()).unwrap();
-        store.write(Batch::new().put(LAST, "value")).wait().unwrap();
+        db(&store).put(LAST, b"value").wait().unwrap();
         let expected = content(&store);
         written.extend(expected.iter().cloned());
         Filled { directory, written, expected }
@@ -459,11 +460,15 @@ impl Killed {
             let mut states = Vec::new();
             // The long value fills the first segment but for a few sectors.
             for (number, bytes) in [0, 30, 200_000, 5_000, 60_000, 1, 700].into_iter().enumerate() {
-                let batch = Batch::new().put("large", vec![number as u8; bytes]);
-                let batch = batch.delete(format!("key 10{number}")).add("count", 1);
-                let batch = if number == 5 { batch.clear_in(&named) } else { batch };
-                let batch = batch.put_in(&named, &[number as u8], b"value");
-                let batch = batch.delete_in(&tags, format!("key {number}").as_bytes());
+                let batch = Batch::new().put(&db(&store), b"large", &vec![number as u8; bytes]);
+                let batch = batch.delete(&db(&store), format!("key 10{number}").as_bytes()).add(
+                    &db(&store),
+                    b"count",
+                    1,
+                );
+                let batch = if number == 5 { batch.clear(&named) } else { batch };
+                let batch = batch.put(&named, &[number as u8], b"value");
+                let batch = batch.delete(&tags, format!("key {number}").as_bytes());
                 if number > 0 {
                     store.write(batch).wait().unwrap();
                 }
@@ -621,7 +626,11 @@ fn kept_segments_make_up_for_missing_ones() {
     let early = fs::read(&data).unwrap();
     let store = options.open(directory.path()).unwrap();
     for number in 0..20u8 {
-        let batch = Batch::new().put("large", vec![number; 100_000]).put([number], "value");
+        let batch = Batch::new().put(&db(&store), b"large", &vec![number; 100_000]).put(
+            &db(&store),
+            &[number],
+            b"value",
+        );
         store.write(batch).wait().unwrap();
     }
     let expected = content(&store);
@@ -659,7 +668,7 @@ fn the_commit_before_is_taken_with_the_log_and_a_doubt() {
     // A load leaves no record, so nothing shows that it is missing.
     fs::write(filled.path().join("data.mdb"), &data).unwrap();
     let store = Store::open(filled.path()).unwrap();
-    store.load([("z", "loaded")]).unwrap();
+    db(&store).load([(*b"z", *b"loaded")]).unwrap();
     let position = store.snapshot().unwrap().commit();
     drop(store);
     let (outcome, _) = salvaged(filled.path());

@@ -4,12 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use proptest::prelude::*;
-use throng_store::{Batch, DatabaseOptions, ReadError, Store, Str, U32, U64};
+use throng_store::elmdb::{Children, Cursor, Matches};
+use throng_store::{Batch, Database, DatabaseOptions, ReadError, Store, Str, U32, U64};
+
+use crate::db;
 
 fn store_of<'k>(keys: impl IntoIterator<Item = &'k Vec<u8>>) -> (tempfile::TempDir, Store) {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().map_bytes(64 << 20).open(directory.path()).unwrap();
-    let batch = keys.into_iter().fold(Batch::new(), |batch, key| batch.put(key, "value"));
+    let batch =
+        keys.into_iter().fold(Batch::new(), |batch, key| batch.put(&db(&store), key, b"value"));
     store.write(batch).wait().unwrap();
     (directory, store)
 }
@@ -55,7 +59,7 @@ proptest! {
         for prefix in &prefixes {
             for separator in [b'/', 0, 0xff] {
                 let expected = children_of(&keys, prefix, separator);
-                let listed = || snapshot.children(prefix, separator).map(|child| {
+                let listed = || Children::new(&db(&store), &snapshot, prefix, separator).map(|child| {
                     let child = child.unwrap();
                     assert_eq!(child.path, [prefix, child.name].concat());
                     (child.path.to_vec(), child.is_key)
@@ -99,8 +103,8 @@ proptest! {
             }
             found
         };
-        prop_assert_eq!(&scanned(store.scan(bounds)), &expected);
-        let mut backward = scanned(store.scan(bounds).backward());
+        prop_assert_eq!(&scanned(db(&store).scan(bounds)), &expected);
+        let mut backward = scanned(db(&store).scan(bounds).backward());
         backward.reverse();
         prop_assert_eq!(backward, expected);
     }
@@ -123,9 +127,10 @@ proptest! {
                 model.remove(key);
             }
         }
+        let entries = db(&store);
         let outcome = store.update(move |update| {
             for (key, put) in &written {
-                if *put { update.put(key, b"other") } else { update.delete(key) }
+                if *put { update.put(&entries, key, b"other") } else { update.delete(&entries, key) }
             }
             let within = |key: &[u8]| key >= start.as_slice() && key < end.as_slice();
             let mut expected = model
@@ -134,7 +139,7 @@ proptest! {
                 .filter(|(key, _)| within(key))
                 .collect::<Vec<_>>()
                 .into_iter();
-            let mut range = update.range(start.as_slice()..end.as_slice());
+            let mut range = update.range(&entries, start.as_slice()..end.as_slice());
             for step in steps.iter().cycle().take(expected.len() + 2) {
                 if *step {
                     assert_eq!(range.next().transpose()?, expected.next());
@@ -143,7 +148,7 @@ proptest! {
                 }
             }
             let all: Vec<_> = model.iter().map(|(key, value)| (key.as_slice(), *value)).collect();
-            let mut cursor = update.cursor()?;
+            let mut cursor = Cursor::of_update(&entries, update)?;
             for entry in &all {
                 assert_eq!(cursor.next()?, Some(*entry));
                 assert_eq!(cursor.current()?, Some(*entry));
@@ -175,36 +180,36 @@ fn matches_have_all_requested_values() {
     for id in 0..200u32 {
         let path = |field: &str| format!("item/{id:03}/{field}");
         batch = batch
-            .put_in(&fields, &path("even"), if id % 2 == 0 { "yes" } else { "no" })
-            .put_in(&fields, &path("third"), &(id % 3).to_string())
-            .put_in(&fields, &path("z/deep"), "deep")
-            .put_in(&tags, &path("tag"), &(id % 5).to_string())
-            .put_in(&tags, &path("tag"), &format!("x{}", id % 7));
+            .put(&fields, &path("even"), if id % 2 == 0 { "yes" } else { "no" })
+            .put(&fields, &path("third"), &(id % 3).to_string())
+            .put(&fields, &path("z/deep"), "deep")
+            .put(&tags, &path("tag"), &(id % 5).to_string())
+            .put(&tags, &path("tag"), &format!("x{}", id % 7));
     }
     store.write(batch).wait().unwrap();
     let snapshot = store.snapshot().unwrap();
-    let ids = |found: throng_store::Matches<'_>| -> Vec<u32> {
+    let ids = |found: Matches<'_>| -> Vec<u32> {
         let id = |path: &[u8]| std::str::from_utf8(&path[5..]).unwrap().parse().unwrap();
         found.map(|path| id(path.unwrap())).collect()
     };
-    let found =
-        |patterns: &[(&[u8], &[u8])]| ids(fields.matching(&snapshot, b"item/", b'/', patterns));
+    let items = |of: &Database<Str, Str>| Children::new(of, &snapshot, b"item/", b'/');
+    let found = |patterns: &[(&[u8], &[u8])]| ids(items(&fields).matching(patterns));
     assert!(found(&[]).into_iter().eq(0..200));
     let both: &[(&[u8], &[u8])] = &[(b"third", b"1"), (b"even", b"yes")];
     assert!(found(both).into_iter().eq((0..200).filter(|id| id % 3 == 1 && id % 2 == 0)));
     assert_eq!(found(&[(b"z/deep", b"deep"), (b"even", b"maybe")]), []);
     assert_eq!(found(&[(&[b'x'; 511], b"")]), []);
-    let last = fields.matching(&snapshot, b"item/", b'/', both).next_back().unwrap().unwrap();
+    let last = items(&fields).matching(both).next_back().unwrap().unwrap();
     assert_eq!(last, b"item/196");
 
-    let tagged = tags.matching(&snapshot, b"item/", b'/', &[(b"tag", b"3"), (b"tag", b"x2")]);
+    let tagged = items(&tags).matching(&[(b"tag", b"3"), (b"tag", b"x2")]);
     assert!(ids(tagged).into_iter().eq((0..200).filter(|id| id % 5 == 3 && id % 7 == 2)));
-    let long = tags.matching(&snapshot, b"item/", b'/', &[(b"tag", &[b'3'; 600])]);
+    let long = items(&tags).matching(&[(b"tag", &[b'3'; 600])]);
     assert_eq!(ids(long), []);
 
     let elsewhere = tempfile::tempdir().unwrap();
     let other = Store::open(elsewhere.path()).unwrap().snapshot().unwrap();
-    let mut refused = fields.children(&other, b"", b'/');
+    let mut refused = Children::new(&fields, &other, b"", b'/');
     assert!(matches!(refused.next(), Some(Err(ReadError::OtherStore))));
     assert!(refused.next().is_none());
 }
@@ -216,7 +221,7 @@ fn a_scan_never_splits_the_values_of_a_key() {
     let many = store.database_with::<U64, U64>("many", &DatabaseOptions::new().duplicates());
     let many = many.unwrap();
     let pairs: Vec<_> = (0..6).flat_map(|key| (0..key).map(move |value| (key, value))).collect();
-    let batch = pairs.iter().fold(Batch::new(), |batch, (k, v)| batch.put_in(&many, k, v));
+    let batch = pairs.iter().fold(Batch::new(), |batch, (k, v)| batch.put(&many, k, v));
     store.write(batch).wait().unwrap();
     for backward in [false, true] {
         let scan = many.scan(..).chunk(2);
@@ -238,11 +243,12 @@ fn a_scan_continues_after_commits_and_finds_later_keys() {
     let options = Store::options().snapshot_age_max(std::time::Duration::ZERO);
     let store = options.open(directory.path()).unwrap();
     let key = |number: u32| number.to_be_bytes();
-    let batch = (0..100).fold(Batch::new(), |batch, number| batch.put(key(number * 2), "old"));
+    let batch = (0..100)
+        .fold(Batch::new(), |batch, number| batch.put(&db(&store), &key(number * 2), b"old"));
     store.write(batch).wait().unwrap();
     // With an age of zero a snapshot expires at the next commit; the scan continues.
     let mut numbers = Vec::new();
-    for chunk in store.scan(..).chunk(10) {
+    for chunk in db(&store).scan(..).chunk(10) {
         let chunk = chunk.unwrap();
         let part: Vec<u32> = chunk
             .iter()
@@ -255,7 +261,11 @@ fn a_scan_continues_after_commits_and_finds_later_keys() {
             continue;
         }
         // A key behind the chunk and a key within it.
-        let batch = Batch::new().put(key(last + 1), "new").put(key(last - 1), "new");
+        let batch = Batch::new().put(&db(&store), &key(last + 1), b"new").put(
+            &db(&store),
+            &key(last - 1),
+            b"new",
+        );
         store.write(batch).wait().unwrap();
         // A snapshot makes the writer commit the batch.
         drop(store.snapshot().unwrap());
@@ -372,7 +382,7 @@ proptest! {
         let store = Store::open(directory.path()).unwrap();
         let several = DatabaseOptions::new().duplicates();
         let many = store.database_with::<U32, U64>("many", &several).unwrap();
-        let batch = there.iter().fold(Batch::new(), |batch, (k, v)| batch.put_in(&many, k, v));
+        let batch = there.iter().fold(Batch::new(), |batch, (k, v)| batch.put(&many, k, v));
         store.write(batch).wait().unwrap();
         let mut model = there;
         for write in &writes {
@@ -390,20 +400,20 @@ proptest! {
         let outcome = store.update(move |update| {
             for write in &writes {
                 match *write {
-                    Write::Put(key, value) => update.put_in(&own, &key.into(), &value.into()),
+                    Write::Put(key, value) => update.put(&own, &key.into(), &value.into()),
                     Write::DeleteValue(key, value) => {
-                        update.delete_value_in(&own, &key.into(), &value.into());
+                        update.delete_value(&own, &key.into(), &value.into());
                     }
-                    Write::Delete(key) => update.delete_in(&own, &key.into()),
-                    Write::Clear => update.clear_in(&own),
+                    Write::Delete(key) => update.delete(&own, &key.into()),
+                    Write::Clear => update.clear(&own),
                 }
             }
             for key in 0..5 {
                 let first = pairs.iter().find(|pair| pair.0 == key).map(|pair| pair.1);
-                assert_eq!(update.get_in(&own, &key)?, first);
+                assert_eq!(update.get(&own, &key)?, first);
             }
             let mut expected = pairs.iter().copied();
-            let mut range = update.range_in(&own, ..);
+            let mut range = update.range(&own, ..);
             for forward in directions.iter().cycle().take(pairs.len() + 2) {
                 if *forward {
                     assert_eq!(range.next().transpose()?, expected.next());
@@ -411,7 +421,7 @@ proptest! {
                     assert_eq!(range.next_back().transpose()?, expected.next_back());
                 }
             }
-            let (mut cursor, mut at) = (update.cursor_in(&own)?, -1);
+            let (mut cursor, mut at) = (Cursor::of_update(&own, update)?, -1);
             for step in &steps {
                 let before = at;
                 at = moved(&pairs, at, *step);

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use throng_store::sim::{Disk, Steps, Written};
 use throng_store::{Batch, CommitFailure, Options, Snapshot, Store, Submission, WriteError};
 
-use crate::number_or;
+use crate::{db, number_or};
 
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -26,9 +26,9 @@ enum Outcome {
     Unknown,
 }
 
-fn state_of(snapshot: &Snapshot) -> State {
+fn state_of(store: &Store, snapshot: &Snapshot) -> State {
     let entry = |(key, value): (&[u8], &[u8])| (key.to_vec(), value.to_vec());
-    snapshot.range(..).map(|found| entry(found.unwrap())).collect()
+    db(store).range(snapshot, ..).map(|found| entry(found.unwrap())).collect()
 }
 
 fn poll<T>(future: impl Future<Output = T> + Unpin) -> Option<T> {
@@ -45,17 +45,17 @@ fn options(random: &mut fastrand::Rng) -> Options {
 }
 
 /// Makes a batch, and applies it to the state.
-fn batch(state: &mut State, random: &mut fastrand::Rng) -> Batch {
+fn batch(store: &Store, state: &mut State, random: &mut fastrand::Rng) -> Batch {
     let mut batch = Batch::new();
     for _ in 0..random.usize(1..6) {
         let key = format!("key {}", random.u8(..60)).into_bytes();
         if random.u8(..4) == 0 {
             state.remove(&key);
-            batch = batch.delete(key);
+            batch = batch.delete(&db(store), &key);
         } else {
             let length = if random.u8(..40) == 0 { 70_000 } else { random.usize(..400) };
             let value = vec![random.u8(..); length];
-            batch = batch.put(&key, &value);
+            batch = batch.put(&db(store), &key, &value);
             state.insert(key, value);
         }
     }
@@ -122,7 +122,7 @@ fn run(seed: u64, cut_at: Option<u64>) -> Run {
         let mut writes: Vec<Write> = Vec::new();
         let first = states.len();
         for _ in 0..24 {
-            let batch = batch(&mut state, &mut random);
+            let batch = batch(&store, &mut state, &mut random);
             writes.push(write(&store, batch, random.bool()));
             states.push(state.clone());
             if random.u8(..3) > 0 {
@@ -165,17 +165,17 @@ fn check(Run { disk, options, states, acknowledged, events }: Run, seed: u64) {
     let store = disk.open(&options.clone().check(true));
     let store = store.unwrap_or_else(|error| panic!("{error}\n{}", end()));
     store.verify().unwrap();
-    let found = state_of(&store.snapshot().unwrap());
+    let found = state_of(&store, &store.snapshot().unwrap());
     let held = states.iter().rposition(|state| *state == found);
     let is_prefix = states[acknowledged..].contains(&found);
     assert!(is_prefix, "the state is that after {held:?}, {acknowledged} acknowledged\n{}", end());
     let steps = Steps::of(&store);
-    let ticket = write(&store, Batch::new().put("later", "value"), false);
+    let ticket = write(&store, Batch::new().put(&db(&store), b"later", b"value"), false);
     while steps.write() != Written::Nothing {}
     assert_eq!(poll(ticket), Some(Outcome::Stored));
     disk.cut_power().unwrap();
     let store = disk.open(&options).unwrap();
-    assert_eq!(store.snapshot().unwrap().get(b"later").unwrap(), Some(&b"value"[..]));
+    assert_eq!(db(&store).get(&store.snapshot().unwrap(), b"later").unwrap(), Some(&b"value"[..]));
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn run_with_failures(seed: u64, operation: u64, per_mille: u32) -> [u64; 2] {
     for _ in 0..24 {
         let steps = Steps::of(&store);
         let mut next = state.clone();
-        let batch = batch(&mut next, &mut random);
+        let batch = batch(&store, &mut next, &mut random);
         let mut write = write(&store, batch, random.bool());
         if disk.operations() >= operation {
             disk.fail_randomly(per_mille);
@@ -238,7 +238,7 @@ fn run_with_failures(seed: u64, operation: u64, per_mille: u32) -> [u64; 2] {
         });
         (0..1000).find(|_| store.is_writable() || steps.write() == Written::Closed).unwrap();
         disk.fail_randomly(0);
-        let found = state_of(&store.snapshot().unwrap());
+        let found = state_of(&store, &store.snapshot().unwrap());
         match outcome.unwrap() {
             Outcome::Stored => state = next,
             Outcome::NotStored => failures[0] += 1,
@@ -267,7 +267,10 @@ fn run_with_failures(seed: u64, operation: u64, per_mille: u32) -> [u64; 2] {
             }
             _ => {}
         }
-        assert!(state_of(&store.snapshot().unwrap()) == state, "an opening changed the state");
+        assert!(
+            state_of(&store, &store.snapshot().unwrap()) == state,
+            "an opening changed the state"
+        );
     }
     failures
 }

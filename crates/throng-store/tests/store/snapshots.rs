@@ -4,18 +4,21 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 use std::time::Duration;
 
+use throng_store::elmdb::{Cursor, Reader};
 use throng_store::{Batch, Durability, OpenError, ReadError, Store, Str, WriteError};
+
+use crate::db;
 
 #[test]
 fn a_reader_follows_every_commit() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    let mut reader = store.reader();
+    let mut reader = Reader::new(&store);
     for number in 0..100u64 {
-        store.write(Batch::new().put("number", number.to_le_bytes())).wait().unwrap();
-        assert_eq!(reader.get(b"number").unwrap(), Some(&number.to_le_bytes()[..]));
+        db(&store).put(b"number", &number.to_le_bytes()).wait().unwrap();
+        assert_eq!(reader.get(&db(&store), b"number").unwrap(), Some(&number.to_le_bytes()[..]));
         let view = reader.view().unwrap();
-        assert_eq!(view.get(b"number").unwrap(), Some(&number.to_le_bytes()[..]));
+        assert_eq!(db(&store).get(view, b"number").unwrap(), Some(&number.to_le_bytes()[..]));
     }
     // Dropped snapshots are reused: they take no more slots than were alive at the same time.
     assert!(store.stat().unwrap().snapshots <= 3, "{:?}", store.stat());
@@ -25,17 +28,17 @@ fn a_reader_follows_every_commit() {
 fn an_old_snapshot_expires_at_the_next_commit() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::options().snapshot_age_max(Duration::ZERO).open(directory.path()).unwrap();
-    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    db(&store).put(b"key", b"value").wait().unwrap();
     let snapshot = store.snapshot().unwrap();
-    let mut cursor = snapshot.cursor().unwrap();
-    let mut range = snapshot.range(..);
-    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
-    store.write(Batch::new().put("key", "other")).wait().unwrap();
-    assert!(matches!(snapshot.get(b"key"), Err(ReadError::Expired)));
+    let mut cursor = Cursor::new(&db(&store), &snapshot).unwrap();
+    let mut range = db(&store).range(&snapshot, ..);
+    assert_eq!(db(&store).get(&snapshot, b"key").unwrap(), Some(&b"value"[..]));
+    db(&store).put(b"key", b"other").wait().unwrap();
+    assert!(matches!(db(&store).get(&snapshot, b"key"), Err(ReadError::Expired)));
     assert!(matches!(cursor.first(), Err(ReadError::Expired)));
     assert!(matches!(range.next(), Some(Err(ReadError::Expired))));
     assert!(range.next().is_none());
-    assert_eq!(store.snapshot().unwrap().get(b"key").unwrap(), Some(&b"other"[..]));
+    assert_eq!(db(&store).get(&store.snapshot().unwrap(), b"key").unwrap(), Some(&b"other"[..]));
     assert_eq!(store.verify().unwrap(), 1);
 }
 
@@ -46,10 +49,10 @@ fn a_cursor_moves_both_ways_from_every_position() {
     let letters = store.database::<Str, Str>("letters").unwrap();
     let batch = ["b", "d", "f"]
         .into_iter()
-        .fold(Batch::new(), |batch, letter| batch.put_in(&letters, letter, letter));
+        .fold(Batch::new(), |batch, letter| batch.put(&letters, letter, letter));
     store.write(batch).wait().unwrap();
     let snapshot = store.snapshot().unwrap();
-    let mut cursor = letters.cursor(&snapshot).unwrap();
+    let mut cursor = Cursor::new(&letters, &snapshot).unwrap();
     let entry = |letter| Some((letter, letter));
     assert_eq!(cursor.current().unwrap(), None);
     assert_eq!(cursor.prev().unwrap(), None);
@@ -89,7 +92,7 @@ fn a_read_only_store_refuses_writes_and_is_refused_beside_a_writer() {
     assert!(!store.is_writable());
     let names = store.database::<Str, Str>("names").unwrap();
     assert_eq!(names.get(&store.snapshot().unwrap(), "key").unwrap(), Some("value"));
-    assert_eq!(names.get(store.reader().view().unwrap(), "key").unwrap(), Some("value"));
+    assert_eq!(names.get(Reader::new(&store).view().unwrap(), "key").unwrap(), Some("value"));
     let refused = names.put("key", "other").wait();
     assert!(matches!(refused, Err(WriteError::ReadOnly(batch)) if batch.len() == 1));
     assert!(store.database::<Str, Str>("other").is_err());
@@ -106,7 +109,7 @@ fn a_volatile_store_keeps_acknowledged_writes_after_it_is_dropped() {
             .map_bytes(64 << 20);
         let store = options.open(directory.path()).unwrap();
         for number in 0..500u32 {
-            store.write(Batch::new().put(number.to_be_bytes(), "value")).wait().unwrap();
+            db(&store).put(&number.to_be_bytes(), b"value").wait().unwrap();
         }
         store.sync().wait().unwrap();
         drop(store);
@@ -119,7 +122,7 @@ fn without_verified_reads_only_verify_finds_damage() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let value: [u8; 100] = std::array::from_fn(|index| index as u8);
-    store.write(Batch::new().put("key", value)).wait().unwrap();
+    db(&store).put(b"key", &value).wait().unwrap();
     drop(store);
     let path = directory.path().join("data.mdb");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -130,7 +133,10 @@ fn without_verified_reads_only_verify_finds_damage() {
     std::fs::write(&path, bytes).unwrap();
 
     let store = Store::options().verify_reads(false).open(directory.path()).unwrap();
-    assert_eq!(store.snapshot().unwrap().get(b"key").unwrap().map(<[u8]>::len), Some(100));
+    assert_eq!(
+        db(&store).get(&store.snapshot().unwrap(), b"key").unwrap().map(<[u8]>::len),
+        Some(100)
+    );
     assert!(matches!(store.verify(), Err(ReadError::Corrupt(_))));
 }
 
@@ -145,7 +151,7 @@ fn the_lag_counts_lmdbs_commits_since_the_oldest_snapshot() {
     let store = Store::open(directory.path()).unwrap();
     // A load is a commit of LMDB.
     let load = |number: u32| {
-        assert_eq!(store.load([((number % 10).to_be_bytes(), [7; 1000])]).unwrap(), 1);
+        assert_eq!(db(&store).load([((number % 10).to_be_bytes(), [7; 1000])]).unwrap(), 1);
     };
     for number in 0..300 {
         load(number);
@@ -162,7 +168,7 @@ fn the_lag_counts_lmdbs_commits_since_the_oldest_snapshot() {
     assert_eq!(lag(&store), 0);
     // Writes are in memory, where no pages are retained.
     let _snapshot = store.snapshot().unwrap();
-    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    db(&store).put(b"key", b"value").wait().unwrap();
     assert_eq!(lag(&store), 0);
 }
 
@@ -180,24 +186,24 @@ fn reading_child() {
     };
     say_and_wait("holds no snapshot");
     let snapshot = store.snapshot().unwrap();
-    let mut range = snapshot.range(..);
-    let mut cursor = snapshot.cursor().unwrap();
+    let mut range = db(&store).range(&snapshot, ..);
+    let mut cursor = Cursor::new(&db(&store), &snapshot).unwrap();
     // The snapshot is past its age, but shows the last commit, so it has not expired.
-    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
+    assert_eq!(db(&store).get(&snapshot, b"key").unwrap(), Some(&b"value"[..]));
     // A search for another database is no commit, so the snapshot stays valid.
     assert!(store.database::<Str, Str>("missing").is_err());
-    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"value"[..]));
+    assert_eq!(db(&store).get(&snapshot, b"key").unwrap(), Some(&b"value"[..]));
     assert_eq!(lag(&store), 0);
     say_and_wait("holds a snapshot");
     assert_eq!(lag(&store), 20);
-    assert!(matches!(snapshot.get(b"key"), Err(ReadError::Expired)));
+    assert!(matches!(db(&store).get(&snapshot, b"key"), Err(ReadError::Expired)));
     assert!(matches!(cursor.first(), Err(ReadError::Expired)));
     assert!(matches!(range.next(), Some(Err(ReadError::Expired))));
     drop((cursor, range));
     drop(snapshot);
     assert_eq!(lag(&store), 0);
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.get(b"key").unwrap(), Some(&b"other"[..]));
+    assert_eq!(db(&store).get(&snapshot, b"key").unwrap(), Some(&b"other"[..]));
     drop(snapshot);
     assert_eq!(store.verify().unwrap(), 21);
     say_and_wait("dropped the snapshot");
@@ -211,7 +217,7 @@ fn a_snapshot_in_another_process_expires_and_its_lag_is_seen() {
         for number in 0..20u32 {
             // A load is a commit of LMDB.
             let number = number.to_be_bytes();
-            store.load([(&number[..], &[7; 1000][..]), (b"key", value.as_bytes())]).unwrap();
+            db(&store).load([(&number[..], &[7; 1000][..]), (b"key", value.as_bytes())]).unwrap();
         }
     };
     write("value");

@@ -7,6 +7,8 @@ use throng_store::{
     Batch, KEY_BYTES_MAX, ReadError, Rejection, Store, Str, U64, UpdateError, WriteError,
 };
 
+use crate::db;
+
 #[test]
 fn concurrent_updates_are_all_kept() {
     const THREADS: u64 = 8;
@@ -21,13 +23,13 @@ fn concurrent_updates_are_all_kept() {
                 for number in 0..UPDATES {
                     let moved = counts.clone();
                     let counted = store.update(move |update| {
-                        let count = update.get_in(&moved, "all")?.unwrap_or(0);
-                        update.put_in(&moved, "all", &(count + 1));
+                        let count = update.get(&moved, "all")?.unwrap_or(0);
+                        update.put(&moved, "all", &(count + 1));
                         // The update sees its own write.
-                        update.get_in(&moved, "all")
+                        update.get(&moved, "all")
                     });
                     // A plain batch in the same group.
-                    let beside = store.write(Batch::new().put(format!("{thread}/{number}"), "1"));
+                    let beside = db(store).put(format!("{thread}/{number}").as_bytes(), b"1");
                     assert!(
                         counted.wait().unwrap().is_some_and(|count| count <= THREADS * UPDATES)
                     );
@@ -38,31 +40,41 @@ fn concurrent_updates_are_all_kept() {
     });
     let snapshot = store.snapshot().unwrap();
     assert_eq!(counts.get(&snapshot, "all").unwrap(), Some(THREADS * UPDATES));
-    assert_eq!(snapshot.len().unwrap(), THREADS * UPDATES);
+    assert_eq!(db(&store).len(&snapshot).unwrap(), THREADS * UPDATES);
 }
 
 #[test]
 fn an_update_that_fails_leaves_no_trace() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    store.write(Batch::new().put("key", "value")).wait().unwrap();
+    db(&store).put(b"key", b"value").wait().unwrap();
+    let entries = || db(&store);
 
-    let aborted = store.update(|update| -> Result<(), &str> {
-        update.delete(b"key");
-        update.put(b"trace", b"left");
-        assert_eq!(update.get(b"key").unwrap(), None);
-        Err("no")
+    let aborted = store.update({
+        let entries = entries();
+        move |update| -> Result<(), &str> {
+            update.delete(&entries, b"key");
+            update.put(&entries, b"trace", b"left");
+            assert_eq!(update.get(&entries, b"key").unwrap(), None);
+            Err("no")
+        }
     });
     assert!(matches!(aborted.wait(), Err(UpdateError::Aborted("no"))));
-    let panicked = store.update(|update| -> Result<(), ReadError> {
-        update.put(b"trace", b"left");
-        panic!("on purpose");
+    let panicked = store.update({
+        let entries = entries();
+        move |update| -> Result<(), ReadError> {
+            update.put(&entries, b"trace", b"left");
+            panic!("on purpose");
+        }
     });
     assert!(matches!(panicked.wait(), Err(UpdateError::Panicked)));
-    let rejected = store.update(|update| -> Result<(), ReadError> {
-        update.put(b"trace", b"left");
-        update.put(&[b'k'; KEY_BYTES_MAX + 1], b"long");
-        Ok(())
+    let rejected = store.update({
+        let entries = entries();
+        move |update| -> Result<(), ReadError> {
+            update.put(&entries, b"trace", b"left");
+            update.put(&entries, &[b'k'; KEY_BYTES_MAX + 1], b"long");
+            Ok(())
+        }
     });
     let bytes = KEY_BYTES_MAX + 1;
     match rejected.wait() {
@@ -70,14 +82,21 @@ fn an_update_that_fails_leaves_no_trace() {
         other => panic!("{other:?}"),
     }
 
-    let kept = store.update(|update| -> Result<Vec<u8>, ReadError> {
-        let value = update.get(b"key")?.unwrap_or_default().to_vec();
-        update.delete(b"key");
-        Ok(value)
+    let kept = store.update({
+        let entries = entries();
+        move |update| -> Result<Vec<u8>, ReadError> {
+            let value = update.get(&entries, b"key")?.unwrap_or_default().to_vec();
+            update.delete(&entries, b"key");
+            Ok(value)
+        }
     });
     assert_eq!(kept.wait().unwrap(), b"value");
     let snapshot = store.snapshot().unwrap();
-    assert!(snapshot.is_empty().unwrap(), "{:?}", snapshot.range(..).next());
+    assert!(
+        db(&store).is_empty(&snapshot).unwrap(),
+        "{:?}",
+        db(&store).range(&snapshot, ..).next()
+    );
 }
 
 #[test]
@@ -91,8 +110,12 @@ fn put_new_of_a_key_succeeds_once_among_many_threads() {
             scope.spawn(move || {
                 for number in 0..20 {
                     let batch = Batch::new()
-                        .put_new(format!("name/{number}"), thread.to_le_bytes())
-                        .add("made", 1);
+                        .put_new(
+                            &db(store),
+                            format!("name/{number}").as_bytes(),
+                            &thread.to_le_bytes(),
+                        )
+                        .add(&db(store), b"made", 1);
                     match store.write(batch.clone()).wait() {
                         Ok(()) => drop(made.fetch_add(1, Ordering::Relaxed)),
                         Err(WriteError::KeyExists(handed)) => assert_eq!(handed, batch),
@@ -104,13 +127,13 @@ fn put_new_of_a_key_succeeds_once_among_many_threads() {
     });
     assert_eq!(made.into_inner(), 20);
     let snapshot = store.snapshot().unwrap();
-    assert_eq!(snapshot.get(b"made").unwrap(), Some(&20i64.to_le_bytes()[..]));
-    assert_eq!(snapshot.len().unwrap(), 21);
+    assert_eq!(db(&store).get(&snapshot, b"made").unwrap(), Some(&20i64.to_le_bytes()[..]));
+    assert_eq!(db(&store).len(&snapshot).unwrap(), 21);
     // A deleted key can be made again, also within a group.
     let tickets = [
-        store.write(Batch::new().delete("name/0")),
-        store.write(Batch::new().put_new("name/0", "again")),
-        store.write(Batch::new().put_new("name/0", "too late")),
+        db(&store).delete(b"name/0"),
+        db(&store).put_new(b"name/0", b"again"),
+        db(&store).put_new(b"name/0", b"too late"),
     ];
     let outcomes = tickets.map(throng_store::Ticket::wait);
     assert!(matches!(outcomes, [Ok(()), Ok(()), Err(WriteError::KeyExists(_))]), "{outcomes:?}");
@@ -122,7 +145,7 @@ fn keys_in_order_fill_their_pages() {
     let store = Store::open(directory.path()).unwrap();
     for chunk in 0..10u32 {
         let batch = (0..2000).fold(Batch::new(), |batch, number| {
-            batch.put((chunk * 2000 + number).to_be_bytes(), [7; 16])
+            batch.put(&db(&store), &(chunk * 2000 + number).to_be_bytes(), &[7; 16])
         });
         store.write(batch).wait().unwrap();
     }

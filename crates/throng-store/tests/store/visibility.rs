@@ -8,9 +8,12 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
+use throng_store::elmdb::Reader;
 use throng_store::{
     Batch, Database, Durability, LoadFailure, ReadError, Store, Str, Ticket, U64, WriteError,
 };
+
+use crate::db;
 
 fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap())
@@ -23,18 +26,18 @@ fn an_acknowledged_write_is_visible_by_every_way_to_read() {
         let store =
             Store::options().durability(durability).open(directory.path().join("store")).unwrap();
         let named: Database<Str, U64> = store.database("named").unwrap();
-        let mut reader = store.reader();
+        let mut reader = Reader::new(&store);
         let bytes = |value: Option<&[u8]>| value.map(number);
         for round in 1..200 {
-            let put = Batch::new().put("key", u64::to_le_bytes(round));
-            store.write(put.put_in(&named, "key", &round)).wait().unwrap();
+            let put = Batch::new().put(&db(&store), b"key", &u64::to_le_bytes(round));
+            store.write(put.put(&named, "key", &round)).wait().unwrap();
             let seen = match round % 12 {
-                0 => bytes(store.snapshot().unwrap().get(b"key").unwrap()),
-                1 => bytes(reader.get(b"key").unwrap()),
-                2 => reader.get_in(&named, "key").unwrap(),
+                0 => bytes(db(&store).get(&store.snapshot().unwrap(), b"key").unwrap()),
+                1 => bytes(reader.get(&db(&store), b"key").unwrap()),
+                2 => reader.get(&named, "key").unwrap(),
                 3 => named.get(reader.view().unwrap(), "key").unwrap(),
                 4 => named.get(&store.snapshot().unwrap(), "key").unwrap(),
-                5 => store
+                5 => db(&store)
                     .scan(..)
                     .map(|chunk| number(chunk.unwrap().iter().next().unwrap().unwrap().1))
                     .next(),
@@ -42,11 +45,11 @@ fn an_acknowledged_write_is_visible_by_every_way_to_read() {
                     let copy = directory.path().join(format!("copy {round}"));
                     store.backup(&copy).unwrap();
                     let copy = Store::open(copy).unwrap();
-                    bytes(copy.snapshot().unwrap().get(b"key").unwrap())
+                    bytes(db(&copy).get(&copy.snapshot().unwrap(), b"key").unwrap())
                 }
                 7 => {
                     let own = named.clone();
-                    store.update(move |update| update.get_in(&own, "key")).wait().unwrap()
+                    store.update(move |update| update.get(&own, "key")).wait().unwrap()
                 }
                 8 => {
                     assert_eq!(store.verify().unwrap(), 2 + round / 12);
@@ -57,23 +60,23 @@ fn an_acknowledged_write_is_visible_by_every_way_to_read() {
                     let own = format!("made in {round}");
                     let made: Database<Str, U64> = store.database(&own).unwrap();
                     made.put("key", &round).wait().unwrap();
-                    reader.get_in(&made, "key").unwrap()
+                    reader.get(&made, "key").unwrap()
                 }
                 // `put_new` finds the key in memory.
-                10 => match store.write(Batch::new().put_new("key", "other")).wait() {
+                10 => match db(&store).put_new(b"key", b"other").wait() {
                     Err(WriteError::KeyExists(_)) => Some(round),
                     other => panic!("{other:?}"),
                 },
                 _ => {
-                    store.write(Batch::new().delete("key")).wait().unwrap();
-                    assert_eq!(reader.get(b"key").unwrap(), None);
+                    db(&store).delete(b"key").wait().unwrap();
+                    assert_eq!(reader.get(&db(&store), b"key").unwrap(), None);
                     Some(round)
                 }
             };
             assert_eq!(seen, Some(round), "{durability:?}");
         }
         let other = Store::open(directory.path().join("other")).unwrap();
-        assert!(matches!(other.reader().get_in(&named, "key"), Err(ReadError::OtherStore)));
+        assert!(matches!(Reader::new(&other).get(&named, "key"), Err(ReadError::OtherStore)));
     }
 }
 
@@ -99,27 +102,30 @@ fn writers_read_their_own_writes_and_no_reader_goes_back() {
             for writer in 0..WRITERS {
                 let (store, acked) = (&store, &acked);
                 scope.spawn(move || {
-                    let mut reader = store.reader();
+                    let mut reader = Reader::new(store);
                     let mut seen = [0; WRITERS];
                     for round in 1..=rounds {
-                        let put = Batch::new().put([writer as u8], round.to_le_bytes());
+                        let put =
+                            Batch::new().put(&db(store), &[writer as u8], &round.to_le_bytes());
                         // Half of the writers poll, and see the outcome before any waker runs.
                         match writer % 2 {
                             0 => store.write(put).wait().unwrap(),
                             _ => spin(store.write(put)).unwrap(),
                         }
                         acked[writer].store(round, Ordering::SeqCst);
-                        let own = reader.get(&[writer as u8]).unwrap().map(number);
+                        let own = reader.get(&db(store), &[writer as u8]).unwrap().map(number);
                         assert_eq!(own, Some(round));
                         let other = (writer + round as usize) % WRITERS;
                         let least = acked[other].load(Ordering::SeqCst).max(seen[other]);
                         if round % 8 < 4 {
-                            let now = reader.get(&[other as u8]).unwrap().map_or(0, number);
+                            let now =
+                                reader.get(&db(store), &[other as u8]).unwrap().map_or(0, number);
                             assert!(now >= least, "{now} of {other} is before {least}");
                             seen[other] = now;
                         } else if round % 50 == 0 {
                             let view = reader.view().unwrap();
-                            let now = view.get(&[other as u8]).unwrap().map_or(0, number);
+                            let now =
+                                db(store).get(view, &[other as u8]).unwrap().map_or(0, number);
                             assert!(now >= least, "{now} of {other} is before {least}");
                         }
                     }
@@ -135,10 +141,13 @@ fn reading_child() {
     let directory = std::env::var(super::DIRECTORY).unwrap();
     let store = Store::options().read_only(true).open(directory).unwrap();
     // The first write is acknowledged before this process opens the store, the others later.
-    println!("\nhas {}", number(store.snapshot().unwrap().get(b"key").unwrap().unwrap()));
+    println!(
+        "\nhas {}",
+        number(db(&store).get(&store.snapshot().unwrap(), b"key").unwrap().unwrap())
+    );
     for line in std::io::stdin().lines().map_while(Result::ok) {
         let snapshot = store.snapshot().unwrap();
-        let found = number(snapshot.get(b"key").unwrap().unwrap());
+        let found = number(db(&store).get(&snapshot, b"key").unwrap().unwrap());
         println!("\n{}", if line == found.to_string() { "seen" } else { "not seen" });
     }
 }
@@ -147,7 +156,7 @@ fn reading_child() {
 fn another_process_sees_an_acknowledged_write_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
-    let put = |number: u64| store.write(Batch::new().put("key", number.to_le_bytes())).wait();
+    let put = |number: u64| db(&store).put(b"key", &number.to_le_bytes()).wait();
     for round in 1..=3 {
         put(round * 1_000_000).unwrap();
         let mut child = super::child("visibility::reading_child", directory.path(), "")
@@ -192,15 +201,15 @@ fn failing_child() {
     };
     let directory = std::env::var(super::DIRECTORY).unwrap();
     let store = Store::open(&directory).unwrap();
-    store.load((0..1_000u32).map(|number| (number.to_be_bytes(), [7; 4_000]))).unwrap();
+    db(&store).load((0..1_000u32).map(|number| (number.to_be_bytes(), [7; 4_000]))).unwrap();
     let put = |number: u64| {
         let value = [&number.to_le_bytes()[..], &[7; 8_000]].concat();
-        store.write(Batch::new().put([&b"put"[..], &number.to_be_bytes()].concat(), value)).wait()
+        db(&store).put(&[&b"put"[..], &number.to_be_bytes()].concat(), &value).wait()
     };
     (0..30).for_each(|number| put(number).unwrap());
     limit(Some(std::fs::metadata(format!("{directory}/data.mdb")).unwrap().len()));
     // A load needs a checkpoint first.
-    let refused = store.load([(b"z", b"z")]).unwrap_err();
+    let refused = db(&store).load([(*b"z", *b"z")]).unwrap_err();
     assert!(matches!(refused.failure, LoadFailure::Full(_)), "{refused:?}");
     assert!(matches!(put(30), Err(WriteError::Full { .. })));
     // A group is refused as a whole, and not tried again in parts.
@@ -218,7 +227,7 @@ fn failing_child() {
     });
     begun.recv().unwrap();
     let group: Vec<_> =
-        (0..400u32).map(|n| store.write(Batch::new().put(n.to_be_bytes(), [7; 8_000]))).collect();
+        (0..400u32).map(|n| db(&store).put(&n.to_be_bytes(), &[7; 8_000])).collect();
     let before = writes();
     open.send(()).unwrap();
     gated.wait().unwrap();
@@ -228,14 +237,14 @@ fn failing_child() {
     assert!(writes() - before < 200, "{} writes", writes() - before);
     let has_all = || {
         let snapshot = store.snapshot().unwrap();
-        assert_eq!(snapshot.len().unwrap(), 1_030);
-        assert_eq!(snapshot.prefix(b"put").count(), 30);
+        assert_eq!(db(&store).len(&snapshot).unwrap(), 1_030);
+        assert_eq!(db(&store).prefix(&snapshot, b"put").count(), 30);
     };
     has_all();
     limit(None);
     has_all();
     put(30).unwrap();
-    store.load([(b"z", b"z")]).unwrap();
+    db(&store).load([(*b"z", *b"z")]).unwrap();
     println!("\nloaded");
     put(31).unwrap();
     std::process::exit(0);

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use proptest::prelude::*;
+use throng_store::elmdb::Cursor;
 use throng_store::{
-    Batch, Bytes, Cursor, Database, DatabaseOptions, Snapshot, Store, Update, UpdateError,
-    WriteError,
+    Batch, Bytes, Database, DatabaseOptions, Snapshot, Store, Update, UpdateError, WriteError,
 };
 
 type Pair = (Vec<u8>, Vec<u8>);
@@ -121,12 +121,12 @@ fn batch(databases: &Databases, operations: &[Operation]) -> Batch {
         let Operation { database, key, value, action } = operation;
         let (own, several) = (&databases[*database], *database == SEVERAL);
         match action {
-            Action::PutNew => batch.put_new_in(own, key, value),
-            Action::Delete => batch.delete_in(own, key),
-            Action::DeleteValue if several => batch.delete_value_in(own, key, value),
-            Action::Add if !several => batch.add_in(own, key, difference(value)),
-            Action::Clear => batch.clear_in(own),
-            Action::Put | Action::DeleteValue | Action::Add => batch.put_in(own, key, value),
+            Action::PutNew => batch.put_new(own, key, value),
+            Action::Delete => batch.delete(own, key),
+            Action::DeleteValue if several => batch.delete_value(own, key, value),
+            Action::Add if !several => batch.add(own, key, difference(value)),
+            Action::Clear => batch.clear(own),
+            Action::Put | Action::DeleteValue | Action::Add => batch.put(own, key, value),
         }
     })
 }
@@ -141,10 +141,10 @@ fn update(
         let Operation { database, key, value, action } = operation;
         let (own, several) = (&databases[*database], *database == SEVERAL);
         match action {
-            Action::Delete => update.delete_in(own, key),
-            Action::DeleteValue if several => update.delete_value_in(own, key, value),
+            Action::Delete => update.delete(own, key),
+            Action::DeleteValue if several => update.delete_value(own, key, value),
             Action::PutNew | Action::Add | Action::Clear => return None,
-            Action::Put | Action::DeleteValue => update.put_in(own, key, value),
+            Action::Put | Action::DeleteValue => update.put(own, key, value),
         }
         Some(operation.clone())
     });
@@ -182,7 +182,7 @@ fn check(snapshot: &Snapshot, databases: &Databases, world: &World, walks: &[(Go
             assert_eq!(found().collect::<Vec<_>>(), expected);
             assert!(found().rev().eq(expected.into_iter().rev()));
         }
-        walk(&mut own.cursor(snapshot).unwrap(), &all, walks);
+        walk(&mut Cursor::new(own, snapshot).unwrap(), &all, walks);
     }
 }
 

@@ -197,7 +197,7 @@ fn disturb_life(sim: &Sim) {
 }
 
 fn books(node: &Node) -> Books {
-    let books = Books::read(&node.store().snapshot().unwrap());
+    let books = Books::read(node.store());
     books.check();
     books
 }

@@ -1,6 +1,5 @@
 //! [`Reader`]: repeated reads of the latest state, at the price of the lookup.
 
-use crate::database::TableRef;
 use crate::{Codec, Database, ReadError, Snapshot, Store};
 
 /// A view that follows the store: each [`view`](Reader::view) shows everything whose ticket had
@@ -13,13 +12,14 @@ use crate::{Codec, Database, ReadError, Snapshot, Store};
 /// pause.
 ///
 /// ```
-/// # use throng_store::{Batch, Store};
+/// # use throng_store::{Store, Str, elmdb::Reader};
 /// # let directory = tempfile::tempdir()?;
 /// # let store = Store::open(directory.path())?;
-/// let mut reader = store.reader();
-/// assert_eq!(reader.get(b"key")?, None);
-/// store.write(Batch::new().put("key", "value")).wait()?;
-/// assert_eq!(reader.get(b"key")?, Some(&b"value"[..]));
+/// let names = store.database::<Str, Str>("names")?;
+/// let mut reader = Reader::new(&store);
+/// assert_eq!(reader.get(&names, "key")?, None);
+/// names.put("key", "value").wait()?;
+/// assert_eq!(reader.get(&names, "key")?, Some("value"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
@@ -29,8 +29,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn new(store: Store) -> Reader {
-        Reader { store, snapshot: None }
+    /// Creates a reader, which takes its first snapshot at the first read.
+    pub fn new(store: &Store) -> Reader {
+        Reader { store: store.clone(), snapshot: None }
     }
 
     /// Returns a snapshot of the latest state, frozen for as long as it is borrowed.
@@ -51,35 +52,17 @@ impl Reader {
         }
     }
 
-    /// Returns the value under `key` in the default database.
-    ///
-    /// # Errors
-    ///
-    /// See [`Snapshot::get`] and [`Store::snapshot`].
-    pub fn get(&mut self, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        let table_ref = self.store.environment().entries();
-        self.get_at(table_ref, key)
-    }
-
-    /// Returns the value under `key` in `database`; see [`get`](Reader::get).
+    /// Returns the value under `key`.
     ///
     /// # Errors
     ///
     /// See [`Database::get`] and [`Store::snapshot`].
-    pub fn get_in<K: Codec, V: Codec>(
+    pub fn get<K: Codec, V: Codec>(
         &mut self,
         database: &Database<K, V>,
         key: &K::Item,
     ) -> Result<Option<V::Decoded<'_>>, ReadError> {
-        if database.store().id() != self.store.id() {
-            return Err(ReadError::OtherStore);
-        }
-        let bytes = K::encode(key, |key| self.get_at(database.table_ref(), key))??;
-        bytes.map(|bytes| V::decode(bytes).map_err(ReadError::from)).transpose()
-    }
-
-    fn get_at(&mut self, table_ref: TableRef, key: &[u8]) -> Result<Option<&[u8]>, ReadError> {
-        self.view()?.get_in(table_ref, key)
+        database.get(self.view()?, key)
     }
 
     /// Releases the snapshot, and with it the old pages, until the next read.

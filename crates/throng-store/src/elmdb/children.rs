@@ -14,14 +14,32 @@ use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::Move;
 use crate::read::merge;
 use crate::read::range::beyond;
-use crate::{KEY_BYTES_MAX, ReadError, Snapshot};
+use crate::{Codec, Database, KEY_BYTES_MAX, ReadError, Snapshot};
 
-/// Iterator over the direct children of a path, from [`Snapshot::children`]: each child once, from
-/// either end.
+/// Iterator over the direct children of a path among the encoded keys of a database: each child once,
+/// from either end.
 ///
 /// Children are in the order of the keys: a child that is a key itself is yielded at that key, any
 /// other child at the first key below it. Costs a seek for each child, and a lookup for each child
 /// that has keys below it, whatever their number.
+///
+/// ```
+/// # use throng_store::{Batch, ReadError, Store, Str, elmdb::Children};
+/// # let directory = tempfile::tempdir()?;
+/// # let store = Store::open(directory.path())?;
+/// let tree = store.database::<Str, Str>("tree")?;
+/// let keys = ["users/ada", "users/ada/born", "users/ada/name", "users/alan/name", "zoo"];
+/// store.write(keys.iter().fold(Batch::new(), |batch, key| batch.put(&tree, key, "…"))).wait()?;
+/// let snapshot = store.snapshot()?;
+/// let names = |prefix: &[u8]| {
+///     let children = Children::new(&tree, &snapshot, prefix, b'/');
+///     children.map(|child| Ok(child?.name)).collect::<Result<Vec<_>, ReadError>>()
+/// };
+/// assert_eq!(names(b"")?, [&b"users"[..], b"zoo"]);
+/// assert_eq!(names(b"users/")?, [&b"ada"[..], b"alan"]);
+/// assert_eq!(names(b"users/ada/")?, [b"born", b"name"]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "iterators do nothing unless they are advanced"]
 pub struct Children<'s> {
     snapshot: &'s Snapshot,
@@ -57,28 +75,48 @@ pub struct Child<'s> {
 }
 
 impl<'s> Children<'s> {
-    pub(crate) fn new(
+    /// Iterates over the children of the path `prefix`, where keys are paths whose parts are divided by
+    /// separators. The prefix ends with its separator, or is empty for the outermost parts.
+    pub fn new<K: Codec, V: Codec>(
+        database: &Database<K, V>,
         snapshot: &'s Snapshot,
-        table_ref: TableRef,
         prefix: &[u8],
         separator: u8,
     ) -> Children<'s> {
+        let failed = database.check(snapshot).err();
         // A longer prefix has no children, because no key is as long.
-        let left = (prefix.len() <= KEY_BYTES_MAX)
+        let left = (failed.is_none() && prefix.len() <= KEY_BYTES_MAX)
             .then(|| (From::At(prefix.to_vec()), beyond(prefix.to_vec())));
-        let prefix = prefix.len();
-        Children { snapshot, table_ref, separator, prefix, left, failed: None, cursor: None }
+        let (prefix, table_ref) = (prefix.len(), database.table_ref());
+        Children { snapshot, table_ref, separator, prefix, left, failed, cursor: None }
     }
 
-    /// Makes the iterator yield the error and no children.
-    pub(crate) fn failed(mut self, error: ReadError) -> Children<'s> {
-        self.left = None;
-        self.failed = Some(error);
-        self
-    }
-
-    /// Keeps only the children whose fields have these values.
-    pub(crate) fn matching(self, patterns: &[(&[u8], &[u8])]) -> Matches<'s> {
+    /// Keeps the children that match all `patterns`. A pattern is a field and a value: a child with the
+    /// path `p` matches it if the key made of `p`, the separator and the field has that value, or that value
+    /// among several. Without patterns, every child matches.
+    ///
+    /// The search visits each child once, by a seek past the child's other fields; see [`Matches`] for the
+    /// cost. If there are many more children than matches, keep an index: a database with [several
+    /// values](crate::DatabaseOptions::duplicates) under a key, from field and value to path.
+    ///
+    /// ```
+    /// # use throng_store::{Batch, Store, Str, elmdb::Children};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let posts = store.database::<Str, Str>("posts")?;
+    /// let batch = Batch::new()
+    ///     .put(&posts, "1/author", "ada")
+    ///     .put(&posts, "1/tag", "engines")
+    ///     .put(&posts, "2/author", "ada")
+    ///     .put(&posts, "2/tag", "poems");
+    /// store.write(batch).wait()?;
+    /// let snapshot = store.snapshot()?;
+    /// let found = Children::new(&posts, &snapshot, b"", b'/')
+    ///     .matching(&[(b"tag", b"engines"), (b"author", b"ada")]);
+    /// assert_eq!(found.collect::<Result<Vec<_>, _>>()?, [b"1"]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn matching(self, patterns: &[(&[u8], &[u8])]) -> Matches<'s> {
         let patterns = patterns
             .iter()
             .map(|(field, value)| ([&[self.separator], *field].concat(), value.to_vec()))
@@ -194,7 +232,7 @@ impl fmt::Debug for Children<'_> {
 }
 
 /// Iterator over the children of a path that have given values in given fields, from
-/// [`Snapshot::matching`].
+/// [`Children::matching`].
 ///
 /// Yields the paths of the matches, in the order of [`Children`]. Costs the iteration over the
 /// children, plus lookups for each child up to the first pattern that does not match; so put the

@@ -10,23 +10,24 @@ use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{Entry, Move};
 use crate::read::merge;
 use crate::read::range::{Source, decode};
-use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError};
+use crate::{Bytes, Codec, Database, KEY_BYTES_MAX, ReadError, Snapshot, Update};
 
-/// A position in a database of a [`Snapshot`](crate::Snapshot) or of an [`Update`](crate::Update): at an
+/// A position in a database of a [`Snapshot`] or of an [`Update`]: at an
 /// entry, before the first, or after the last. In an update its own writes are included.
 ///
 /// Each method moves the cursor and returns the entry at its new position. A move costs one move of
 /// a tree cursor.
 ///
 /// ```
-/// # use throng_store::{Batch, Store};
+/// # use throng_store::{Batch, Store, Str, elmdb::Cursor};
 /// # let directory = tempfile::tempdir()?;
 /// # let store = Store::open(directory.path())?;
-/// store.write(Batch::new().put("a", "1").put("c", "3")).wait()?;
+/// let names = store.database::<Str, Str>("names")?;
+/// store.write(Batch::new().put(&names, "a", "1").put(&names, "c", "3")).wait()?;
 /// let snapshot = store.snapshot()?;
-/// let mut cursor = snapshot.cursor()?;
-/// assert_eq!(cursor.seek_range(b"b")?, Some((&b"c"[..], &b"3"[..])));
-/// assert_eq!(cursor.prev()?, Some((&b"a"[..], &b"1"[..])));
+/// let mut cursor = Cursor::new(&names, &snapshot)?;
+/// assert_eq!(cursor.seek_range("b")?, Some(("c", "3")));
+/// assert_eq!(cursor.prev()?, Some(("a", "1")));
 /// assert_eq!(cursor.prev()?, None);
 /// assert_eq!(cursor.next()?, cursor.first()?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,7 +54,28 @@ type Decoded<'s, K, V> =
 // A cursor is not an iterator: it moves both ways, and a move can fail.
 #[allow(clippy::should_implement_trait)]
 impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
-    pub(crate) fn new(source: Source<'s>, table_ref: TableRef) -> Result<Self, ReadError> {
+    /// Opens a cursor over `database` in a snapshot, positioned before the first entry.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`] if the engine fails, and [`ReadError::OtherStore`] if the database belongs to another
+    /// store.
+    pub fn new(database: &Database<K, V>, snapshot: &'s Snapshot) -> Result<Self, ReadError> {
+        database.check(snapshot)?;
+        Cursor::over(Source::Snapshot(snapshot), database.table_ref())
+    }
+
+    /// Opens a cursor over `database` in an update, positioned before the first entry.
+    ///
+    /// # Errors
+    ///
+    /// See [`new`](Cursor::new).
+    pub fn of_update(database: &Database<K, V>, update: &'s Update<'_>) -> Result<Self, ReadError> {
+        update.check(database)?;
+        Cursor::over(Source::Update(update), database.table_ref())
+    }
+
+    fn over(source: Source<'s>, table_ref: TableRef) -> Result<Self, ReadError> {
         source.check()?;
         let cursor = source.cursor(table_ref)?;
         Ok(Cursor { source, table_ref, cursor, stands: Stands::Before, codecs: PhantomData })
