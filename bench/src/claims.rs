@@ -186,7 +186,8 @@ impl Ledger {
             let drawn = report::figure(&self.rows, &of.figure);
             let drawn = drawn.ok_or_else(|| no_row(&of.figure, "a figure", "any"))?;
             let path = format!("bench/figures/{}.svg", of.figure);
-            self.put(&mut texts, &of.file, &of.block, &format!("![{}]({path})\n", of.alt))?;
+            let up = "../".repeat(of.file.matches('/').count());
+            self.put(&mut texts, &of.file, &of.block, &format!("![{}]({up}{path})\n", of.alt))?;
             texts.insert(path, drawn);
         }
         Ok(texts)

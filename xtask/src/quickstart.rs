@@ -1,5 +1,5 @@
 //! The README's first steps, carried out as a new user would: a new project, throng added to it, the
-//! programs that stand there run in it.
+//! programs that stand there run in it. A program is a block of Rust with a `main`.
 //!
 //! The project lies outside the repository, where cargo finds no workspace around it. It starts with
 //! this workspace's lock file, so that nothing is downloaded that the build has not downloaded
@@ -72,8 +72,6 @@ fn execute(command: &str, dir: &Path) -> Result<(), Failure> {
         .current_dir(dir)
         .env("CARGO_TARGET_DIR", root().join("target"))
         .env("CARGO_NET_OFFLINE", "true")
-        // The second program shows a panic, on purpose.
-        .env("RUST_BACKTRACE", "0")
         .status()
         .map_err(|error| Failure(format!("`{command}` cannot be started: {error}")))?;
     if status.success() { Ok(()) } else { Err(Failure(format!("`{command}` ended with {status}"))) }
@@ -93,9 +91,10 @@ fn parse(text: &str) -> Page {
         match line.strip_prefix("```") {
             Some(language) => {
                 let block: Vec<_> = lines.by_ref().take_while(|line| *line != "```").collect();
-                if language == "rust" {
+                let is_rust = language.split(',').next() == Some("rust");
+                if is_rust && block.iter().any(|line| line.starts_with("fn main()")) {
                     page.programs.push(block.join("\n") + "\n");
-                } else if marked {
+                } else if marked && !is_rust {
                     let commands = block.iter().filter_map(|line| line.strip_prefix("$ "));
                     page.commands.extend(commands.map(str::to_owned));
                 }
@@ -115,9 +114,10 @@ mod tests {
     #[test]
     fn a_page_has_marked_commands_and_programs() {
         let page = parse(&format!(
-            "{MARK}\n```console\n$ cargo new\nout\n```\n```rust\nfn main() {{}}\n```\n```console\n$ no\n```\n"
+            "{MARK}\n```console\n$ cargo new\nout\n```\n```rust\nfn main() {{}}\n```\n\
+             ```rust,ignore\nfn main() {{ }}\n```\n```rust,ignore\nserve();\n```\n```console\n$ no\n```\n"
         ));
         assert_eq!(page.commands, ["cargo new"]);
-        assert_eq!(page.programs, ["fn main() {}\n"]);
+        assert_eq!(page.programs, ["fn main() {}\n", "fn main() { }\n"]);
     }
 }

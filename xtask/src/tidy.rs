@@ -32,7 +32,7 @@ const CHECKS: &[fn(&Tree) -> Vec<Violation>] = &[
     prose::check_openings,
     prose::check_file_lengths,
     prose::check_foreign_places,
-    prose::check_readme_commands,
+    prose::check_commands,
     prose::check_changelog,
     prose::check_cited_tests,
 ];

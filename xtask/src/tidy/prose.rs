@@ -77,12 +77,19 @@ fn is_standard_source(path: &str, line: &str, host: &str) -> bool {
         && line == format!("source = \"registry+https://github.com/rust-lang/{host}-index\"")
 }
 
-/// Every command in README.md is run by a test, which stands before its block:
+/// Pages whose commands are run by tests.
+const PAGES_WITH_COMMANDS: [&str; 4] =
+    ["README.md", "docs/operate.md", "docs/compare.md", "apps/social/README.md"];
+
+/// Every command on these pages is run by a test, which stands before its block:
 /// `<!-- test:NAME -->`, where `NAME` is a step of `cargo xtask test` or a test function.
-pub(super) fn check_readme_commands(tree: &Tree) -> Vec<Violation> {
-    const README: &str = "README.md";
-    let Some(text) = tree.text(README) else {
-        return vec![Violation::new(README, 1, "missing")];
+pub(super) fn check_commands(tree: &Tree) -> Vec<Violation> {
+    PAGES_WITH_COMMANDS.iter().flat_map(|page| check_commands_of(tree, page)).collect()
+}
+
+fn check_commands_of(tree: &Tree, page: &str) -> Vec<Violation> {
+    let Some(text) = tree.text(page) else {
+        return vec![Violation::new(page, 1, "missing")];
     };
     let mut violations = Vec::new();
     let mut block: Option<Block<'_>> = None;
@@ -103,7 +110,7 @@ pub(super) fn check_readme_commands(tree: &Tree) -> Vec<Violation> {
         };
         before = "";
         if let Some(message) = ended.complaint(tree) {
-            violations.push(Violation::new(README, ended.line, message));
+            violations.push(Violation::new(page, ended.line, message));
         }
     }
     violations
@@ -227,10 +234,12 @@ mod tests {
     }
 
     #[test]
-    fn commands_of_the_readme_are_run_by_a_test_that_exists() {
-        let check = |readme: &str| {
+    fn commands_of_a_page_are_run_by_a_test_that_exists() {
+        let check = |page: &str| {
             let test = "//! T.\n#[tokio::test]\n#[ignore]\nasync fn serves() {}\nfn helper() {}";
-            check_readme_commands(&Tree::of(&[("README.md", readme), ("a.rs", test)])).len()
+            let pages = PAGES_WITH_COMMANDS.map(|name| (name, page));
+            let files = [pages.as_slice(), &[("a.rs", test)]].concat();
+            check_commands(&Tree::of(&files)).len() / pages.len()
         };
         let block = "```console\n$ throng serve\n```\n";
         assert_eq!(check(block), 1);
@@ -243,7 +252,7 @@ mod tests {
         assert_eq!(check(&format!("<!-- test:serves -->\nText.\n{block}")), 1);
         assert_eq!(check("```sh\nthrong serve\n```\n"), 1);
         assert_eq!(check("```rust\nlet a = 1;\n```\n"), 0);
-        assert_eq!(check_readme_commands(&Tree::default()).len(), 1);
+        assert_eq!(check_commands(&Tree::default()).len(), PAGES_WITH_COMMANDS.len());
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The README's console sessions: their commands, run against the real binary, print the output
-//! that the README shows.
+//! The console sessions of the pages: their commands, run against the real binary, print the output that the pages
+//! show.
 
 use std::fs;
 use std::io::Write;
@@ -9,66 +9,67 @@ use std::process::{Command, Stdio};
 use crate::harness::Node;
 
 #[test]
-fn the_readme_shows_what_happens() {
-    let steps = steps_after(SERVICE);
+fn the_page_shows_what_happens() {
+    let steps = steps_after(SERVICE_PAGE, SERVICE);
     assert!(steps.len() >= 5, "{steps:?}");
     assert!(steps.iter().any(|step| step.command.contains("curl")), "{steps:?}");
     assert_prints(&steps);
 }
 
 #[test]
-fn the_readme_shows_how_to_configure_a_node() {
-    let steps = steps_after("<!-- test:the_readme_shows_how_to_configure_a_node -->");
+fn the_page_shows_how_to_configure_a_node() {
+    let steps = steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_configure_a_node -->");
     assert!(steps.iter().any(|step| step.command.contains("--print-config")), "{steps:?}");
     assert_prints(&steps);
 }
 
 #[test]
-fn the_readme_shows_how_to_look_into_a_node() {
-    let steps = steps_after("<!-- test:the_readme_shows_how_to_look_into_a_node -->");
+fn the_page_shows_how_to_look_into_a_node() {
+    let steps = steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_look_into_a_node -->");
     assert!(steps.iter().any(|step| step.command.contains("top --once")), "{steps:?}");
     assert!(steps.iter().any(|step| step.command.contains("/metrics")), "{steps:?}");
-    // A reader of this section has already run the commands above it.
-    assert_prints(&[steps_after(SERVICE), steps].concat());
+    // A reader of this section has already run the session with the service.
+    assert_prints(&[steps_after(SERVICE_PAGE, SERVICE), steps].concat());
 }
 
 #[test]
-fn the_readme_shows_how_to_look_into_a_store() {
-    let steps = steps_after("<!-- test:the_readme_shows_how_to_look_into_a_store -->");
+fn the_page_shows_how_to_look_into_a_store() {
+    let steps =
+        steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_look_into_a_store -->");
     for command in ["stat", "verify", "backup", "get", "scan"] {
         let command = format!("store {command} {DATA}");
         assert!(steps.iter().any(|step| step.command.contains(&command)), "{command}");
     }
-    assert_prints(&[steps_after(SERVICE), steps].concat());
+    assert_prints(&[steps_after(SERVICE_PAGE, SERVICE), steps].concat());
 }
 
 #[test]
-fn the_readme_shows_how_to_load_a_node() {
-    let steps = steps_after("<!-- test:the_readme_shows_how_to_load_a_node -->");
+fn the_page_shows_how_to_load_a_node() {
+    let steps = steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_load_a_node -->");
     assert!(steps.iter().any(|step| step.command.contains("load http://")), "{steps:?}");
     assert_prints(&steps);
 }
 
 /// A demo runs until it is stopped, so its command is no step of a session.
 #[tokio::test]
-async fn the_readme_shows_a_demo() {
-    let steps = steps_after("<!-- test:the_readme_shows_a_demo -->");
+async fn the_page_shows_a_demo() {
+    let steps = steps_after(SERVICE_PAGE, "<!-- test:the_page_shows_a_demo -->");
     let [Step { command, expected }] = &steps[..] else { panic!("{steps:?}") };
     let flags = command.strip_prefix(BINARY).unwrap().split_whitespace();
     let mut demo = Command::new(env!("CARGO_BIN_EXE_social"));
     demo.args(flags);
     let node = Node::spawn(demo);
-    // The ports of the README are not always free.
+    // The ports of the page are not always free.
     let expected = expected.replace(":7070/", ":…/").replace(":7071/", ":…/");
     assert!(matches(&expected, node.greeting.trim()), "{expected}\n{}", node.greeting);
     node.signal("INT").await;
     assert_eq!(node.wait().status.code(), Some(0));
 }
 
-fn steps_after(mark: &str) -> Vec<Step> {
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
-    let readme = fs::read_to_string(readme).unwrap();
-    steps(transcript(&readme, mark).expect("a marked console block in README.md"))
+fn steps_after(page: &str, mark: &str) -> Vec<Step> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
+    let transcript = transcript(&text, mark);
+    steps(transcript.unwrap_or_else(|| panic!("{page} has no console block after {mark}")))
 }
 
 /// Runs the steps against a new node and compares the output.
@@ -87,16 +88,22 @@ fn assert_prints(steps: &[Step]) {
     }
 }
 
-/// Address of the node in the README.
+/// Page of the service.
+const SERVICE_PAGE: &str = "README.md";
+
+/// Page for the operator of a node.
+const OPERATION_PAGE: &str = "../../docs/operate.md";
+
+/// Address of the node on the pages.
 const ADDRESS: &str = "127.0.0.1:7070";
 
 /// Setup before the session with the service.
-const SERVICE: &str = "<!-- test:the_readme_shows_what_happens -->";
+const SERVICE: &str = "<!-- test:the_page_shows_what_happens -->";
 
-/// Path of the data in the README.
+/// Path of the data on the pages.
 const DATA: &str = "throng-data";
 
-/// Command by which the README starts the binary; the environment points to the data.
+/// Command by which the pages start the binary; the environment points to the data.
 const BINARY: &str = "cargo run --release --";
 
 /// Marker printed after the output of each command.
@@ -110,8 +117,8 @@ struct Step {
 }
 
 /// Returns the text of the console block after the mark.
-fn transcript<'a>(readme: &'a str, mark: &str) -> Option<&'a str> {
-    let (_, marked) = readme.split_once(mark)?;
+fn transcript<'a>(page: &'a str, mark: &str) -> Option<&'a str> {
+    let (_, marked) = page.split_once(mark)?;
     let block = marked.trim_start().strip_prefix("```console\n")?;
     Some(block.split_once("\n```")?.0)
 }
@@ -182,14 +189,14 @@ fn matches(pattern: &str, text: &str) -> bool {
 #[test]
 fn a_transcript_is_read_as_a_person_would() {
     const MARK: &str = "<!-- test:this -->";
-    let readme = format!(
+    let page = format!(
         "Try:\n\n{MARK}\n```console\n$ A=1\n$ echo \\\n>   $A\n1\n\n$ printf 'a\\nb'\na\n…\n```\n"
     );
     let step = |command: &str, expected: &str| Step {
         command: command.to_owned(),
         expected: expected.to_owned(),
     };
-    let steps = steps(transcript(&readme, MARK).unwrap());
+    let steps = steps(transcript(&page, MARK).unwrap());
     assert_eq!(
         steps,
         [step("A=1", ""), step("echo \\\n  $A", "1"), step("printf 'a\\nb'", "a\n…")]
