@@ -29,6 +29,15 @@
 //! turn has sent before. `lib.rs` documents this.
 //!
 //! A car is in the mailbox as soon as it is added: the sender buffers nothing.
+//!
+//! The table of streaks grows with the receivers of a turn. 10 million messages of one turn, in ns for each (one worker,
+//! a busy machine, medians of 3):
+//!
+//! | receivers | fixed table of 1,024 places | growing table | tokio |
+//! |---|---|---|---|
+//! | 3,000 | 424 | 43 | 128 |
+//! | 10,000 | 578 | 88 | 141 |
+//! | 100,000 | 296 | 114 | 98 |
 
 mod streaks;
 
