@@ -4,14 +4,19 @@
 //! databases it names, so it cannot write into another store; a handle does not read snapshots of
 //! another store.
 
+mod batch;
+mod update;
+
 use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Bound, RangeBounds};
 
-use crate::disk::lmdb::Table;
 use crate::read::range::{OwnedBounds, Source, borrow, prefix_bounds};
-use crate::{Batch, Bytes, Codec, LoadError, Range, ReadError, Scan, Snapshot, Store, Ticket};
+use crate::table::{Kind, TableRef};
+use crate::{
+    Batch, Bytes, Codec, DatabaseError, LoadError, Range, ReadError, Scan, Snapshot, Store, Ticket,
+};
 
 /// A database of a [`Store`]: an ordered map beside others, written in the same batches.
 ///
@@ -38,24 +43,6 @@ pub struct Database<K: Codec = Bytes, V: Codec = Bytes> {
     table_ref: TableRef,
     store: Store,
     codecs: PhantomData<fn() -> (K, V)>,
-}
-
-/// Kind of a database, fixed when it is created; see [`DatabaseOptions`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Values with checksums.
-    Checked,
-    /// Values without checksums.
-    Plain,
-    /// Several values under a key, without checksums.
-    Duplicates,
-}
-
-/// The table of a database and its kind.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct TableRef {
-    pub(crate) table: Table,
-    pub(crate) kind: Kind,
 }
 
 /// Options of a named database, for [`Store::database_with`]. The options are fixed when the
@@ -120,6 +107,97 @@ impl DatabaseOptions {
 
     pub(crate) fn make(&self) -> bool {
         self.make
+    }
+}
+
+/// Statistics of a single database, from [`Store::stat_databases`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct DatabaseStat {
+    /// Name of the database; `None` for the default database.
+    pub name: Option<String>,
+    /// Options of the database.
+    pub options: DatabaseOptions,
+    /// Number of entries; each of several values under a key counts.
+    pub entries: u64,
+    /// Size of the database's pages in the data file, in bytes.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// Opens the database `name`, with one value under each key and checksums, and creates it if it
+    /// does not exist.
+    ///
+    /// Creating a database blocks for a commit, so open databases at start-up.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`], with a variant for each remedy.
+    pub fn database<K: Codec, V: Codec>(
+        &self,
+        name: &str,
+    ) -> Result<Database<K, V>, DatabaseError> {
+        self.database_with(name, &DatabaseOptions::new())
+    }
+
+    /// Opens the database `name` with these options.
+    ///
+    /// ```
+    /// use throng_store::{DatabaseOptions, Store, Str, U64};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let store = Store::open(directory.path())?;
+    /// let tags = store.database_with::<Str, U64>("tags", &DatabaseOptions::new().duplicates())?;
+    /// for post in [7, 3, 5] {
+    ///     tags.put("rust", &post).wait()?;
+    /// }
+    /// let snapshot = store.snapshot()?;
+    /// let posts = tags.values(&snapshot, "rust").map(|entry| Ok(entry?.1));
+    /// assert_eq!(posts.collect::<Result<Vec<_>, throng_store::ReadError>>()?, [3, 5, 7]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// See [`database`](Store::database).
+    pub fn database_with<K: Codec, V: Codec>(
+        &self,
+        name: &str,
+        options: &DatabaseOptions,
+    ) -> Result<Database<K, V>, DatabaseError> {
+        let table_ref = self.environment().open_database(name, options.kind(), options.make())?;
+        Ok(Database::new(self.clone(), table_ref))
+    }
+
+    /// Returns the default database, which every store has. It has no name, one value under each key and
+    /// checksums.
+    pub fn default_database<K: Codec, V: Codec>(&self) -> Database<K, V> {
+        Database::new(self.clone(), self.environment().entries())
+    }
+
+    /// Returns the names of all named databases, in order.
+    pub fn databases(&self) -> Vec<String> {
+        self.environment().databases().into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Returns statistics of all databases: first the default database, then the others in order of
+    /// their names.
+    ///
+    /// # Errors
+    ///
+    /// See [`snapshot`](Store::snapshot).
+    pub fn stat_databases(&self) -> Result<Vec<DatabaseStat>, ReadError> {
+        let environment = &self.environment();
+        let snapshot = self.snapshot()?;
+        let named =
+            environment.databases().into_iter().map(|(name, table_ref)| (Some(name), table_ref));
+        std::iter::once((None, environment.entries()))
+            .chain(named)
+            .map(|(name, table_ref)| {
+                let options = DatabaseOptions::of(table_ref.kind);
+                let (entries, bytes) = (snapshot.len_in(table_ref)?, snapshot.bytes_in(table_ref)?);
+                Ok(DatabaseStat { name, options, entries, bytes })
+            })
+            .collect()
     }
 }
 
@@ -326,24 +404,6 @@ impl<K: Codec, V: Codec> Clone for Database<K, V> {
 impl<K: Codec, V: Codec> fmt::Debug for Database<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Database").field("table", &self.table_ref).finish_non_exhaustive()
-    }
-}
-
-impl Kind {
-    /// First character of the stored name of a database of this kind.
-    pub(crate) fn mark(self) -> char {
-        match self {
-            Kind::Checked => '+',
-            Kind::Plain => '-',
-            Kind::Duplicates => '*',
-        }
-    }
-
-    /// Parses a stored name; `None` if it is not that of a named database.
-    pub(crate) fn of(stored: &str) -> Option<(Kind, &str)> {
-        [Kind::Checked, Kind::Plain, Kind::Duplicates]
-            .into_iter()
-            .find_map(|kind| Some((kind, stored.strip_prefix(kind.mark())?)))
     }
 }
 

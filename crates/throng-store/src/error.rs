@@ -3,9 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::disk::lmdb;
-use crate::disk::pages::Damage;
-use crate::{Batch, CodecError, KEY_BYTES_MAX, Ticket};
+use crate::{CodecError, KEY_BYTES_MAX};
 
 /// Error of opening a store.
 #[derive(Debug, thiserror::Error)]
@@ -80,18 +78,6 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    pub(crate) fn from_engine(error: lmdb::Error, path: &Path) -> OpenError {
-        let path: PathBuf = path.into();
-        match error {
-            lmdb::Error::TablesFull => OpenError::TooManyDatabases { path },
-            lmdb::Error::Corrupt(reason) => OpenError::Corrupt { path, reason },
-            lmdb::Error::NotData | lmdb::Error::Version | lmdb::Error::Incompatible => {
-                OpenError::Foreign { path }
-            }
-            other => OpenError::from_io(other.into_io(), &path),
-        }
-    }
-
     pub(crate) fn from_io(source: io::Error, path: &Path) -> OpenError {
         let path = path.into();
         match source.kind() {
@@ -136,102 +122,6 @@ pub enum DatabaseError {
     Failed(String),
 }
 
-impl DatabaseError {
-    pub(crate) fn from_engine(error: lmdb::Error) -> DatabaseError {
-        match error {
-            lmdb::Error::TablesFull => DatabaseError::TooMany,
-            lmdb::Error::Panic => DatabaseError::Recovering,
-            other => DatabaseError::Failed(other.to_string()),
-        }
-    }
-}
-
-/// Error of a write. A batch that was certainly not written is handed back.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WriteError {
-    /// The queue is full: nothing was written; try again once the writer has caught up.
-    #[error("the write queue is full; try again later")]
-    Overloaded(Batch),
-    /// The batch can never be stored: nothing was written; change the batch.
-    #[error("the batch cannot be stored: {reason}")]
-    Rejected {
-        /// The batch, unchanged.
-        batch: Batch,
-        /// Reason for the rejection.
-        reason: Rejection,
-    },
-    /// The disk, quota or map is full: nothing was written; free some space and try again. Room is kept for batches
-    /// that delete and put nothing but [counters](Batch::add): of some ten deletions, anywhere.
-    #[error("no space is left for the write: {source}")]
-    Full {
-        /// The batch, unchanged.
-        batch: Batch,
-        /// The error of the operating system or the engine.
-        source: io::Error,
-    },
-    /// The commit failed and was rolled back: nothing was written; another attempt may succeed.
-    #[error("the write failed and was rolled back: {source}")]
-    Failed {
-        /// The batch, unchanged.
-        batch: Batch,
-        /// The error of the operating system or the engine.
-        source: io::Error,
-    },
-    /// The store is closed: nothing was written.
-    #[error("the store is closed")]
-    Closed(Batch),
-    /// The store was opened read-only: nothing was written.
-    #[error("the store was opened read-only")]
-    ReadOnly(Batch),
-    /// A key of a [`put_new`](Batch::put_new) exists: nothing was written.
-    #[error("the key already exists")]
-    KeyExists(Batch),
-    /// The write was cancelled before the writer started it: nothing was written.
-    #[error("the write was cancelled before it started")]
-    Cancelled(Batch),
-    /// The timeout expired while the commit was in progress, so the outcome is not known yet. Await
-    /// the ticket to learn the outcome.
-    #[error("the write timed out while its commit was in progress")]
-    UnderWay(Ticket),
-    /// An earlier commit ended as [`Unknown`](WriteError::Unknown): nothing was written. The store
-    /// reopens its engine once the snapshots from before are dropped; try again then.
-    #[error(
-        "the store is recovering from a failed commit and accepts no writes; drop older snapshots \
-         and try again"
-    )]
-    Recovering(Batch),
-    /// The commit failed while its last page was being written: the batch is on the disk as a whole
-    /// or not at all. The store recovers once the snapshots from before are dropped; then read the
-    /// keys to find out. Until then it accepts no writes and begins no snapshots.
-    #[error(
-        "the outcome of the write is unknown; read the keys once the store has recovered: {source}"
-    )]
-    Unknown {
-        /// The error of the operating system or the engine.
-        source: io::Error,
-    },
-}
-
-impl WriteError {
-    /// Returns the batch if it was certainly not written: with every error except
-    /// [`Unknown`](WriteError::Unknown) and [`UnderWay`](WriteError::UnderWay).
-    pub fn into_batch(self) -> Option<Batch> {
-        match self {
-            WriteError::Overloaded(batch)
-            | WriteError::Rejected { batch, .. }
-            | WriteError::Full { batch, .. }
-            | WriteError::Failed { batch, .. }
-            | WriteError::Closed(batch)
-            | WriteError::ReadOnly(batch)
-            | WriteError::KeyExists(batch)
-            | WriteError::Cancelled(batch)
-            | WriteError::Recovering(batch) => Some(batch),
-            WriteError::Unknown { .. } | WriteError::UnderWay(_) => None,
-        }
-    }
-}
-
 /// Reason why a batch can never be stored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -270,7 +160,7 @@ pub enum Rejection {
     /// The batch names a single value of a key in a database with one value under each key.
     #[error("a key has only one value in this database")]
     NoDuplicates,
-    /// The batch is submitted without a ticket, and has a [`put_new`](Batch::put_new), whose outcome only a
+    /// The batch is submitted without a ticket, and has a [`put_new`](crate::Batch::put_new), whose outcome only a
     /// ticket could tell.
     #[error("a batch with `put_new` cannot be submitted without a ticket")]
     Conditional,
@@ -282,24 +172,6 @@ pub enum Rejection {
         /// Limit of the queue, see [`Options::queue_bytes_max`](crate::Options::queue_bytes_max).
         bytes_max: usize,
     },
-}
-
-/// Error of an update.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum UpdateError<E> {
-    /// The closure returned an error: nothing was written.
-    #[error("the update was aborted: {0}")]
-    Aborted(E),
-    /// The closure panicked: nothing was written.
-    #[error("the update panicked")]
-    Panicked,
-    /// A key or value that the closure put can never be stored: nothing was written.
-    #[error("the update cannot be stored: {0}")]
-    Rejected(Rejection),
-    /// Error of the write; see [`WriteError`]. The batch that is handed back is empty.
-    #[error(transparent)]
-    Write(WriteError),
 }
 
 /// Error of a bulk load. All entries before a certain one are stored, and no other.
@@ -355,7 +227,7 @@ pub enum ReadError {
     /// and commits followed: drop it and take another.
     #[error("the snapshot has expired; take another")]
     Expired,
-    /// A commit ended as [`Unknown`](WriteError::Unknown), so the state of the store is not known:
+    /// A commit ended as [`Unknown`](crate::WriteError::Unknown), so the state of the store is not known:
     /// try again once the store has reopened its engine.
     #[error(
         "the store is recovering from a failed commit and cannot be read; drop older snapshots \
@@ -374,24 +246,6 @@ pub enum ReadError {
     /// Any other error of the operating system or the engine.
     #[error("cannot read from the store: {0}")]
     Io(#[source] io::Error),
-}
-
-impl ReadError {
-    pub(crate) fn from_engine(error: lmdb::Error) -> ReadError {
-        match error {
-            lmdb::Error::ReadersFull => ReadError::TooManySnapshots,
-            lmdb::Error::Panic => ReadError::Recovering,
-            lmdb::Error::Corrupt(reason) => ReadError::Corrupt(reason),
-            other => ReadError::Io(other.into_io()),
-        }
-    }
-
-    pub(crate) fn from_damage(damage: Damage) -> ReadError {
-        match damage {
-            Damage::Found(reason) => ReadError::Corrupt(reason),
-            damage => ReadError::Io(damage.into_io()),
-        }
-    }
 }
 
 /// Whether the error means that the disk, the quota or the file has no space left.

@@ -64,14 +64,14 @@ pub fn changes(data: &[u8]) {
 /// # Panics
 /// If decoding panics, or a checksum fits changed bytes.
 pub fn formats(data: &[u8]) {
-    let _ = format::parse_store(Some(data));
-    let _ = format::parse_applied(Some(data));
-    let _ = format::kind(&String::from_utf8_lossy(data));
+    let _ = format::entries::parse_store(Some(data));
+    let _ = format::entries::parse_applied(Some(data));
+    let _ = format::entries::kind(&String::from_utf8_lossy(data));
     let names = [String::from("one"), String::from("two")];
-    let _ = format::listed(data, &names);
+    let _ = format::entries::listed(data, &names);
     let (list, sum) =
         data.split_at(data.len().min(usize::from(data.first().copied().unwrap_or(0))));
-    let _ = format::proved(list, Some(sum));
+    let _ = format::entries::proved(list, Some(sum));
     let _ = record::value(b"key", data);
     let _ = record::unverified(b"key", data);
     let mut stored = [&record::header(b"key", data)[..], data].concat();

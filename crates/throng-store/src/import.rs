@@ -12,11 +12,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::database::TableRef;
 use crate::disk::claim::Claim;
-use crate::disk::environment::DATA_FILE;
-use crate::disk::format;
-use crate::disk::lmdb::{self, Cursor, Entry, Env, Move, Order, ROOT, ReadTxn, Settings, Table};
+use crate::disk::lmdb::{self, Cursor, Entry, Env, Move, Order, ROOT, ReadTxn, Settings};
+use crate::disk::{DATA_FILE, format};
+use crate::table::{Table, TableRef};
 use crate::{
     Batch, Bytes, DATABASES_MAX, DatabaseError, DatabaseOptions, LoadError, OpenError, ReadError,
     Store, WriteError,

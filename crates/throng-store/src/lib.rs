@@ -98,22 +98,23 @@ mod salvage;
 #[cfg(feature = "sim")]
 pub mod sim;
 mod store;
+mod table;
 mod write;
 
 // A store: opening it, and errors.
-pub use crate::error::{
-    DatabaseError, LoadError, LoadFailure, OpenError, ReadError, Rejection, UpdateError, WriteError,
-};
+pub use crate::error::{DatabaseError, LoadError, LoadFailure, OpenError, ReadError, Rejection};
 pub use crate::import::{ImportError, Imported};
 pub use crate::options::{Durability, Options, Recovery};
-pub use crate::store::{DatabaseStat, Stat, Store};
+pub use crate::store::{Stat, Store};
 
 // Writing.
 pub use crate::write::batch::{Batch, Change};
+pub use crate::write::error::{UpdateError, WriteError};
 pub use crate::write::queue::QueueRoom;
 pub use crate::write::submission::{CommitFailure, Outcomes, Settled, Submission, SubmitError};
 pub use crate::write::ticket::{Cancel, Ticket};
-pub use crate::write::update::{Update, Updating};
+pub use crate::write::update::Update;
+pub use crate::write::updating::Updating;
 
 // Reading.
 pub use crate::read::range::Range;
@@ -122,7 +123,7 @@ pub use crate::read::snapshot::Snapshot;
 
 // Databases with names and codecs.
 pub use crate::codec::{Bytes, Codec, CodecError, I64, Str, U32, U64, U128, Unit};
-pub use crate::database::{Database, DatabaseOptions};
+pub use crate::database::{Database, DatabaseOptions, DatabaseStat};
 
 // Maintenance of the files.
 pub use crate::disk::pages::CheckReport;

@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{io, iter, mem};
 
-use crate::disk::pages::Damage;
+use crate::disk::damage::Damage;
 use crate::platform::Platform;
 use files::Files;
 #[cfg(test)]

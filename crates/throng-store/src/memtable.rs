@@ -32,8 +32,8 @@ use std::sync::{Arc, LazyLock, OnceLock};
 
 use foldhash::quality::RandomState;
 
-use crate::disk::lmdb::Table;
 use crate::memtable::change::{Change, Operation};
+use crate::table::Table;
 use index::Index;
 use order::{Order, Run, Text};
 pub(crate) use walk::Walk;

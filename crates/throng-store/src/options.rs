@@ -1,17 +1,12 @@
 //! [`Options`]: configuration of a store, and the limits it keeps.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::disk::environment::RESERVED;
-use crate::disk::format::OWN_TABLES;
-use crate::disk::lmdb::Settings;
 use crate::platform::Platform;
-use crate::{DATABASES_MAX, OpenError, Store};
 
-/// Configuration for opening a [`Store`]. Every limit has a default that suits a single node.
+/// Configuration for opening a [`Store`](crate::Store). Every limit has a default that suits a single node.
 ///
 /// ```
 /// # let directory = tempfile::tempdir()?;
@@ -77,7 +72,7 @@ pub enum Durability {
     Durable,
     /// The write has reached the operating system: it survives the end of this process, however it
     /// ends. **If the machine goes down, the whole store may be damaged**, not only the last
-    /// writes, because pages reach the disk in any order; [`Store::sync`] is the only safe point,
+    /// writes, because pages reach the disk in any order; [`Store::sync`](crate::Store::sync) is the only safe point,
     /// and only until the next commit. Use it for data that can be regenerated. LMDB calls it
     /// `MDB_NOSYNC` and `MDB_NOMETASYNC`.
     Volatile,
@@ -125,7 +120,7 @@ impl Options {
     }
 
     /// Sets the maximum number of named databases. 128 by default, and never more than
-    /// [`DATABASES_MAX`].
+    /// [`DATABASES_MAX`](crate::DATABASES_MAX).
     ///
     /// Each database within the maximum, opened or not, costs about a hundred bytes in every
     /// snapshot.
@@ -225,14 +220,14 @@ impl Options {
     /// Sets whether each read verifies the checksum of the value. On by default.
     ///
     /// Verification costs about ten nanoseconds for a small value, and a nanosecond for each ten to
-    /// twenty bytes. [`Store::verify`] verifies the checksums in any case.
+    /// twenty bytes. [`Store::verify`](crate::Store::verify) verifies the checksums in any case.
     #[must_use]
     pub fn verify_reads(mut self, verify_reads: bool) -> Options {
         self.verify_reads = verify_reads;
         self
     }
 
-    /// Sets whether the data file is checked, as by [`Store::check`], before the engine opens it.
+    /// Sets whether the data file is checked, as by [`Store::check`](crate::Store::check), before the engine opens it.
     /// Off by default.
     ///
     /// The engine trusts its file: damaged pages can make it crash the process. So check a file
@@ -284,15 +279,6 @@ impl Options {
         self
     }
 
-    /// Opens the store in the directory `path`, and creates the directory if it does not exist.
-    ///
-    /// # Errors
-    ///
-    /// [`OpenError`], with a variant for each remedy.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, OpenError> {
-        Store::open_with(path.as_ref(), self)
-    }
-
     /// Returns the size of a memtable after which a checkpoint begins.
     pub(crate) fn checkpoint_bytes_bounded(&self) -> usize {
         self.checkpoint_bytes.min(self.map_bytes_rounded() / 4)
@@ -302,31 +288,12 @@ impl Options {
         self.durability == Durability::Durable
     }
 
-    /// Returns the settings of the engine.
-    pub(crate) fn settings(&self) -> Settings {
-        let volatile = !self.is_durable();
-        Settings {
-            map_bytes: self.map_bytes_rounded(),
-            readers_max: self.snapshots_max.min(SNAPSHOTS_MAX) + RESERVED,
-            // LMDB computes sizes from the number, and does not check whether they overflow.
-            tables_max: self.databases_max.min(DATABASES_MAX) + OWN_TABLES,
-            no_sync: volatile,
-            write_map: volatile && self.write_map,
-            no_read_ahead: !self.read_ahead,
-            is_foreign: false,
-            platform: self.platform.clone(),
-        }
-    }
-
     /// Returns the map size that the engine accepts: whole pages, for any page size in use.
     pub(crate) fn map_bytes_rounded(&self) -> usize {
         const UNIT: usize = 64 << 10;
         self.map_bytes.max(UNIT).checked_next_multiple_of(UNIT).unwrap_or(usize::MAX / UNIT * UNIT)
     }
 }
-
-/// Most live snapshots, whatever the options say.
-const SNAPSHOTS_MAX: u32 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ pub(crate) mod follower;
 pub(crate) mod merge;
 pub(crate) mod pool;
 pub(crate) mod range;
+pub(crate) mod readers;
 pub(crate) mod scan;
 pub(crate) mod snapshot;
 pub(crate) mod state;

@@ -10,15 +10,14 @@
 //! time. By these a log of another store, or of another time, and a moment before the backup are refused.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::disk::environment::Environment;
-use crate::disk::pages::Damage;
+use crate::disk::damage::Damage;
 use crate::log::Record;
-use crate::{DATABASES_MAX, OpenError, Options, ReadError, Store};
+use crate::{OpenError, ReadError};
 
-/// Moment up to which [`Store::restore`] restores.
+/// Moment up to which [`Store::restore`](crate::Store::restore) restores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Until {
@@ -33,7 +32,7 @@ pub enum Until {
     Time(SystemTime),
 }
 
-/// Outcome of [`Store::restore`].
+/// Outcome of [`Store::restore`](crate::Store::restore).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Restored {
@@ -47,7 +46,7 @@ pub struct Restored {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// The directory holds no copy by [`Store::backup`] or [`Store::restore`].
+    /// The directory holds no copy by [`Store::backup`](crate::Store::backup) or [`Store::restore`](crate::Store::restore).
     #[error("the store in {} is not a backup", path.display())]
     NotACopy {
         /// The directory of the backup.
@@ -93,48 +92,6 @@ pub enum RestoreError {
     /// `InvalidInput` if that lies within the directory of one.
     #[error("cannot write the restored store")]
     Io(#[source] io::Error),
-}
-
-impl Store {
-    /// Makes a store in the directory `to` of the backup in the directory `backup`, and of the changes after
-    /// it that the directory `log` has, up to a moment.
-    ///
-    /// `log` is the directory `log` of the store of which the backup was made, with its subdirectory `kept`
-    /// (see [`Options::keep_log`]); or a directory into which their files were copied. The store may be open
-    /// meanwhile. `to` must not hold a store.
-    ///
-    /// ```
-    /// # use throng_store::{Store, Str, U64, Until};
-    /// # let directory = tempfile::tempdir()?;
-    /// # let path = |name: &str| directory.path().join(name);
-    /// let store = Store::options().keep_log(true).open(path("data"))?;
-    /// let born = store.database::<Str, U64>("born")?;
-    /// store.backup(path("backup"))?;
-    /// born.put("ada", &1815).wait()?;
-    /// let before = store.snapshot()?.commit();
-    /// born.delete("ada").wait()?;
-    ///
-    /// let until = Until::Position(before);
-    /// Store::restore(path("backup"), path("data").join("log"), path("restored"), until)?;
-    /// let restored = Store::open(path("restored"))?;
-    /// let born = restored.database::<Str, U64>("born")?;
-    /// assert_eq!(born.get(&restored.snapshot()?, "ada")?, Some(1815));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`RestoreError`], with a variant for each remedy.
-    pub fn restore(
-        backup: impl AsRef<Path>,
-        log: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        until: Until,
-    ) -> Result<Restored, RestoreError> {
-        let options =
-            Options { databases_max: DATABASES_MAX, read_only: true, ..Options::default() };
-        Environment::open(backup.as_ref(), &options)?.restore_to(to.as_ref(), log.as_ref(), until)
-    }
 }
 
 impl Until {

@@ -30,17 +30,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use crate::checkpoint::{self, UNBOUNDED};
-use crate::database::{DatabaseOptions, Kind, TableRef};
+use crate::checkpoint::write::{self, UNBOUNDED};
+use crate::database::DatabaseOptions;
 use crate::disk::claim::Claim;
-use crate::disk::environment::{self, DATA_FILE, LOG, tables_of};
-use crate::disk::lmdb::{self, Env, Settings, Table};
-use crate::disk::pages::{self, Damage, Meta, Names, Visitor, Walk, found};
-use crate::disk::{draft, format, recovery};
+use crate::disk::damage::{Damage, found};
+use crate::disk::lmdb::{self, Env, Settings};
+use crate::disk::pages::{self, Meta, Names, Visitor, Walk};
+use crate::disk::settings::tables_of;
+use crate::disk::{DATA_FILE, LOG, draft, format, opening, recovery};
 use crate::log::{self, Access, Location, Log, Point, Replay};
 use crate::memtable::Memtable;
 use crate::memtable::change::{self, Change, Operation};
 use crate::restore::time_of;
+use crate::table::{Kind, Table, TableRef};
 use crate::{OpenError, Options, Store};
 
 /// Outcome of [`Store::salvage`].
@@ -163,7 +165,7 @@ impl Store {
     pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<Salvaged, SalvageError> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let options = Options { read_only: true, check: true, ..Options::default() };
-        let claim = environment::enter(from, &options).map_err(|error| match error {
+        let claim = opening::enter(from, &options).map_err(|error| match error {
             OpenError::Corrupt { path, reason } => SalvageError::Nothing { path, reason },
             other => SalvageError::From(other),
         })?;
@@ -245,7 +247,7 @@ fn choose(directory: &Path, from: &Path) -> Result<(Base, Losses, bool), Salvage
         losses.add(Loss::Unproved { reason });
     }
     if base.listed.is_none() {
-        losses.add(Loss::Unproved { reason: format::NAMES_DAMAGED.into() });
+        losses.add(Loss::Unproved { reason: format::entries::NAMES_DAMAGED.into() });
     }
     let is_behind = base.reached < last;
     if base.log_damage.is_some() || is_behind {
@@ -271,8 +273,8 @@ impl Base {
             walk.all().map(|_| walk)
         };
         let mut walk = survey(None)?;
-        let list = walk.stored(format::TABLES_KEY).unwrap_or_default();
-        let proved = format::proved(list, walk.stored(format::NAMES_KEY));
+        let list = walk.stored(format::entries::TABLES_KEY).unwrap_or_default();
+        let proved = format::entries::proved(list, walk.stored(format::entries::NAMES_KEY));
         let proved = proved.filter(|_| version(&walk) == Some(format::VERSION));
         if let Some((_, names)) = &proved
             && *names != walk.names
@@ -282,8 +284,8 @@ impl Base {
             let renamed: Names = found.iter().cloned().zip(names.iter().cloned()).collect();
             walk = survey(Some(renamed))?;
         }
-        let store = format::parse_store(walk.stored(format::STORE_KEY));
-        let applied = format::parse_applied(walk.stored(format::APPLIED_KEY));
+        let store = format::entries::parse_store(walk.stored(format::entries::STORE_KEY));
+        let applied = format::entries::parse_applied(walk.stored(format::entries::APPLIED_KEY));
         let reached = applied.map_or(0, |applied| applied.position);
         let (directory, platform) = (log.into(), Arc::default());
         let log = Location { directory, platform, store: 0, is_durable: false, is_kept: false };
@@ -395,7 +397,7 @@ impl Base {
             rest = replayed.map_err(Damage::into_io)?.0;
         }
         let at = Point { position: self.reached, chain: 0 };
-        checkpoint::write(&env, made.format, Arc::new(rest), at, true, |_| {}).map_err(refused)?;
+        write::write(&env, made.format, Arc::new(rest), at, true, |_| {}).map_err(refused)?;
         Log::create(&draft::log_of(draft, made.store, &Arc::default()), at)?;
         let txn = env.begin_read().map_err(refused)?;
         let database = |(stored, table_ref): &(String, TableRef)| {
@@ -427,7 +429,7 @@ const LOSSES_MAX: usize = 10_000;
 const CHUNK_BYTES: usize = 8 << 20;
 
 fn version(walk: &Walk<Salvager>) -> Option<u32> {
-    walk.stored(format::VERSION_KEY)?.try_into().ok().map(u32::from_le_bytes)
+    walk.stored(format::entries::VERSION_KEY)?.try_into().ok().map(u32::from_le_bytes)
 }
 
 #[derive(Debug, Default)]
@@ -483,7 +485,7 @@ impl Target {
         let (env, mut changes) = (&self.env, &*self.chunk);
         let committed = env.begin_write().and_then(|mut txn| {
             let next = || Change::take(&mut changes);
-            checkpoint::apply(&mut txn, table, next, &mut { UNBOUNDED })?;
+            write::apply(&mut txn, table, next, &mut { UNBOUNDED })?;
             txn.commit()
         });
         self.chunk.clear();
@@ -522,7 +524,7 @@ impl Visitor for Salvager {
     fn take(&mut self, key: &[u8], value: &[u8]) -> Result<(), Damage> {
         let Some(target) = &mut self.0 else { return Ok(()) };
         let Some((_, TableRef { table, kind })) = target.current else {
-            return Err(found(format::LIST_DAMAGED));
+            return Err(found(format::entries::LIST_DAMAGED));
         };
         let is_several = kind == Kind::Duplicates;
         let operation = if is_several { Operation::PutValue } else { Operation::Put };

@@ -45,8 +45,7 @@ use std::sync::{PoisonError, Weak};
 use std::task::Waker;
 
 use crate::Store;
-use crate::store::Shared;
-use crate::store::steps;
+use crate::store::{Shared, steps};
 use crate::write::writer::Step;
 
 /// The steps of a simulated store's writer and of its checkpoints. Does not keep the store open.

@@ -8,17 +8,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
-use crate::checkpoint;
-use crate::database::{DatabaseOptions, TableRef};
+use crate::checkpoint::worker;
 use crate::disk::environment::Environment;
+use crate::disk::opening;
+use crate::read::readers::Readers;
+use crate::table::TableRef;
 use crate::write::load::load;
 use crate::write::queue::{Queue, QueueRoom};
 use crate::write::ticket::Work;
-use crate::write::update::{Update, Updating};
+use crate::write::update::Update;
+use crate::write::updating::Updating;
 use crate::write::writer::{self, Counters, Writer};
 use crate::{
-    Batch, CheckReport, Codec, Database, DatabaseError, LoadError, LoadFailure, OpenError, Options,
-    Outcomes, ReadError, Settled, Snapshot, Submission, SubmitError, Ticket,
+    Batch, CheckReport, Codec, DATABASES_MAX, LoadError, LoadFailure, OpenError, Options, Outcomes,
+    ReadError, RestoreError, Restored, Settled, Snapshot, Submission, SubmitError, Ticket, Until,
 };
 
 #[cfg(feature = "sim")]
@@ -101,24 +104,21 @@ pub struct Stat {
     pub writable: bool,
 }
 
-/// Statistics of a single database, from [`Store::stat_databases`].
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct DatabaseStat {
-    /// Name of the database; `None` for the default database.
-    pub name: Option<String>,
-    /// Options of the database.
-    pub options: DatabaseOptions,
-    /// Number of entries; each of several values under a key counts.
-    pub entries: u64,
-    /// Size of the database's pages in the data file, in bytes.
-    pub bytes: u64,
-}
-
 impl Stat {
     /// Average number of batches that shared a disk flush; 0 before the first flush.
     pub fn batches_per_commit(&self) -> f64 {
         if self.commits == 0 { 0.0 } else { self.batches as f64 / self.commits as f64 }
+    }
+}
+
+impl Options {
+    /// Opens the store in the directory `path`, and creates the directory if it does not exist.
+    ///
+    /// # Errors
+    ///
+    /// [`OpenError`], with a variant for each remedy.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Store, OpenError> {
+        Store::open_with(path.as_ref(), self)
     }
 }
 
@@ -258,81 +258,6 @@ impl Store {
         self.0.queue.push_work(Work::Sync, 0)
     }
 
-    /// Opens the database `name`, with one value under each key and checksums, and creates it if it
-    /// does not exist.
-    ///
-    /// Creating a database blocks for a commit, so open databases at start-up.
-    ///
-    /// # Errors
-    ///
-    /// [`DatabaseError`], with a variant for each remedy.
-    pub fn database<K: Codec, V: Codec>(
-        &self,
-        name: &str,
-    ) -> Result<Database<K, V>, DatabaseError> {
-        self.database_with(name, &DatabaseOptions::new())
-    }
-
-    /// Opens the database `name` with these options.
-    ///
-    /// ```
-    /// use throng_store::{DatabaseOptions, Store, Str, U64};
-    /// # let directory = tempfile::tempdir()?;
-    /// # let store = Store::open(directory.path())?;
-    /// let tags = store.database_with::<Str, U64>("tags", &DatabaseOptions::new().duplicates())?;
-    /// for post in [7, 3, 5] {
-    ///     tags.put("rust", &post).wait()?;
-    /// }
-    /// let snapshot = store.snapshot()?;
-    /// let posts = tags.values(&snapshot, "rust").map(|entry| Ok(entry?.1));
-    /// assert_eq!(posts.collect::<Result<Vec<_>, throng_store::ReadError>>()?, [3, 5, 7]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// See [`database`](Store::database).
-    pub fn database_with<K: Codec, V: Codec>(
-        &self,
-        name: &str,
-        options: &DatabaseOptions,
-    ) -> Result<Database<K, V>, DatabaseError> {
-        let table_ref = self.0.environment.open_database(name, options.kind(), options.make())?;
-        Ok(Database::new(self.clone(), table_ref))
-    }
-
-    /// Returns the default database, which every store has. It has no name, one value under each key and
-    /// checksums.
-    pub fn default_database<K: Codec, V: Codec>(&self) -> Database<K, V> {
-        Database::new(self.clone(), self.0.environment.entries())
-    }
-
-    /// Returns the names of all named databases, in order.
-    pub fn databases(&self) -> Vec<String> {
-        self.0.environment.databases().into_iter().map(|(name, _)| name).collect()
-    }
-
-    /// Returns statistics of all databases: first the default database, then the others in order of
-    /// their names.
-    ///
-    /// # Errors
-    ///
-    /// See [`snapshot`](Store::snapshot).
-    pub fn stat_databases(&self) -> Result<Vec<DatabaseStat>, ReadError> {
-        let environment = &self.0.environment;
-        let snapshot = self.snapshot()?;
-        let named =
-            environment.databases().into_iter().map(|(name, table_ref)| (Some(name), table_ref));
-        std::iter::once((None, environment.entries()))
-            .chain(named)
-            .map(|(name, table_ref)| {
-                let options = DatabaseOptions::of(table_ref.kind);
-                let (entries, bytes) = (snapshot.len_in(table_ref)?, snapshot.bytes_in(table_ref)?);
-                Ok(DatabaseStat { name, options, entries, bytes })
-            })
-            .collect()
-    }
-
     /// Waits for room in the queue, for a caller that prefers waiting to
     /// [`WriteError::Overloaded`].
     ///
@@ -383,7 +308,7 @@ impl Store {
     /// [`ReadError::TooManySnapshots`] beyond [`Options::snapshots_max`], and
     /// [`ReadError::Recovering`] while the store recovers from a failed commit.
     pub fn snapshot(&self) -> Result<Snapshot, ReadError> {
-        Snapshot::begin(&self.0.environment)
+        Snapshot::begin(self.readers())
     }
 
     /// Returns statistics of the store.
@@ -398,13 +323,13 @@ impl Store {
         Ok(Stat {
             entries: self.snapshot()?.len_in(environment.entries())?,
             databases: environment.databases().len() as u64,
-            file_bytes: environment.file_bytes()?,
+            file_bytes: environment.engine().file_bytes()?,
             used_bytes: env.used_bytes(),
             log_bytes: environment.log_bytes()?,
-            memory_bytes: environment.memory_bytes(),
+            memory_bytes: environment.readers().memory_bytes(),
             map_bytes: env.map_bytes(),
-            snapshots: u64::from(environment.readers(&env)),
-            snapshot_lag_commits: environment.snapshot_lag(&env)?,
+            snapshots: u64::from(environment.readers().slots(&env)),
+            snapshot_lag_commits: environment.readers().snapshot_lag(&env)?,
             recoveries: counters.recoveries.load(Ordering::Relaxed),
             batches: counters.batches.load(Ordering::Relaxed),
             commits: counters.commits.load(Ordering::Relaxed),
@@ -419,7 +344,7 @@ impl Store {
     /// Returns the maximum size of the data file, in bytes, if it is less than [`Options::map_bytes`] because
     /// the address space of the process lacked room for that.
     pub fn reduced_map_bytes(&self) -> Option<u64> {
-        self.0.environment.reduced_map_bytes()
+        self.0.environment.engine().reduced_map_bytes()
     }
 
     /// Reads all entries of all databases, verifies their checksums, and returns their number.
@@ -441,7 +366,7 @@ impl Store {
     /// See [`verify`](Store::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64)) -> Result<u64, ReadError> {
         let environment = &self.0.environment;
-        let snapshot = Snapshot::begin_unbounded(environment)?;
+        let snapshot = Snapshot::begin_unbounded(environment.readers())?;
         let mut entries = snapshot.verify(environment.entries(), 0, &mut progress)?;
         for (_, table_ref) in environment.databases() {
             entries = snapshot.verify(table_ref, entries, &mut progress)?;
@@ -480,7 +405,7 @@ impl Store {
     /// [`OpenError::Corrupt`] with the first damage found; otherwise the errors of
     /// [`open`](Store::open), including [`OpenError::InUse`] while the store is open anywhere.
     pub fn check(path: impl AsRef<Path>) -> Result<CheckReport, OpenError> {
-        Environment::check(path.as_ref())
+        opening::check(path.as_ref())
     }
 
     /// Writes a copy of everything whose ticket has resolved into the directory `path`, which is
@@ -500,6 +425,46 @@ impl Store {
         self.0.environment.copy_to(path.as_ref())
     }
 
+    /// Makes a store in the directory `to` of the backup in the directory `backup`, and of the changes after
+    /// it that the directory `log` has, up to a moment.
+    ///
+    /// `log` is the directory `log` of the store of which the backup was made, with its subdirectory `kept`
+    /// (see [`Options::keep_log`]); or a directory into which their files were copied. The store may be open
+    /// meanwhile. `to` must not hold a store.
+    ///
+    /// ```
+    /// # use throng_store::{Store, Str, U64, Until};
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = |name: &str| directory.path().join(name);
+    /// let store = Store::options().keep_log(true).open(path("data"))?;
+    /// let born = store.database::<Str, U64>("born")?;
+    /// store.backup(path("backup"))?;
+    /// born.put("ada", &1815).wait()?;
+    /// let before = store.snapshot()?.commit();
+    /// born.delete("ada").wait()?;
+    ///
+    /// let until = Until::Position(before);
+    /// Store::restore(path("backup"), path("data").join("log"), path("restored"), until)?;
+    /// let restored = Store::open(path("restored"))?;
+    /// let born = restored.database::<Str, U64>("born")?;
+    /// assert_eq!(born.get(&restored.snapshot()?, "ada")?, Some(1815));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RestoreError`], with a variant for each remedy.
+    pub fn restore(
+        backup: impl AsRef<Path>,
+        log: impl AsRef<Path>,
+        to: impl AsRef<Path>,
+        until: Until,
+    ) -> Result<Restored, RestoreError> {
+        let options =
+            Options { databases_max: DATABASES_MAX, read_only: true, ..Options::default() };
+        Environment::open(backup.as_ref(), &options)?.restore_to(to.as_ref(), log.as_ref(), until)
+    }
+
     /// Commits everything queued and ends the writer thread; blocks until that is done.
     ///
     /// Further writes through any clone are refused with [`WriteError::Closed`]; reads continue.
@@ -511,6 +476,10 @@ impl Store {
 
     pub(crate) fn environment(&self) -> &Arc<Environment> {
         &self.0.environment
+    }
+
+    pub(crate) fn readers(&self) -> &Arc<Readers> {
+        self.0.environment.readers()
     }
 
     #[cfg(feature = "sim")]
@@ -559,7 +528,7 @@ impl Shared {
         let _ = self.writer.set(writer.thread().id());
         threads.push(writer);
         // If this thread cannot be started, dropping the store ends the other.
-        threads.push(named("throng-checkpoint").spawn(move || checkpoint::run(&environment))?);
+        threads.push(named("throng-checkpoint").spawn(move || worker::run(&environment))?);
         Ok(())
     }
 

@@ -8,7 +8,9 @@
 
 pub(crate) mod backoff;
 pub(crate) mod batch;
+pub(crate) mod block;
 pub(crate) mod commit;
+pub(crate) mod error;
 pub(crate) mod foreign;
 pub(crate) mod group_delay;
 pub(crate) mod load;
@@ -17,4 +19,5 @@ pub(crate) mod queue;
 pub(crate) mod submission;
 pub(crate) mod ticket;
 pub(crate) mod update;
+pub(crate) mod updating;
 pub(crate) mod writer;

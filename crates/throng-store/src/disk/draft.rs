@@ -12,12 +12,12 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::checkpoint;
+use crate::checkpoint::write;
 use crate::disk::claim::Claim;
-use crate::disk::environment::{DATA_FILE, LOG, tables_of};
 use crate::disk::format::{self, Origin};
 use crate::disk::lmdb::{self, Env, Settings};
-use crate::disk::{private, recovery};
+use crate::disk::settings::tables_of;
+use crate::disk::{DATA_FILE, LOG, private, recovery};
 use crate::log::files::{self, Files};
 use crate::log::{Access, Location, Log, Point, Record, Replay};
 use crate::platform::Platform;
@@ -181,8 +181,7 @@ fn fill(
     if matches!(until, Until::Position(_)) && !is_cut && at.position < last {
         return Err(RestoreError::Short { position: at.position });
     }
-    checkpoint::write(&env, format, Arc::new(rest), at, true, |_| {})
-        .map_err(lmdb::Error::into_io)?;
+    write::write(&env, format, Arc::new(rest), at, true, |_| {}).map_err(lmdb::Error::into_io)?;
     let origin = Origin { store: log.store, point: at, time };
     let own = format::make_own(&env, format, origin).map_err(lmdb::Error::into_io)?;
     Log::create(&log_of(draft, own.0, &Arc::default()), own.1)?;

@@ -39,14 +39,21 @@
 //! before, if that version was ever released; versions 1, which had only long checksums and no
 //! `names`, and 2, which had no log, were not.
 
+pub(crate) mod entries;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+pub(crate) use self::entries::ENTRIES;
+use self::entries::{
+    APPLIED_KEY, FORMAT, LIST_DAMAGED, NAMES_DAMAGED, NAMES_KEY, POINT_DAMAGED, STORE_KEY,
+    TABLES_KEY, VERSION_KEY, listed, names_sum, parse_applied, parse_store, point_bytes, split,
+};
 use crate::OpenError;
-use crate::database::{Kind, TableRef};
-use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, ReadTxn, Table, WriteTxn};
+use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, ReadTxn, WriteTxn};
 use crate::log::Point;
+use crate::table::{Kind, Table, TableRef};
 
 /// Layout version that this program reads and writes.
 pub(crate) const VERSION: u32 = 3;
@@ -57,14 +64,6 @@ pub(crate) const OWN_TABLES: u32 = 2;
 /// Number of the first table, which is `format`; the lower numbers are LMDB's own.
 const FIRST_TABLE: u32 = ROOT.0 + 1;
 
-const FORMAT: &str = "format";
-/// Name of the table of the default database.
-pub(crate) const ENTRIES: &str = "entries";
-pub(crate) const VERSION_KEY: &[u8] = b"version";
-pub(crate) const NAMES_KEY: &[u8] = b"names";
-pub(crate) const STORE_KEY: &[u8] = b"store";
-pub(crate) const APPLIED_KEY: &[u8] = b"applied";
-pub(crate) const TABLES_KEY: &[u8] = b"tables";
 const ORIGIN_KEY: &[u8] = b"origin";
 
 /// Databases of an environment.
@@ -171,59 +170,11 @@ fn misnumbered() -> lmdb::Error {
     lmdb::Error::Corrupt("a database has another number than before".into())
 }
 
-/// Returns the stored names of the databases in the order of the list; `None` unless these and the
-/// store's own tables are the `names`, which are in order.
-pub(crate) fn listed(list: &[u8], names: &[String]) -> Option<Vec<String>> {
-    let (listed, all) = parse_list(list)?;
-    (all == names).then_some(listed)
-}
-
-/// Splits the list of the databases; also returns the names of all tables, in order.
-fn parse_list(list: &[u8]) -> Option<(Vec<String>, Vec<String>)> {
-    let listed = split(list)?;
-    let own = [FORMAT.to_owned(), ENTRIES.to_owned()];
-    let mut all = [&own, &listed[..]].concat();
-    all.sort_unstable();
-    Some((listed, all))
-}
-
-/// Returns the listed names of the databases, and the names of all tables, in order, if the stored checksum
-/// is that of the list.
-pub(crate) fn proved(list: &[u8], stored_sum: Option<&[u8]>) -> Option<(Vec<String>, Vec<String>)> {
-    parse_list(list).filter(|(_, all)| stored_sum == Some(&names_sum(all, list)))
-}
-
-/// Splits the list of the databases.
-fn split(list: &[u8]) -> Option<Vec<String>> {
-    let list = std::str::from_utf8(list).ok()?;
-    Some(list.split_terminator('\0').map(str::to_owned).collect())
-}
-
-/// Error text for a list of the databases that differs from their names.
-pub(crate) const LIST_DAMAGED: &str = "the list of its databases differs from their names";
-
 /// Reads the point of the log up to which LMDB has all changes.
 pub(crate) fn applied(txn: &ReadTxn, format: Table) -> Result<Point, lmdb::Error> {
     let applied = parse_applied(txn.get(format, APPLIED_KEY)?);
     applied.ok_or_else(|| lmdb::Error::Corrupt(POINT_DAMAGED.into()))
 }
-
-/// Reads a stored point of the log.
-pub(crate) fn parse_applied(stored: Option<&[u8]>) -> Option<Point> {
-    let (position, chain) = stored?.split_first_chunk()?;
-    let chain = u32::from_le_bytes(chain.try_into().ok()?);
-    let position = u64::from_le_bytes(*position);
-    // No store gets there, and sums with a damaged number would overflow.
-    (position < 1 << 63).then_some(Point { position, chain })
-}
-
-/// Reads the stored id of a store.
-pub(crate) fn parse_store(stored: Option<&[u8]>) -> Option<u64> {
-    stored?.try_into().ok().map(u64::from_le_bytes)
-}
-
-/// Error text for an id or a point of the log that is missing or malformed.
-pub(crate) const POINT_DAMAGED: &str = "its id or its point of the log is missing";
 
 /// Stores the applied point, in the transaction that has all changes up to there.
 pub(crate) fn put_applied(
@@ -239,13 +190,6 @@ pub(crate) fn settle_applied(env: &Env, format: Table, at: Point) -> Result<(), 
     let mut txn = env.begin_write()?;
     put_applied(&mut txn, format, at)?;
     txn.commit()
-}
-
-fn point_bytes(point: Point) -> [u8; 12] {
-    let mut bytes = [0; 12];
-    bytes[..8].copy_from_slice(&point.position.to_le_bytes());
-    bytes[8..].copy_from_slice(&point.chain.to_le_bytes());
-    bytes
 }
 
 /// Makes a store of its own of a copy of another store. Returns its id and the point at which its log begins.
@@ -287,16 +231,6 @@ pub(crate) fn is_ours(env: &Arc<Env>) -> Result<bool, lmdb::Error> {
     };
     let Some(format) = format else { return Ok(false) };
     Ok(env.begin_read()?.get(format, VERSION_KEY)?.is_some())
-}
-
-/// Returns the content of the table of that name: a database of some kind, or `Some(None)` for the
-/// format. `None` if the table is foreign.
-pub(crate) fn kind(stored: &str) -> Option<Option<Kind>> {
-    match stored {
-        FORMAT => Some(None),
-        ENTRIES => Some(Some(Kind::Checked)),
-        _ => Kind::of(stored).map(|(kind, _)| Some(kind)),
-    }
 }
 
 /// Opens a database that another process may have made; `None` if it does not exist.
@@ -374,20 +308,6 @@ fn put_names_sum(txn: &mut WriteTxn<'_>, format: Table, list: &[u8]) -> Result<(
     let sum = names_sum(&names(txn.cursor(ROOT)?)?, list);
     txn.cursor_mut(format)?.put(NAMES_KEY, &sum, Put::Over)
 }
-
-/// Returns the checksum of the names of all tables, in their order, and of the list of the databases.
-pub(crate) fn names_sum(names: &[String], list: &[u8]) -> [u8; 4] {
-    let mut hasher = crc32fast::Hasher::new();
-    for name in names {
-        hasher.update(name.as_bytes());
-        hasher.update(&[0]);
-    }
-    hasher.update(list);
-    hasher.finalize().to_le_bytes()
-}
-
-/// Error text for a wrong checksum of the names.
-pub(crate) const NAMES_DAMAGED: &str = "the names of its databases have a wrong checksum";
 
 /// Reads the names of all tables. A name that is not UTF-8 counts as foreign.
 fn names(mut tables: Cursor<'_>) -> Result<Vec<String>, lmdb::Error> {
@@ -547,7 +467,7 @@ mod tests {
         put(&env, Some(FORMAT), TABLES_KEY, b"+one\0");
         drop((env, claim));
         let checked = crate::disk::pages::check(&directory.path().join("data.mdb"));
-        assert!(matches!(checked, Err(crate::disk::pages::Damage::Found(_))), "{checked:?}");
+        assert!(matches!(checked, Err(crate::disk::damage::Damage::Found(_))), "{checked:?}");
     }
 
     #[test]

@@ -24,6 +24,8 @@
 //! because the system ends a process that reads a mapped page behind the end. A page that was damaged on the disk can crash it or worse, so a program
 //! that searches a suspect file for damage does so in a separate process.
 
+use crate::table::Table;
+
 mod cursor;
 mod env;
 mod error;
@@ -35,10 +37,6 @@ pub(crate) use error::Error;
 #[cfg(test)]
 pub(crate) use txn::begins;
 pub(crate) use txn::{IdleTxn, Order, ReadTxn, WriteTxn};
-
-/// Number of an open table; valid in every transaction begun after it was opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Table(pub(crate) u32);
 
 /// LMDB's own table of the pages that are free: under the number of each commit, the pages that it has freed.
 const FREE: Table = Table(0);

@@ -26,10 +26,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 #[cfg(unix)]
-use crate::disk::claim::unlock;
-use crate::disk::claim::{Claim, Exclusion};
+use crate::disk::claim::{Claim, Exclusion, unlock};
 #[cfg(unix)]
-use crate::disk::{environment::DATA_FILE, private};
+use crate::disk::{DATA_FILE, private};
 
 /// Name that LMDB gives to its table of readers.
 #[cfg(unix)]

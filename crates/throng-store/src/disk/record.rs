@@ -22,6 +22,7 @@ use std::ops::Deref;
 use crc::{CRC_16_T10_DIF, Crc, Table};
 
 use crate::ReadError;
+use crate::table::{Kind, TableRef};
 
 /// Longest value with the short checksum.
 const SHORT_MAX: usize = 32;
@@ -84,6 +85,16 @@ fn split(record: &[u8]) -> Option<(&[u8], &[u8])> {
 #[cold]
 fn damaged(key: &[u8]) -> ReadError {
     ReadError::Corrupt(format!("wrong checksum under the key \"{}\"", key.escape_ascii()))
+}
+
+impl TableRef {
+    /// Extracts the value from the stored bytes of `key`.
+    pub(crate) fn value<'r>(self, key: &[u8], stored: &'r [u8]) -> Result<&'r [u8], ReadError> {
+        match self.kind {
+            Kind::Checked => value(key, stored),
+            Kind::Plain | Kind::Duplicates => Ok(stored),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -10,13 +10,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::checkpoint;
+use crate::checkpoint::write;
+use crate::disk::damage::Damage;
 use crate::disk::format;
-use crate::disk::lmdb::{self, Env, Table};
-use crate::disk::pages::Damage;
+use crate::disk::lmdb::{self, Env};
 use crate::disk::stretch::{Extent, Stretch};
 use crate::log::{self, Access, Location, Log, Point, Record, Replay, ReplayError};
 use crate::memtable::Memtable;
+use crate::table::Table;
 use crate::{Options, Recovery};
 
 /// Time between two reports of a recovery.
@@ -145,7 +146,7 @@ pub(crate) fn replay(
         at = from.point();
         if memtable.bytes() >= checkpoint_bytes {
             let full = Arc::new(std::mem::replace(&mut memtable, Memtable::new(tables, 0)));
-            checkpoint::write(env, format, full, at, true, |_| {})
+            write::write(env, format, full, at, true, |_| {})
                 .map_err(|error| Damage::Io(error.into_io()))?;
         }
     }

@@ -24,14 +24,15 @@ use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::sync::Arc;
 
-use crate::checkpoint;
+use crate::checkpoint::write;
+use crate::disk::damage::{Damage, found};
 use crate::disk::format;
-use crate::disk::lmdb::{self, Env, Table};
-use crate::disk::pages::{Damage, found};
+use crate::disk::lmdb::{self, Env};
 use crate::disk::recovery::Progress;
 use crate::log::{Point, Replay, ReplayError};
 use crate::memtable::change::{Change, Operation};
 use crate::memtable::{CHANGE_BYTES, CHANGE_BYTES_MIN, Memtable};
+use crate::table::Table;
 
 /// Most passes over a stretch. A pass takes some 15 ns for a change that it leaves out.
 const PASSES_MAX: usize = 16;
@@ -168,7 +169,7 @@ impl Stretch {
             let expected = if is_one_table { self.size.changes / ranges / 8 * 9 } else { 0 };
             let empty = || Memtable::new(tables, expected);
             let write = |memtable| {
-                checkpoint::write(env, format, Arc::new(memtable), self.begin, true, |_| {})
+                write::write(env, format, Arc::new(memtable), self.begin, true, |_| {})
                     .map_err(damage)
             };
             let mut memtable = empty();

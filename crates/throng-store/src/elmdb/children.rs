@@ -10,10 +10,10 @@
 
 use std::fmt;
 
-use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::Move;
 use crate::read::merge;
 use crate::read::range::beyond;
+use crate::table::{Kind, TableRef};
 use crate::{Codec, Database, KEY_BYTES_MAX, ReadError, Snapshot};
 
 /// Iterator over the direct children of a path among the encoded keys of a database: each child once,

@@ -6,10 +6,10 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{Entry, Move};
 use crate::read::merge;
 use crate::read::range::{Source, decode};
+use crate::table::{Kind, TableRef};
 use crate::{Bytes, Codec, Database, KEY_BYTES_MAX, ReadError, Snapshot, Update};
 
 /// A position in a database of a [`Snapshot`] or of an [`Update`]: at an
@@ -72,7 +72,7 @@ impl<'s, K: Codec, V: Codec> Cursor<'s, K, V> {
     /// See [`new`](Cursor::new).
     pub fn of_update(database: &Database<K, V>, update: &'s Update<'_>) -> Result<Self, ReadError> {
         update.check(database)?;
-        Cursor::over(Source::Update(update), database.table_ref())
+        Cursor::over(Source::State(update.state()), database.table_ref())
     }
 
     fn over(source: Source<'s>, table_ref: TableRef) -> Result<Self, ReadError> {

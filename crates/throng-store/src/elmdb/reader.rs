@@ -44,7 +44,7 @@ impl Reader {
             // The old snapshot is returned first, because its transaction is the one that is
             // renewed.
             self.snapshot = None;
-            self.snapshot = Some(Snapshot::begin(self.store.environment())?);
+            self.snapshot = Some(Snapshot::begin(self.store.readers())?);
         }
         match &self.snapshot {
             Some(snapshot) => Ok(snapshot),

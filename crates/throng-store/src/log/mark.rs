@@ -19,8 +19,8 @@ use std::sync::Arc;
 use super::files::OpenFile;
 use super::segment::{SECTOR_BYTES, u32_at, u64_at};
 use super::{Location, Point};
+use crate::disk::damage::{Damage, found};
 use crate::disk::identity::lost;
-use crate::disk::pages::{Damage, found};
 
 /// The file of the mark.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use std::path::Path;
 use super::mark::{self, Mark, Marked};
 use super::segment::{self, HEADER_BYTES, Head, Header, RECORDS_START, SECTOR_BYTES, Segment};
 use super::{KEPT, Location, Point, Record};
-use crate::disk::pages::{Damage, found};
+use crate::disk::damage::{Damage, found};
 
 /// A position in a log that is read; see the file's head.
 #[derive(Debug)]

@@ -33,8 +33,8 @@ use std::sync::Arc;
 
 use super::Point;
 use super::files::{Files, OpenFile};
+use crate::disk::damage::{Damage, found};
 use crate::disk::identity::lost;
-use crate::disk::pages::{Damage, found};
 
 /// Size that a disk writes atomically, at least.
 pub(super) const SECTOR_BYTES: u64 = 512;

@@ -17,7 +17,7 @@
 
 use std::mem;
 
-use crate::disk::lmdb::Table;
+use crate::table::Table;
 
 /// Operation of a [`Change`].
 #[repr(u8)]

@@ -16,10 +16,10 @@ use std::cmp::Ordering;
 use std::sync::Arc;
 use std::sync::atomic;
 
-use crate::disk::lmdb::Table;
 use crate::memtable::change::{Change, Operation};
 use crate::memtable::order::Run;
 use crate::memtable::{Layers, Memtable, Part, decoded};
+use crate::table::Table;
 
 /// Number of changes in a row without a value after which a memtable is tiresome.
 const IDLE_MAX: usize = 1_000;

@@ -15,9 +15,10 @@ use std::time::Duration;
 
 use crate::ReadError;
 use crate::disk::format;
-use crate::disk::lmdb::{ReadTxn, Table};
+use crate::disk::lmdb::ReadTxn;
 use crate::log::{Access, Location, Replay, ReplayError};
 use crate::memtable::{Layers, Memtable};
+use crate::table::Table;
 
 /// The log's changes since the last checkpoint, in a process that reads; see the file's head.
 #[derive(Debug)]

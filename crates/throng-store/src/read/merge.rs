@@ -9,10 +9,10 @@
 //! where a key may have several. A change in memory hides the entry of LMDB with its sort key. The
 //! cursor moves like LMDB's own, which reads a table without changes in memory.
 
-use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Entry, Error, Move};
 use crate::memtable::Walk;
 use crate::memtable::change::Change;
+use crate::table::{Kind, TableRef};
 
 /// A position in a table of a snapshot; see the file's head.
 pub(crate) enum Cursor<'s> {
@@ -338,9 +338,10 @@ mod tests {
 
     use super::*;
     use crate::disk::claim::Claim;
-    use crate::disk::lmdb::{Env, Make, Put, Settings, Table, WriteTxn};
+    use crate::disk::lmdb::{Env, Make, Put, Settings, WriteTxn};
     use crate::memtable::change::Operation;
     use crate::memtable::{Layers, Memtable, encoded};
+    use crate::table::Table;
 
     fn open(claim: &Claim) -> Arc<Env> {
         let settings = Settings {

@@ -7,20 +7,21 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Bound;
 
-use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{Entry, Move};
 use crate::read::merge;
-use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot, Update};
+use crate::read::state::State;
+use crate::table::{Kind, TableRef};
+use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 
 /// Source of the entries.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'s> {
     Snapshot(&'s Snapshot),
     /// The commit in progress, on the writer thread, with the update's own writes.
-    Update(&'s Update<'s>),
+    State(State<'s>),
 }
 
-/// Iterator over entries of a [`Snapshot`] or of an [`Update`] in byte order of their keys; `.rev()` or
+/// Iterator over entries of a [`Snapshot`] or of an [`Update`](crate::Update) in byte order of their keys; `.rev()` or
 /// [`next_back`](DoubleEndedIterator::next_back) takes them from the other end. In an update its own
 /// writes are included.
 ///
@@ -229,14 +230,14 @@ impl<'s> Source<'s> {
     pub(crate) fn cursor(self, table_ref: TableRef) -> Result<merge::Cursor<'s>, ReadError> {
         match self {
             Source::Snapshot(snapshot) => snapshot.cursor_in(table_ref),
-            Source::Update(update) => update.open_cursor(table_ref),
+            Source::State(state) => state.cursor(table_ref).map_err(ReadError::from_engine),
         }
     }
 
     pub(crate) fn check(self) -> Result<(), ReadError> {
         match self {
             Source::Snapshot(snapshot) => snapshot.check(),
-            Source::Update(_) => Ok(()),
+            Source::State(_) => Ok(()),
         }
     }
 
@@ -248,7 +249,7 @@ impl<'s> Source<'s> {
     ) -> Result<&'v [u8], ReadError> {
         match self {
             Source::Snapshot(snapshot) => snapshot.value(table_ref, key, stored),
-            Source::Update(_) => table_ref.value(key, stored),
+            Source::State(_) => table_ref.value(key, stored),
         }
     }
 }

@@ -7,8 +7,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Bound;
 
-use crate::database::TableRef;
 use crate::read::range::{OwnedBounds, Range, Source, borrow};
+use crate::table::TableRef;
 use crate::{Bytes, Codec, ReadError, Snapshot, Store};
 
 /// Iterator over the entries between two keys, in [`Chunk`]s, from

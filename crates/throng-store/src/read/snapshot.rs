@@ -3,13 +3,13 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::database::{Kind, TableRef};
-use crate::disk::environment::Environment;
 use crate::disk::lmdb::{self, ReadTxn};
 use crate::disk::record;
 use crate::memtable::Layers;
 use crate::read::merge;
+use crate::read::readers::Readers;
 use crate::read::state::State;
+use crate::table::{Kind, TableRef};
 use crate::{KEY_BYTES_MAX, ReadError};
 
 /// The store as it was at a single moment. Later commits are not visible in it.
@@ -25,25 +25,25 @@ pub struct Snapshot {
     txn: Option<ReadTxn>,
     /// The changes in memory that lie over the transaction.
     layers: Layers,
-    /// The environment, which keeps the claim on the directory longer than the transaction lives.
-    environment: Arc<Environment>,
-    /// Time at which the snapshot expires; see [`Environment::is_expired`].
+    /// The readers, which keep the claim on the directory longer than the transaction lives.
+    readers: Arc<Readers>,
+    /// Time at which the snapshot expires; see [`Readers::is_expired`].
     expiry: u64,
 }
 
 impl Snapshot {
-    pub(crate) fn begin(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
-        Snapshot::until(environment, environment.expiry())
+    pub(crate) fn begin(readers: &Arc<Readers>) -> Result<Snapshot, ReadError> {
+        Snapshot::until(readers, readers.expiry())
     }
 
     /// Begins a snapshot that never expires, for a long read of the whole store.
-    pub(crate) fn begin_unbounded(environment: &Arc<Environment>) -> Result<Snapshot, ReadError> {
-        Snapshot::until(environment, u64::MAX)
+    pub(crate) fn begin_unbounded(readers: &Arc<Readers>) -> Result<Snapshot, ReadError> {
+        Snapshot::until(readers, u64::MAX)
     }
 
-    fn until(environment: &Arc<Environment>, expiry: u64) -> Result<Snapshot, ReadError> {
-        let (txn, layers) = environment.begin()?;
-        Ok(Snapshot { txn: Some(txn), layers, expiry, environment: environment.clone() })
+    fn until(readers: &Arc<Readers>, expiry: u64) -> Result<Snapshot, ReadError> {
+        let (txn, layers) = readers.begin()?;
+        Ok(Snapshot { txn: Some(txn), layers, expiry, readers: readers.clone() })
     }
 
     /// Returns the position of the last change that this snapshot shows. Changes are counted over the life
@@ -54,7 +54,7 @@ impl Snapshot {
 
     /// Id of the store of this snapshot.
     pub(crate) fn store_id(&self) -> u64 {
-        self.environment.id()
+        self.readers.id()
     }
 
     pub(crate) fn get_in(
@@ -109,7 +109,7 @@ impl Snapshot {
         stored: &'r [u8],
     ) -> Result<&'r [u8], ReadError> {
         match table_ref.kind {
-            Kind::Checked if self.environment.verify_reads() => record::value(key, stored),
+            Kind::Checked if self.readers.verify_reads() => record::value(key, stored),
             Kind::Checked => record::unverified(key, stored),
             Kind::Plain | Kind::Duplicates => Ok(stored),
         }
@@ -117,7 +117,7 @@ impl Snapshot {
 
     /// Fails if the snapshot has expired.
     pub(crate) fn check(&self) -> Result<(), ReadError> {
-        if self.environment.is_expired(self.txn(), self.expiry) {
+        if self.readers.is_expired(self.txn(), self.expiry) {
             Err(ReadError::Expired)
         } else {
             Ok(())
@@ -126,7 +126,7 @@ impl Snapshot {
 
     /// Whether the snapshot shows everything that is visible now.
     pub(crate) fn is_fresh(&self) -> bool {
-        self.environment.is_fresh(self.txn(), self.layers.upto)
+        self.readers.is_fresh(self.txn(), self.layers.upto)
     }
 
     /// Reads a whole database and verifies its checksums; returns `entries` plus the number of its
@@ -168,7 +168,7 @@ const PROGRESS_ENTRIES: u64 = 1_024;
 impl Drop for Snapshot {
     fn drop(&mut self) {
         if let Some(txn) = self.txn.take() {
-            self.environment.end_read(txn);
+            self.readers.end_read(txn);
         }
     }
 }

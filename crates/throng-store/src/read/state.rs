@@ -1,9 +1,9 @@
 //! [`State`]: the content of the store at a moment: LMDB with the memtables over it.
 
-use crate::database::{Kind, TableRef};
 use crate::disk::lmdb::{self, Error, Move, ReadTxn};
 use crate::memtable::{Found, Layers};
 use crate::read::merge;
+use crate::table::{Kind, TableRef};
 
 /// A transaction of LMDB and the layers over it.
 #[derive(Clone, Copy, Debug)]

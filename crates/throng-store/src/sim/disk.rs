@@ -25,9 +25,9 @@ use fastrand::Rng;
 use tempfile::TempDir;
 
 use super::model::{DiskModel, Loss, Name, ROOT, Rename};
+use crate::disk::DATA_FILE;
 use crate::disk::claim::HANDLES;
 use crate::disk::draft::DRAFT;
-use crate::disk::environment::DATA_FILE;
 use crate::log::files::{Files, OpenFile};
 use crate::platform::{Clock, Platform};
 use crate::{OpenError, Options, Store};

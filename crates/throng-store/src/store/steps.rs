@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::checkpoint::{self, Progress};
+use crate::checkpoint::worker::{self, Progress};
 use crate::disk::environment::Environment;
 use crate::write::queue::Wait;
 use crate::write::writer::{Step, Writer};
@@ -45,8 +45,8 @@ impl Steps {
         if self.is_over {
             return;
         }
-        checkpoint::step(&self.environment, &mut self.progress);
-        if self.environment.is_engine_broken() {
+        worker::step(&self.environment, &mut self.progress);
+        if self.environment.engine().is_broken() {
             // A later step tries again.
             self.environment.reopen(Duration::ZERO, || false);
         }
@@ -56,7 +56,7 @@ impl Steps {
     pub(crate) fn is_checkpoint_due(&self) -> bool {
         let memtables = self.environment.view().memtables();
         !self.is_over
-            && (self.environment.is_engine_broken()
+            && (self.environment.engine().is_broken()
                 || memtables.iter().any(|memtable| memtable.changes() > 0))
     }
 

@@ -10,13 +10,14 @@ use std::time::Duration;
 use std::{fs, mem};
 
 use super::*;
-use crate::disk::environment::LOG;
-use crate::disk::{format, recovery};
+use crate::disk::{LOG, format, recovery};
 use crate::elmdb::Reader;
 use crate::log::{Access, Point, Replay, faults};
 use crate::read::follower::Follower;
 use crate::read::state::State;
-use crate::{CommitFailure, Durability, Str, Submission, SubmitError, WriteError};
+use crate::{
+    CommitFailure, Database, DatabaseError, Durability, Str, Submission, SubmitError, WriteError,
+};
 
 /// Makes the engine refuse further writes as after a failed commit: a thread ends within its
 /// transaction, and the engine notices the lock left behind.
@@ -95,7 +96,7 @@ fn a_commit_without_a_record_that_is_found_after_reopening_is_committed_again() 
     drop(env);
     leave_a_commit_half_done(&store);
     assert!(store.database::<Str, Str>("new").is_err());
-    while environment.is_engine_broken() {
+    while environment.engine().is_broken() {
         thread::yield_now();
     }
     assert_eq!(environment.env().unwrap().last_txn(), committed + 1);
@@ -119,7 +120,7 @@ fn a_commit_that_may_have_failed_unseen_is_followed_by_another_one() {
     // Its page may be on the disk although it is not seen.
     leave_a_commit_half_done(&store);
     assert!(store.database::<Str, Str>("new").is_err());
-    while store.environment().is_engine_broken() {
+    while store.environment().engine().is_broken() {
         thread::yield_now();
     }
     assert_eq!(commits(&store), before + 2);
@@ -193,7 +194,7 @@ fn steps_in(environment: &Environment, state: State<'_>, all: u64) -> u64 {
 fn follower(store: &Store) -> Follower {
     let environment = store.environment();
     let format = environment.env().unwrap().open_table("format").unwrap().unwrap();
-    Follower::new(environment.location(), format, environment.tables_max(), 1 << 20)
+    Follower::new(environment.location(), format, environment.readers().tables_max(), 1 << 20)
 }
 
 /// A reader, which `looks` for the steps again and again.
@@ -207,7 +208,7 @@ fn look(store: &Store, reads: &mut Reads, all: u64) -> u64 {
     let environment = store.environment();
     let begin = || environment.env().unwrap().begin_read().map_err(ReadError::from_engine);
     let (txn, layers) = match reads {
-        Reads::Snapshot => environment.begin().unwrap(),
+        Reads::Snapshot => environment.readers().begin().unwrap(),
         Reads::Follower(follower) => follower.begin(begin, || Ok(true)).unwrap(),
         Reads::Backup => {
             let to = tempfile::tempdir().unwrap();
@@ -333,7 +334,7 @@ fn a_copy_of_the_log_ends_at_the_mark_of_its_beginning() {
     put("before");
     let mut from = Replay::open(&environment.location(), applied, Access::Read).unwrap();
     put("after");
-    let tables = environment.tables_max();
+    let tables = environment.readers().tables_max();
     let lmdb = (&*env, format, applied);
     let (copied, at) =
         recovery::replay(&mut from, lmdb, tables, usize::MAX, u64::MAX, |_| true).unwrap();
@@ -596,8 +597,8 @@ fn a_checkpoint_uses_the_pages_again_that_it_has_freed() {
         // The thread keeps the transaction of the snapshot.
         assert!(db(&store).get(&store.snapshot().unwrap(), &[0; 8]).unwrap().is_some());
         environment.drain(&environment.log().unwrap()).unwrap();
-        assert_eq!(environment.memory_bytes(), 0);
-        file_bytes.push(environment.file_bytes().unwrap());
+        assert_eq!(environment.readers().memory_bytes(), 0);
+        file_bytes.push(environment.engine().file_bytes().unwrap());
     }
     // Two transactions of several replace pages before those of the first are free.
     assert!(file_bytes[2] < file_bytes[0] * 7 / 4, "{file_bytes:?}");

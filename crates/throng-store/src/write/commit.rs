@@ -52,7 +52,7 @@ impl<'e> Commit<'e> {
     /// Begins a commit.
     pub(crate) fn begin(environment: &'e Environment) -> Result<Commit<'e>, Failure> {
         let log = environment.log().ok_or(Failure::Recovering)?;
-        if log.is_broken() || environment.is_engine_broken() {
+        if log.is_broken() || environment.engine().is_broken() {
             return Err(Failure::Recovering);
         }
         Ok(Commit { environment, log })
@@ -107,7 +107,7 @@ impl<'e> Commit<'e> {
             match self.log.append(chunks, count) {
                 Ok(flush) => {
                     self.environment.view().memtables()[0].add_all(first, mem::take(chunks));
-                    self.environment.publish(self.log.point().position);
+                    self.environment.readers().publish(self.log.point().position);
                     return Ok(flush);
                 }
                 Err(AppendError::Unknown(error)) => return Err(Failure::Unknown(error)),
@@ -136,7 +136,7 @@ impl<'e> Commit<'e> {
         let full = active.bytes() as f64 / environment.checkpoint_bytes() as f64;
         let is_free = || environment.view().frozen().is_none();
         // The thread that reopens the engine needs the log, which this commit holds.
-        let is_hopeless = || environment.is_engine_broken();
+        let is_hopeless = || environment.engine().is_broken();
         if memtables.len() > 1 && environment.has_threads() {
             environment.checkpoints().keep_pace(full, || is_free() || is_hopeless());
         }
@@ -177,13 +177,15 @@ impl<'e> Commit<'e> {
         count: u32,
     ) -> Result<Duration, Failure> {
         let environment = self.environment;
-        let memtable = Memtable::new(environment.tables_max(), 0);
+        let memtable = Memtable::new(environment.readers().tables_max(), 0);
         memtable.add_all(self.first(), chunks);
         let began = Instant::now();
         match environment.write_at_once(&mut self.log, memtable, count) {
             Ok(()) => Ok(began.elapsed()),
             // LMDB rolls a failed commit back, unless the failure hit the meta page.
-            Err(error) if environment.is_engine_broken() => Err(Failure::Unknown(error.into_io())),
+            Err(error) if environment.engine().is_broken() => {
+                Err(Failure::Unknown(error.into_io()))
+            }
             Err(error) => Err(Failure::of_engine(environment, error)),
         }
     }
@@ -204,7 +206,9 @@ impl Failure {
             error => error.into_io(),
         };
         // LMDB reports a partial write as an error of the disk.
-        if error.raw_os_error() == Some(SHORT_WRITE) && environment.lacks_room(SHORT_WRITE_ROOM) {
+        if error.raw_os_error() == Some(SHORT_WRITE)
+            && environment.engine().lacks_room(SHORT_WRITE_ROOM)
+        {
             return Failure::Full(io::ErrorKind::StorageFull.into());
         }
         if is_lack_of_room(&error) { Failure::Full(error) } else { Failure::Failed(error) }

@@ -7,12 +7,11 @@ use std::borrow::Borrow;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::database::{Kind, TableRef};
 use crate::disk::environment::Environment;
-use crate::disk::lmdb;
-use crate::disk::record;
+use crate::disk::{lmdb, record};
 use crate::error::is_lack_of_room;
 use crate::memtable::change::{self, Operation};
+use crate::table::{Kind, TableRef};
 use crate::write::batch::{check_key, check_value};
 use crate::{Codec, LoadError, LoadFailure, Rejection};
 

@@ -7,13 +7,13 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::database::{Kind, TableRef};
 use crate::disk::environment::Environment;
 use crate::disk::lmdb::ReadTxn;
 use crate::disk::record;
 use crate::memtable::change::{Changes, Operation};
 use crate::memtable::{Layers, Memtable};
 use crate::read::state::State;
+use crate::table::{Kind, TableRef};
 use crate::write::batch::{Change, counter};
 use crate::write::commit::Failure;
 use crate::write::queue::Request;
@@ -69,7 +69,7 @@ impl<'w> Planner<'w> {
     ) -> Result<(Changes, bool), Failure> {
         let planned = self.plan_all(group, outcomes);
         if let Some(base) = self.base {
-            self.environment.end_reserved(base.txn);
+            self.environment.readers().end_reserved(base.txn);
         }
         planned.map(|()| (self.changes, self.deletes && !self.puts))
     }
@@ -85,7 +85,8 @@ impl<'w> Planner<'w> {
                 }
                 Work::Update(job) => {
                     let position = self.first + u64::from(self.changes.count());
-                    let mut update = Update::new(self.environment, self.state()?, position);
+                    let mut update =
+                        Update::new(self.environment.readers(), self.state()?, position);
                     let applies = job.run(&mut update);
                     let batch = update.into_batch();
                     if applies {
@@ -183,11 +184,12 @@ impl<'w> Planner<'w> {
     /// Returns the state after the changes planned so far.
     fn state(&mut self) -> Result<State<'_>, Failure> {
         if self.base.is_none() {
-            let (txn, layers) = self.environment.begin_reserved().map_err(|error| match error {
-                ReadError::Recovering => Failure::Recovering,
-                error => Failure::Failed(io::Error::other(error)),
-            })?;
-            let planned = Arc::new(Memtable::new(self.environment.tables_max(), 0));
+            let (txn, layers) =
+                self.environment.readers().begin_reserved().map_err(|error| match error {
+                    ReadError::Recovering => Failure::Recovering,
+                    error => Failure::Failed(io::Error::other(error)),
+                })?;
+            let planned = Arc::new(Memtable::new(self.environment.readers().tables_max(), 0));
             let layers = layers.under(planned.clone());
             self.base = Some(Base { txn, layers, planned, seen: (0, 0) });
         }
@@ -198,15 +200,5 @@ impl<'w> Planner<'w> {
             base.planned.add_all(first, self.changes.after(&mut base.seen).map(Box::from));
         }
         Ok(State { txn: &base.txn, layers: &base.layers })
-    }
-}
-
-impl TableRef {
-    /// Extracts the value from the stored bytes of `key`.
-    pub(crate) fn value<'r>(self, key: &[u8], stored: &'r [u8]) -> Result<&'r [u8], ReadError> {
-        match self.kind {
-            Kind::Checked => record::value(key, stored),
-            Kind::Plain | Kind::Duplicates => Ok(stored),
-        }
     }
 }

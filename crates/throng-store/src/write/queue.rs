@@ -429,8 +429,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::database::{Kind, TableRef};
-    use crate::disk::lmdb::Table;
+    use crate::table::{Kind, Table, TableRef};
 
     fn queue(batches_max: usize, bytes_max: usize) -> Queue {
         let options = Options::default().queue_batches_max(batches_max).queue_bytes_max(bytes_max);

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::write::ticket::block_on;
+use crate::write::block::block_on;
 use crate::{Batch, Rejection};
 
 /// The number of an accepted submission, from [`Store::submit`](crate::Store::submit).

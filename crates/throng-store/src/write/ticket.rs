@@ -17,12 +17,13 @@
 use std::future::Future;
 use std::io;
 use std::mem;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::{self, Thread};
+use std::task::{Context, Poll, Waker};
+use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::write::block::{block_on, unpark};
 use crate::write::foreign;
 use crate::write::submission::Submitted;
 use crate::write::update::Job;
@@ -202,28 +203,6 @@ impl Ticket {
     }
 }
 
-/// Blocks this thread until a future is ready.
-pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&unpark())) {
-            Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
-        }
-    }
-}
-
-/// Returns a waker that unparks this thread.
-fn unpark() -> Waker {
-    struct Unpark(Thread);
-    impl Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    Waker::from(Arc::new(Unpark(thread::current())))
-}
-
 impl Future for Ticket {
     type Output = Result<(), WriteError>;
 
@@ -364,9 +343,10 @@ impl Progress {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    use std::task::Wake;
+
     use super::*;
-    use crate::database::{Kind, TableRef};
-    use crate::disk::lmdb::Table;
+    use crate::table::{Kind, Table, TableRef};
 
     #[derive(Default)]
     struct Count(AtomicUsize);

@@ -161,7 +161,7 @@ impl Writer {
     fn recovers(&self) -> bool {
         let mut log = self.environment.log();
         let is_log_whole = log.as_mut().is_some_and(|log| !log.is_broken() || log.mend().is_ok());
-        is_log_whole && !self.environment.is_engine_broken()
+        is_log_whole && !self.environment.engine().is_broken()
     }
 
     /// Commits the requests, leaves `group` empty, and stores each outcome in its ticket.

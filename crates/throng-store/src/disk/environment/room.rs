@@ -10,7 +10,7 @@
 use std::sync::atomic::Ordering;
 
 use super::Environment;
-use crate::disk::lmdb::{self, Env, file_bytes_max};
+use crate::disk::lmdb::{self, Env};
 use crate::disk::reserve::{self, Reserve};
 
 /// Bytes and changes between two questions for room.
@@ -19,7 +19,7 @@ const ROOM_AHEAD: (usize, usize) = (64 << 10, 512);
 impl Environment {
     /// Whether LMDB has room for everything in memory and these changes.
     pub(crate) fn has_room(&self, bytes: usize, changes: usize) -> bool {
-        let memtables = self.view.memtables();
+        let memtables = self.view().memtables();
         let bytes = bytes + memtables.iter().map(|memtable| memtable.bytes()).sum::<usize>();
         let changes = changes + memtables[0].changes();
         let frozen = memtables.get(1).map_or(0, |frozen| frozen.changes());
@@ -33,7 +33,8 @@ impl Environment {
         let Some(env) = self.env() else { return true };
         let has_room = |bytes, changes| {
             let need = room_for(bytes, [changes, frozen], &env);
-            env.used_bytes().saturating_add(need) <= env.map_bytes() && !self.lacks_room(need)
+            env.used_bytes().saturating_add(need) <= env.map_bytes()
+                && !self.engine().lacks_room(need)
         };
         // Asked for a little more, so that not each group asks.
         let ahead = (bytes + ROOM_AHEAD.0, changes + ROOM_AHEAD.1);
@@ -53,15 +54,15 @@ impl Environment {
         let need = room_for(bytes, [changes, 0], &env);
         let mut rest = env.map_bytes().saturating_sub(env.used_bytes());
         if !self.holds_reserve() {
-            rest = rest.min(self.free_bytes().unwrap_or(0));
+            rest = rest.min(self.engine().free_bytes().unwrap_or(0));
         }
         if need <= rest {
             return Ok(true);
         }
         let oldest = env.reader_txns()?.into_iter().fold(env.last_txn(), u64::min);
-        let (txn, _) = self.begin_reserved().map_err(|_| lmdb::Error::Panic)?;
+        let (txn, _) = self.readers.begin_reserved().map_err(|_| lmdb::Error::Panic)?;
         let pages = txn.free_pages(oldest);
-        self.end_reserved(txn);
+        self.readers.end_reserved(txn);
         Ok(need <= rest + pages? * env.page_bytes())
     }
 
@@ -73,18 +74,6 @@ impl Environment {
     /// Gives the room that is kept for deletions on the disk; returns whether there was any.
     pub(crate) fn release_reserve(&self) -> bool {
         self.reserve.as_ref().is_some_and(Reserve::release)
-    }
-
-    fn free_bytes(&self) -> Option<u64> {
-        self.settings.platform.files.free_bytes(self.claim.path())
-    }
-
-    /// Whether the disk reports less free space than `bytes`, or the file size limit is lower.
-    pub(crate) fn lacks_room(&self, bytes: u64) -> bool {
-        self.free_bytes().is_some_and(|free| free < bytes)
-            || file_bytes_max().is_some_and(|longest| {
-                self.file_bytes().is_ok_and(|now| now.saturating_add(bytes) > longest)
-            })
     }
 }
 

@@ -15,10 +15,9 @@ use lmdb_master_sys as ffi;
 
 use super::{Error, ReadTxn, Table, WriteTxn};
 use crate::disk::claim::Claim;
-use crate::disk::environment::DATA_FILE;
-use crate::disk::identity;
-use crate::disk::pages::{self, Damage};
+use crate::disk::damage::Damage;
 use crate::disk::reader_table::ReaderTable;
+use crate::disk::{DATA_FILE, identity, pages};
 use crate::platform::Platform;
 
 /// Settings of an environment.

@@ -2,8 +2,11 @@
 
 use std::ffi::c_int;
 use std::io;
+use std::path::{Path, PathBuf};
 
 use lmdb_master_sys as ffi;
+
+use crate::{DatabaseError, OpenError, ReadError};
 
 /// Error of a call of LMDB.
 #[derive(Debug, thiserror::Error)]
@@ -96,6 +99,50 @@ impl Error {
             Error::Io(error) => error,
             Error::MapFull => io::Error::new(io::ErrorKind::StorageFull, self.to_string()),
             other => io::Error::other(other.to_string()),
+        }
+    }
+}
+
+impl OpenError {
+    pub(crate) fn from_engine(error: Error, path: &Path) -> OpenError {
+        let path: PathBuf = path.into();
+        match error {
+            Error::TablesFull => OpenError::TooManyDatabases { path },
+            Error::Corrupt(reason) => OpenError::Corrupt { path, reason },
+            Error::NotData | Error::Version | Error::Incompatible => OpenError::Foreign { path },
+            other => OpenError::from_io(other.into_io(), &path),
+        }
+    }
+}
+
+impl OpenError {
+    pub(crate) fn from_read(error: ReadError, directory: &Path) -> OpenError {
+        let path = directory.into();
+        match error {
+            ReadError::Corrupt(reason) => OpenError::Corrupt { path, reason },
+            ReadError::Io(source) => OpenError::Io { path, source },
+            other => OpenError::Io { path, source: io::Error::other(other) },
+        }
+    }
+}
+
+impl DatabaseError {
+    pub(crate) fn from_engine(error: Error) -> DatabaseError {
+        match error {
+            Error::TablesFull => DatabaseError::TooMany,
+            Error::Panic => DatabaseError::Recovering,
+            other => DatabaseError::Failed(other.to_string()),
+        }
+    }
+}
+
+impl ReadError {
+    pub(crate) fn from_engine(error: Error) -> ReadError {
+        match error {
+            Error::ReadersFull => ReadError::TooManySnapshots,
+            Error::Panic => ReadError::Recovering,
+            Error::Corrupt(reason) => ReadError::Corrupt(reason),
+            other => ReadError::Io(other.into_io()),
         }
     }
 }

@@ -14,8 +14,8 @@ use super::{
     found, leaf, verify,
 };
 use crate::KEY_BYTES_MAX;
-use crate::database::Kind;
-use crate::disk::format;
+use crate::disk::format::entries as format;
+use crate::table::Kind;
 
 /// Purpose of a walk.
 pub(crate) trait Visitor {
