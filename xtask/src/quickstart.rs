@@ -36,7 +36,7 @@ fn create(dir: &Path) -> Result<(), Failure> {
 }
 
 fn follow(text: &str, dir: &Path) -> Result<Tests, Failure> {
-    let page = parse(text);
+    let page = parse(text, MARK);
     let mut programs = page.programs.iter();
     let mut project = dir.to_path_buf();
     for command in &page.commands {
@@ -78,12 +78,13 @@ fn execute(command: &str, dir: &Path) -> Result<(), Failure> {
 }
 
 /// The commands after the marks, and the Rust programs in the order of the page.
-struct Page {
-    commands: Vec<String>,
+pub(crate) struct Page {
+    pub(crate) commands: Vec<String>,
     programs: Vec<String>,
 }
 
-fn parse(text: &str) -> Page {
+/// Reads a page of which the lines `mark` stand before blocks of commands.
+pub(crate) fn parse(text: &str, mark: &str) -> Page {
     let mut page = Page { commands: Vec::new(), programs: Vec::new() };
     let mut marked = false;
     let mut lines = text.lines();
@@ -100,7 +101,7 @@ fn parse(text: &str) -> Page {
                 }
                 marked = false;
             }
-            None if !line.trim().is_empty() => marked = line == MARK,
+            None if !line.trim().is_empty() => marked = line == mark,
             None => {}
         }
     }
@@ -113,10 +114,11 @@ mod tests {
 
     #[test]
     fn a_page_has_marked_commands_and_programs() {
-        let page = parse(&format!(
-            "{MARK}\n```console\n$ cargo new\nout\n```\n```rust\nfn main() {{}}\n```\n\
-             ```rust,ignore\nfn main() {{ }}\n```\n```rust,ignore\nserve();\n```\n```console\n$ no\n```\n"
-        ));
+        let page = parse(
+            "mark\n```console\n$ cargo new\nout\n```\n```rust\nfn main() {}\n```\n\
+             ```rust,ignore\nfn main() { }\n```\n```rust,ignore\nserve();\n```\n```console\n$ no\n```\n",
+            "mark",
+        );
         assert_eq!(page.commands, ["cargo new"]);
         assert_eq!(page.programs, ["fn main() {}\n", "fn main() { }\n"]);
     }

@@ -3,8 +3,8 @@
 //! The directory of the data and the address come from the environment. So the command needs no
 //! change, and nothing else on the machine is touched.
 
-use crate::node;
 use crate::steps::{Failure, Tests, root};
+use crate::{node, quickstart};
 use std::process::Command;
 
 /// The line before the block in the README.
@@ -17,7 +17,10 @@ const MARK: &str = "<!-- test:readme -->";
 pub(crate) fn run() -> Result<Tests, Failure> {
     let text = std::fs::read_to_string(root().join("README.md"))
         .map_err(|error| Failure(format!("README.md cannot be read: {error}")))?;
-    let line = command_after(&text, MARK)
+    let page = quickstart::parse(&text, MARK);
+    let line = page
+        .commands
+        .first()
         .ok_or_else(|| Failure(format!("README.md has no command after {MARK}")))?;
     println!("    {line}");
     let mut words = line.split_whitespace();
@@ -28,22 +31,4 @@ pub(crate) fn run() -> Result<Tests, Failure> {
         if is_well { Ok(()) } else { Err(Failure(format!("{address} is not well: {health}"))) }
     })?;
     Ok(Tests::one_passed())
-}
-
-/// The first line that starts with `$ ` after the mark.
-fn command_after(text: &str, mark: &str) -> Option<String> {
-    let (_, after) = text.split_once(mark)?;
-    after.lines().find_map(|line| line.strip_prefix("$ ")).map(str::to_owned)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_command_is_the_first_after_the_mark() {
-        let text = "$ no\n<!-- test:readme -->\n```console\n$ cargo run -- serve\n$ other\n```\n";
-        assert_eq!(command_after(text, MARK).as_deref(), Some("cargo run -- serve"));
-        assert_eq!(command_after("$ no\n", MARK), None);
-    }
 }

@@ -26,8 +26,6 @@ struct Confined {
     in_tests: bool,
 }
 
-const UNSAFE_CODE: &str = "rust.unsafe_code";
-
 const HTTP: &[&str] = &["throng-node", "social", "throng-cli"];
 
 /// An example shows a service to copy, on axum alone.
@@ -80,20 +78,22 @@ const IO: &[&str] = &[
 /// architecture.
 ///
 /// `unsafe_code = "forbid"` is a lint of the workspace. A crate with unsafe files cannot inherit
-/// it, and cargo lets no crate inherit the others alone: its manifest repeats them all.
+/// it, and cargo lets no crate inherit the others alone: its manifest repeats their lines.
 pub(super) fn check_forbid_unsafe(tree: &Tree) -> Vec<Violation> {
-    const FORBID: &str = "forbid";
+    const FORBID: &str = "unsafe_code = \"forbid\"";
     let allowed = super::architecture::unsafe_files(tree);
-    let shared = tree.workspace_lints();
+    let sections = tree.text("Cargo.toml").unwrap_or_default().split("[workspace.lints.").skip(1);
+    let lines = sections.flat_map(|text| text.lines().skip(1).take_while(|l| !l.starts_with('[')));
+    let (forbids, shared): (Vec<&str>, Vec<&str>) = lines.partition(|line| *line == FORBID);
     let mut violations = Vec::new();
-    if !shared.iter().any(|lint| lint.name == UNSAFE_CODE && lint.level == FORBID.into()) {
-        let message = format!("the workspace lacks the lint {UNSAFE_CODE} = \"{FORBID}\"");
+    if forbids.is_empty() {
+        let message = format!("the workspace lacks the lint {FORBID}");
         violations.push(Violation::new("Cargo.toml", 1, message));
     }
     for member in tree.members() {
+        let text = tree.text(member.path).unwrap_or_default();
         let has_unsafe = allowed.iter().any(|(_, file)| file.starts_with(member.dir));
-        let own = member.lints();
-        if own.inherits {
+        if text.contains("[lints]\nworkspace = true") {
             continue;
         }
         if !has_unsafe {
@@ -102,11 +102,9 @@ pub(super) fn check_forbid_unsafe(tree: &Tree) -> Vec<Violation> {
             violations.push(Violation::new(member.path, 1, message));
             continue;
         }
-        for lint in shared.iter().filter(|lint| lint.name != UNSAFE_CODE) {
-            if !own.lints.contains(lint) {
-                let message = format!("its lint {} differs from the workspace's", lint.name);
-                violations.push(Violation::new(member.path, 1, message));
-            }
+        for lint in shared.iter().filter(|lint| !text.lines().any(|line| line == **lint)) {
+            let message = format!("it lacks the workspace's lint {lint}");
+            violations.push(Violation::new(member.path, 1, message));
         }
     }
     violations

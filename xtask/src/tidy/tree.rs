@@ -24,21 +24,6 @@ pub(super) struct Manifest<'a> {
     table: toml::Table,
 }
 
-/// A lint and its level.
-#[derive(Debug, PartialEq)]
-pub(super) struct Lint {
-    /// With its tool: `rust.unsafe_code`.
-    pub(super) name: String,
-    pub(super) level: toml::Value,
-}
-
-/// The section `[lints]` of a manifest.
-pub(super) struct Lints {
-    /// `workspace = true`
-    pub(super) inherits: bool,
-    pub(super) lints: Vec<Lint>,
-}
-
 /// The kind of a dependency.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum DependencyKind {
@@ -126,19 +111,10 @@ impl Tree {
         self.files().filter_map(manifest).collect()
     }
 
-    fn root_manifest(&self) -> toml::Table {
-        self.text("Cargo.toml").and_then(|text| text.parse().ok()).unwrap_or_default()
-    }
-
-    /// The lints that members inherit.
-    pub(super) fn workspace_lints(&self) -> Vec<Lint> {
-        let root = self.root_manifest();
-        lints(root.get("workspace").and_then(|workspace| workspace.get("lints")))
-    }
-
     /// The manifests of the workspace's members: the root manifest excludes all others.
     pub(super) fn members(&self) -> Vec<Manifest<'_>> {
-        let root = self.root_manifest();
+        let root = self.text("Cargo.toml").and_then(|text| text.parse::<toml::Table>().ok());
+        let root = root.unwrap_or_default();
         let excluded = root.get("workspace").and_then(|workspace| workspace.get("exclude"));
         let excluded: Vec<&str> = excluded
             .and_then(toml::Value::as_array)
@@ -176,25 +152,7 @@ fn sources(files: &BTreeMap<String, String>) -> BTreeMap<String, Source> {
     rust.map(|(path, text)| (path.clone(), Source::parse(text))).collect()
 }
 
-/// The lints in a table of tools.
-fn lints(tools: Option<&toml::Value>) -> Vec<Lint> {
-    let tools = tools.and_then(toml::Value::as_table).into_iter().flatten();
-    let tools = tools.filter_map(|(tool, lints)| Some((tool, lints.as_table()?)));
-    let lint = |tool: &str, (name, level): (&String, &toml::Value)| Lint {
-        name: format!("{tool}.{name}"),
-        level: level.clone(),
-    };
-    tools.flat_map(|(tool, lints)| lints.iter().map(move |entry| lint(tool, entry))).collect()
-}
-
 impl Manifest<'_> {
-    /// The lints that this manifest sets or inherits.
-    pub(super) fn lints(&self) -> Lints {
-        let own = self.table.get("lints");
-        let inherits = own.and_then(|own| own.get("workspace")?.as_bool()).unwrap_or(false);
-        Lints { inherits, lints: lints(own) }
-    }
-
     /// The packages of its dependencies by their own names, even if renamed, for every target.
     pub(super) fn dependencies(&self) -> Vec<(String, DependencyKind)> {
         let targets = self.table.get("target").and_then(toml::Value::as_table);
