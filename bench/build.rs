@@ -1,9 +1,9 @@
 //! Passes the versions of the measured packages, from the lock file, to the program, and a mark of its
 //! sources.
 //!
-//! Sets `VERSION_<PACKAGE>` for every package named in [`PACKAGES`]. A package that is not in the
-//! lock file exactly once is a build error, since a row must not state a guessed version. Sets
-//! `VERSION_RUST` to the release of the compiler, whose standard library has the threads. Sets `BUILD`
+//! Sets `VERSIONS` to the version of every package named in [`PACKAGES`], as `NAME=VERSION`. A package that is not in the
+//! lock file exactly once is a build error, since a row must not state a guessed version. `rust`
+//! is the release of the compiler, whose standard library has the threads. Sets `BUILD`
 //! to the time of this build, which passes only if one of [`SOURCES`] has changed.
 
 use std::process::Command;
@@ -27,9 +27,12 @@ const PACKAGES: [&str; 12] = [
 ];
 
 /// The files of the program besides the lock file.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 11] = [
     "build.rs",
     "src",
+    "workloads.toml",
+    "runtimes.toml",
+    "suite.toml",
     "../apps/social/src",
     "../crates/throng/src",
     "../crates/throng-durable/src",
@@ -57,25 +60,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let built = SystemTime::now().duration_since(UNIX_EPOCH)?;
     println!("cargo::rustc-env=BUILD={}", built.as_nanos());
     let lock: LockFile = toml::from_str(&std::fs::read_to_string("Cargo.lock")?)?;
+    let mut known = format!("rust={}", compiler()?);
     for measured in PACKAGES {
-        let versions: Vec<&str> = lock
-            .package
-            .iter()
-            .filter(|package| package.name == measured)
-            .map(|package| package.version.as_str())
-            .collect();
+        let versions = lock.package.iter().filter(|package| package.name == measured);
+        let versions: Vec<&str> = versions.map(|package| package.version.as_str()).collect();
         let [version] = versions[..] else {
-            return Err(format!(
-                "expected a single version of {measured} in the lock file, found {versions:?}"
-            )
-            .into());
+            return Err(
+                format!("expected a single version of {measured}, found {versions:?}").into()
+            );
         };
-        println!(
-            "cargo::rustc-env=VERSION_{}={version}",
-            measured.to_uppercase().replace('-', "_")
-        );
+        known += &format!(" {measured}={version}");
     }
-    println!("cargo::rustc-env=VERSION_RUST={}", compiler()?);
+    println!("cargo::rustc-env=VERSIONS={known}");
     Ok(())
 }
 

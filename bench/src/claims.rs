@@ -24,7 +24,6 @@ use serde::Deserialize;
 use crate::report;
 use crate::results::{self, ResultsError};
 use crate::row::{Row, SUBJECT};
-use crate::suite::Group;
 use crate::table::number;
 
 /// Name of the file with all claims, in the directory of bench.
@@ -318,7 +317,7 @@ impl Ledger {
         for rivals in ["", "tokio"] {
             // Only Erlang has the microblog besides throng, in more measurements than anything else.
             let mut shared = report::standings(&self.rows, rivals);
-            shared.retain(|standing| standing.group != Group::Social);
+            shared.retain(|standing| standing.group != "social");
             let lost = shared.iter().filter(|standing| standing.is_lost()).count();
             let beside =
                 if rivals.is_empty() { String::new() } else { format!(" beside {rivals}") };

@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::claims::{ClaimError, Ledger};
 use crate::compare::{self, Comparison};
+use crate::foreign::ForeignRuntime;
 use crate::harness::{self, RUNS, Request};
 use crate::origin::Origin;
 use crate::originals;
@@ -22,10 +23,10 @@ use crate::peer::{self, BUILD, Peer, Program};
 use crate::report;
 use crate::results::{self, Results, ResultsError};
 use crate::row::Row;
-use crate::runtimes::FOREIGN;
+use crate::runtimes;
 use crate::settings::{ALLOCATOR, Allocator, Key, Kind, Settings};
 use crate::setup;
-use crate::suite::{Group, Measurement, SUITE};
+use crate::suite::{Measurement, measurements, suite};
 use crate::table;
 use crate::workloads::served::Server;
 use crate::workloads::{self, Workload};
@@ -94,15 +95,6 @@ enum Command {
         #[command(flatten)]
         work: Work,
     },
-    /// Prepare the data of a workload's server
-    #[command(hide = true)]
-    Seed {
-        /// Directory for the data
-        #[arg(long)]
-        directory: PathBuf,
-        #[command(flatten)]
-        work: Work,
-    },
 }
 
 /// The server that a client measures.
@@ -143,7 +135,7 @@ struct Run {
     quick: bool,
     /// With `all`: groups of measurements, separated by commas [default: every group]
     #[arg(long, value_name = "GROUP", value_delimiter = ',')]
-    group: Vec<Group>,
+    group: Vec<String>,
     /// With `all`: directory for the results [default: results/DATE-MACHINE in the directory of bench]
     #[arg(long, value_name = "DIRECTORY")]
     output: Option<PathBuf>,
@@ -171,17 +163,17 @@ struct Work {
 /// Names a workload, runtime, setting or value that does not exist, and lists the existing ones.
 #[derive(Debug, thiserror::Error)]
 enum UsageError {
-    #[error("unknown workload `{name}`; known: {}", listed(workloads::ALL.iter().map(|w| w.name)))]
+    #[error("unknown workload `{name}`; known: {}", listed(workloads::all().iter().map(|w| w.name)))]
     Workload { name: String },
     #[error(
         "unknown runtime `{name}`; `{}` runs on {}",
         workload.name,
-        listed(workload.all_peers().map(|peer| peer.runtime))
+        listed(runtimes::peers(workload.name).map(|peer| peer.runtime))
     )]
     Runtime { name: String, workload: &'static Workload },
     #[error(
         "`{name}` is no runtime in another language; known: {}",
-        listed(FOREIGN.iter().map(|runtime| runtime.name))
+        listed(runtimes::foreign().iter().map(|runtime| runtime.name))
     )]
     Foreign { name: String },
     #[error(
@@ -203,6 +195,8 @@ enum UsageError {
     OnlyForSuite,
     #[error("unknown runtime `{name}`; the suite's are {}", listed(suite_runtimes().into_iter()))]
     RuntimeOfSuite { name: String },
+    #[error("unknown group `{name}`; known: {}", listed(suite().group.iter().map(|group| group.name)))]
+    Group { name: String },
 }
 
 /// Runs the command line of a program with this allocator.
@@ -224,7 +218,6 @@ pub fn main(allocator: Allocator) -> ExitCode {
         }
         Command::Peer { runtime, work, .. } => work.run_here(&runtime, allocator),
         Command::Client { server, work } => work.run_client(server),
-        Command::Seed { directory, work } => work.seed(&directory),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error}");
@@ -237,7 +230,8 @@ impl Run {
         if !self.group.is_empty() || self.output.is_some() || self.continues {
             return Err(UsageError::OnlyForSuite);
         }
-        let (workload, settings) = self.work.settings()?;
+        let settings = self.work.settings()?;
+        let workload = settings.workload;
         let mut peers: Vec<Peer> = Vec::new();
         for runtime in &self.runtime {
             let peer = find_peer(workload, runtime)?;
@@ -246,11 +240,10 @@ impl Run {
             }
         }
         if peers.is_empty() {
-            peers.extend(workload.all_peers());
+            peers.extend(runtimes::peers(workload.name));
         }
         let runs = self.runs.unwrap_or(if self.quick { 1 } else { RUNS });
         Ok(Request {
-            workload,
             peers,
             settings,
             runs,
@@ -270,6 +263,11 @@ impl Run {
         if let Some(name) = self.runtime.iter().find(|name| !known.contains(&name.as_str())) {
             return Err(UsageError::RuntimeOfSuite { name: name.clone() });
         }
+        if let Some(name) =
+            self.group.iter().find(|name| suite().group.iter().all(|known| known.name != **name))
+        {
+            return Err(UsageError::Group { name: name.clone() });
+        }
         Ok(self.measure_each().unwrap_or_else(|error| failed(&error)))
     }
 
@@ -287,19 +285,21 @@ impl Run {
             }
         };
         let (mut measured, mut unverified) = (0, 0);
-        for (index, measurement) in SUITE.iter().enumerate() {
+        let all = measurements().count();
+        let of_groups = suite().group.iter().flat_map(|group| {
+            group.measurement.iter().map(move |measurement| (group.name, measurement))
+        });
+        for (index, (group, measurement)) in of_groups.enumerate() {
             let Some(settings) = measurement.settings(self.quick, cores) else { continue };
-            let peers = measurement.workload.all_peers();
+            let peers = runtimes::peers(settings.workload.name);
             let peers: Vec<_> = peers.filter(|peer| is_wanted(measurement, peer)).collect();
-            let is_other = !self.group.is_empty() && !self.group.contains(&measurement.group);
+            let is_other = !self.group.is_empty() && self.group.iter().all(|name| name != group);
             if is_other || results.has(measurement.name) || peers.is_empty() {
                 continue;
             }
-            let Measurement { name, group, .. } = measurement;
-            eprintln!("{}/{} {group}: {name}", index + 1, SUITE.len());
+            eprintln!("{}/{all} {group}: {}", index + 1, measurement.name);
             let runs = self.runs.unwrap_or(measurement.runs(self.quick));
             let request = Request {
-                workload: measurement.workload,
                 peers,
                 settings,
                 runs,
@@ -321,7 +321,7 @@ impl Run {
 }
 
 impl Work {
-    fn settings(&self) -> Result<(&'static Workload, Settings), UsageError> {
+    fn settings(&self) -> Result<Settings, UsageError> {
         let workload = workloads::find(&self.workload)
             .ok_or_else(|| UsageError::Workload { name: self.workload.clone() })?;
         let workers = match self.workers {
@@ -329,7 +329,7 @@ impl Work {
             None => thread::available_parallelism().map_or(1, usize::from),
         };
         let count = self.count.unwrap_or(workload.count);
-        let mut settings = Settings::new(count, workers, workload.keys);
+        let mut settings = Settings::new(workload, count, workers);
         for setting in &self.set {
             let (name, value) = setting
                 .split_once('=')
@@ -343,17 +343,17 @@ impl Work {
                 .ok_or_else(|| UsageError::Value { value: value.to_owned(), key })?;
             settings.set(name, value);
         }
-        Ok((workload, settings))
+        Ok(settings)
     }
 
     /// Runs the workload once in this process: the child's side of a run.
     fn run_here(&self, runtime: &str, allocator: Allocator) -> Result<ExitCode, UsageError> {
-        let (workload, settings) = self.settings()?;
+        let settings = self.settings()?;
         if settings.word(ALLOCATOR.name) != allocator.word() {
             eprintln!("{runtime}: this program has the allocator `{}`", allocator.word());
             return Ok(ExitCode::FAILURE);
         }
-        let peer = find_peer(workload, runtime)?;
+        let peer = find_peer(settings.workload, runtime)?;
         let line = peer
             .run_here(&settings)
             .unwrap_or_else(|| Err(io::Error::other("not part of this program")));
@@ -362,31 +362,16 @@ impl Work {
 
     /// Runs the client of a workload whose server is another process.
     fn run_client(&self, server: ServerArgs) -> Result<ExitCode, UsageError> {
-        let (workload, settings) = self.settings()?;
+        let settings = self.settings()?;
         let ServerArgs { server: row, process, address, runtime_version, threads } = server;
         let server = Server { row, process, address };
-        let outcome = match workloads::client(workload.name) {
+        let outcome = match workloads::client(settings.workload.name) {
             Some(client) => client(&settings, &server),
             None => Err(io::Error::other("the workload has no client")),
         };
         let threads = threads.unwrap_or(settings.workers);
         let line = outcome.map(|outcome| outcome.into_line(&runtime_version, threads));
         Ok(print_line(&server.row, line))
-    }
-}
-
-impl Work {
-    /// Prepares the data of a workload's server.
-    fn seed(&self, directory: &Path) -> Result<ExitCode, UsageError> {
-        let (workload, settings) = self.settings()?;
-        let seeded = match workloads::seed(workload.name) {
-            Some(seed) => seed(&settings, directory),
-            None => Err(io::Error::other("the workload has no data")),
-        };
-        Ok(match seeded {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => failed(&error),
-        })
     }
 }
 
@@ -405,27 +390,29 @@ fn print_line(name: &str, line: io::Result<Line>) -> ExitCode {
 }
 
 fn find_peer(workload: &'static Workload, runtime: &str) -> Result<Peer, UsageError> {
-    workload.peer(runtime).ok_or_else(|| UsageError::Runtime { name: runtime.to_owned(), workload })
+    runtimes::peer(workload.name, runtime)
+        .ok_or_else(|| UsageError::Runtime { name: runtime.to_owned(), workload })
 }
 
 /// Sets up the named runtimes, or all. Fails if a named runtime is not ready afterwards.
 fn set_up(names: &[String], dry: bool) -> Result<ExitCode, UsageError> {
-    let mut runtimes = Vec::new();
+    let mut wanted: Vec<&'static ForeignRuntime> = Vec::new();
     for name in names {
-        let found = setup::find(name);
-        runtimes.push(found.ok_or_else(|| UsageError::Foreign { name: name.clone() })?);
+        let found = runtimes::foreign().iter().find(|runtime| runtime.name == name);
+        wanted.push(found.ok_or_else(|| UsageError::Foreign { name: name.clone() })?);
     }
     if names.is_empty() {
-        runtimes.extend(FOREIGN);
+        wanted.extend(runtimes::foreign());
     }
-    let all_ready = setup::run(&runtimes, dry);
+    let all_ready = setup::run(&wanted, dry);
     Ok(if all_ready || names.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Names of all runtimes that have a measurement of the suite.
 fn suite_runtimes() -> Vec<&'static str> {
     let mut names = Vec::new();
-    for peer in SUITE.iter().flat_map(|measurement| measurement.workload.all_peers()) {
+    for peer in measurements().flat_map(|measurement| runtimes::peers(measurement.workload().name))
+    {
         if !names.contains(&peer.runtime) {
             names.push(peer.runtime);
         }
@@ -514,26 +501,26 @@ fn print(request: &Request, origin: &Origin, rows: &[harness::Row], json: bool) 
 }
 
 fn list() {
-    for workload in workloads::ALL {
+    for workload in workloads::all() {
         println!("{}: {}", workload.name, workload.about);
         println!("  --count {} {}", workload.count, workload.counts);
         for key in workload.all_keys() {
             match key.kind {
-                Kind::Text => println!("  --set {}=TEXT  {}", key.name, key.about),
+                Kind::Text(_) => println!("  --set {}=TEXT  {}", key.name, key.about),
                 Kind::Number(default) | Kind::Count(default) => {
                     println!("  --set {}={default}  {}", key.name, key.about)
                 }
-                Kind::Word(words) => {
-                    println!("  --set {}={}  {}", key.name, words.join("|"), key.about);
+                Kind::Words(words) => {
+                    println!("  --set {}={}  {}", key.name, words.replace(' ', "|"), key.about);
                 }
             }
         }
         println!("  metrics: {}", listed(workload.metrics().map(|metric| metric.name)));
-        let runtimes = workload.all_peers().map(|peer| match peer.program {
+        let runtimes = runtimes::peers(workload.name).map(|peer| match peer.program {
             Program::Here { version, .. } => {
-                format!("{} {version} ({})", peer.runtime, peer.class.name())
+                format!("{} {} ({})", peer.runtime, runtimes::version(version), peer.class)
             }
-            Program::Foreign { .. } => format!("{} ({})", peer.runtime, peer.class.name()),
+            Program::Foreign { .. } => format!("{} ({})", peer.runtime, peer.class),
         });
         println!("  runtimes: {}", listed(runtimes));
     }

@@ -1,14 +1,8 @@
 //! Runtimes in other languages: programs in `bench/peers` that do a workload's steps and print its line.
 //!
-//! ```text
-//! runtimes/R.rs    declares a ForeignRuntime: its class, workloads, steps of setup, rows
-//! peers/FOLDER     its sources                                 {source} in its commands
-//! peers/target/R   its built files and installed packages      {target} in its commands
-//! ```
-//!
-//! - `bench setup` carries out the steps and leaves a mark for each: a hash of the sources for files that
-//!   it has built, the list of packages for packages. A command with `{target}` runs only if the marks are
-//!   those of the present sources and lists, so that no run measures an older program.
+//! - `bench setup` carries out the steps that `runtimes.toml` lists and leaves a mark for each: a hash of the sources
+//!   for files that it has built, the list of packages for packages. A command with `{target}` runs only if the marks
+//!   are those of the present sources and lists, so that no run measures an older program.
 //! - A command without `{target}` is that of an interpreter, which is searched for in `PATH`.
 
 use std::collections::BTreeMap;
@@ -19,87 +13,69 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde::Deserialize;
+
 use crate::limits::Limit;
-use crate::peer::{Class, Peer, Program};
-use crate::workloads::{Workload, served};
+use crate::memory;
+use crate::peer::{Peer, Program};
+use crate::runtimes::has;
+use crate::settings::Settings;
+use crate::workloads::served;
 
 /// The environment variable that names another place for `bench/peers/target`.
 const TARGET_VARIABLE: &str = "BENCH_PEERS_TARGET";
 
-/// A runtime in another language.
-#[derive(Debug)]
+/// The folder of the sources of all foreign peers.
+const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
+
+/// A runtime in another language, as `runtimes.toml` has it.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct ForeignRuntime {
-    /// Name of the runtime for `bench setup`, and of its folder in `bench/peers/target`.
     pub(crate) name: &'static str,
-    /// Folder of its sources in `bench/peers`.
     pub(crate) folder: &'static str,
-    /// Names of the workloads that it implements, in lists that runtimes share; `bench setup` tries the
-    /// first.
-    pub(crate) workloads: &'static [&'static [&'static str]],
-    /// Steps that make it ready to run, in order.
-    pub(crate) setup: &'static [Step],
+    class: &'static str,
+    pub(crate) workloads: &'static str,
+    pub(crate) setup: Vec<Step>,
+    command: Vec<&'static str>,
+    #[serde(default)]
+    unset: &'static str,
+    #[serde(default)]
+    env: Environment,
+    #[serde(default)]
+    words: &'static str,
+    #[serde(default)]
+    limits: Vec<Limit>,
     /// Rows of the runtime, the default first.
-    pub(crate) variants: &'static [Variant],
+    pub(crate) row: Vec<ForeignRow>,
 }
 
+type Environment = BTreeMap<&'static str, &'static str>;
+
 /// A step that makes a runtime ready to run.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// Needs something that is installed if the command `check` succeeds; otherwise `apt` lists the
-    /// Debian packages that have it.
-    Needs { check: &'static [&'static str], apt: &'static [&'static str] },
-    /// Needs something that is installed if the command `check` succeeds; otherwise pip installs packages that
-    /// have it into the virtual environment `{target}/venv`.
-    NeedsOrPip { check: &'static [&'static str], pip: &'static [&'static str] },
-    /// Installs packages by pip into the virtual environment `{target}/venv`.
-    Pip(&'static [&'static str]),
-    /// Installs packages by npm into `{target}/node_modules`.
-    Npm(&'static [&'static str]),
-    /// Builds files in `{target}` from those in `{source}`, where it runs. It may run again.
-    Build(&'static [&'static str]),
+#[derive(Deserialize, Debug, Default)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Step {
+    pub(crate) needs: Vec<&'static str>,
+    pub(crate) apt: &'static str,
+    pub(crate) pip: &'static str,
+    pub(crate) npm: &'static str,
+    pub(crate) build: Vec<&'static str>,
 }
 
 /// A row of a runtime: its default or other settings of it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Variant {
-    /// Name of the row.
-    pub(crate) row: &'static str,
-    pub(crate) class: Class,
-    /// The workloads of the runtime that this row has.
-    pub(crate) part: Part,
-    /// The values of word keys that the row supports besides each key's default.
-    pub(crate) words: &'static [&'static str],
-    pub(crate) limits: &'static [Limit],
-    /// The program and its arguments, before those that every peer takes.
-    pub(crate) command: &'static [&'static str],
-    /// Adds options and environment variables; the options come before the command's arguments.
-    pub(crate) options: fn(&mut Command, Load),
-}
-
-/// The workloads of a runtime that a row has.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Part {
-    All,
-    AllBut(&'static [&'static str]),
-    Only(&'static [&'static str]),
-}
-
-impl Part {
-    fn has(self, workload: &str) -> bool {
-        match self {
-            Part::All => true,
-            Part::AllBut(names) => !names.contains(&workload),
-            Part::Only(names) => names.contains(&workload),
-        }
-    }
-}
-
-/// The size of a run, for settings that depend on it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
-    pub(crate) workers: usize,
-    /// Number of processes that the workload starts, at most.
-    pub(crate) processes: u64,
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForeignRow {
+    pub(crate) name: &'static str,
+    class: Option<&'static str>,
+    only: Option<&'static str>,
+    but: Option<&'static str>,
+    command: Option<Vec<&'static str>>,
+    #[serde(default)]
+    env: Environment,
+    words: Option<&'static str>,
+    limits: Option<Vec<Limit>>,
 }
 
 /// The reason why a runtime cannot run on this machine.
@@ -116,41 +92,53 @@ pub(crate) enum Absence {
 }
 
 impl ForeignRuntime {
-    /// Whether the runtime implements a workload.
-    fn has(&self, workload: &str) -> bool {
-        self.workloads.iter().any(|list| list.contains(&workload))
-    }
-}
-
-/// The foreign peers of a workload, in the order of `runtimes::FOREIGN`.
-pub(crate) fn peers(workload: &Workload) -> impl Iterator<Item = Peer> + use<> {
-    let (name, processes) = (workload.name, workload.processes);
-    let runtimes = crate::runtimes::FOREIGN.iter().copied();
-    let having = runtimes.filter(move |runtime| runtime.has(name));
-    having.flat_map(move |runtime| {
-        let having = runtime.variants.iter().filter(move |variant| variant.part.has(name));
-        having.map(move |variant| Peer {
-            runtime: variant.row,
-            class: variant.class,
-            program: Program::Foreign { runtime, variant, processes },
-            words: variant.words,
-            limits: variant.limits,
+    /// The peers of a workload, in the order of the rows.
+    pub(crate) fn peers(&'static self, workload: &str) -> impl Iterator<Item = Peer> {
+        let having = self.row.iter().filter(move |row| {
+            has(self.workloads, workload)
+                && row.only.is_none_or(|only| has(only, workload))
+                && row.but.is_none_or(|but| !has(but, workload))
+        });
+        having.map(move |row| Peer {
+            runtime: row.name,
+            class: row.class.unwrap_or(self.class),
+            program: Program::Foreign { runtime: self, row },
+            words: row.words.unwrap_or(self.words),
+            limits: row.limits.as_ref().unwrap_or(&self.limits),
         })
-    })
-}
+    }
 
-impl ForeignRuntime {
+    fn parts(&'static self, row: &'static ForeignRow) -> &'static [&'static str] {
+        row.command.as_ref().unwrap_or(&self.command)
+    }
+
     /// Creates the command that runs a row.
     ///
     /// # Errors
     /// If files that the command names are not there, or were built from other sources.
-    pub(crate) fn command(&self, variant: &Variant, load: Load) -> Result<Command, Absence> {
-        if variant.command.iter().any(|part| part.contains("{target}")) {
+    pub(crate) fn command(
+        &'static self,
+        row: &'static ForeignRow,
+        settings: &Settings,
+    ) -> Result<Command, Absence> {
+        let parts = self.parts(row);
+        if parts.iter().any(|part| part.contains("{target}")) {
             self.check_marks()?;
         }
-        let mut parts = variant.command.iter().map(|part| self.expanded(part));
+        let mut parts = parts.iter().map(|part| self.expanded(part));
         let mut command = Command::new(parts.next().unwrap_or_default());
-        (variant.options)(&mut command, load);
+        self.unset.split(' ').filter(|name| !name.is_empty()).for_each(|name| {
+            command.env_remove(name);
+        });
+        let workers = settings.workers.to_string();
+        // The largest limit that the emulator of Erlang accepts.
+        let processes = settings.processes().saturating_add(1024).min(134_217_727).to_string();
+        // Where the kernel does not tell how much is available, a limit that any machine has.
+        let half = memory::available_bytes().unwrap_or(2 << 30) / 2;
+        for (name, value) in self.env.iter().chain(&row.env) {
+            let value = value.replace("{workers}", &workers).replace("{process_limit}", &processes);
+            command.env(name, value.replace("{half_of_memory}", &half.to_string()));
+        }
         if let Ok(bench) = env::current_exe() {
             command.env(served::CLIENT_VARIABLE, bench);
         }
@@ -159,8 +147,8 @@ impl ForeignRuntime {
     }
 
     /// The reason why the program of a row was not found.
-    pub(crate) fn absence(&self, variant: &Variant) -> Absence {
-        match variant.command {
+    pub(crate) fn absence(&'static self, row: &'static ForeignRow) -> Absence {
+        match self.parts(row) {
             [program, ..] if !program.contains("{target}") => {
                 Absence::NotInstalled { program, runtime: self.name }
             }
@@ -170,33 +158,18 @@ impl ForeignRuntime {
         }
     }
 
-    /// The marks of all steps, each with the text that it must have.
+    /// The file that marks a step as done, and its text; `None` if the step leaves nothing in `{target}`.
     ///
     /// # Errors
     /// If the sources cannot be read.
-    pub(crate) fn marks(&self) -> io::Result<BTreeMap<PathBuf, String>> {
-        let mut marks = BTreeMap::new();
-        for step in self.setup {
-            if let Some(mark) = self.mark(step) {
-                let text = match step {
-                    Step::Pip(packages) | Step::Npm(packages) => packages.join("\n"),
-                    Step::Build(_) | Step::Needs { .. } | Step::NeedsOrPip { .. } => self.hash()?,
-                };
-                marks.insert(mark, text);
-            }
-        }
-        Ok(marks)
-    }
-
-    /// The file that marks a step as done; `None` if the step leaves nothing in `{target}`.
-    pub(crate) fn mark(&self, step: &Step) -> Option<PathBuf> {
-        let name = match step {
-            Step::Needs { .. } | Step::NeedsOrPip { .. } => return None,
-            Step::Pip(_) => "pip",
-            Step::Npm(_) => "npm",
-            Step::Build(_) => "built",
+    pub(crate) fn mark(&self, step: &Step) -> io::Result<Option<(PathBuf, String)>> {
+        let (name, text) = match step {
+            Step { needs, .. } if !needs.is_empty() => return Ok(None),
+            Step { pip, .. } if !pip.is_empty() => ("pip", (*pip).to_owned()),
+            Step { npm, .. } if !npm.is_empty() => ("npm", (*npm).to_owned()),
+            _ => ("built", self.hash()?),
         };
-        Some(self.target().join(name))
+        Ok(Some((self.target().join(name), text)))
     }
 
     /// The directory of the runtime's built files and packages.
@@ -219,11 +192,14 @@ impl ForeignRuntime {
 
     fn check_marks(&self) -> Result<(), Absence> {
         let runtime = self.name;
-        let marks = self.marks().map_err(|_| Absence::NotBuilt { runtime })?;
-        for (mark, text) in marks {
-            match fs::read_to_string(mark) {
-                Ok(found) if found == text => {}
-                Ok(_) => return Err(Absence::Stale { runtime }),
+        for step in &self.setup {
+            match self.mark(step) {
+                Ok(None) => {}
+                Ok(Some((mark, text))) => match fs::read_to_string(mark) {
+                    Ok(found) if found == text => {}
+                    Ok(_) => return Err(Absence::Stale { runtime }),
+                    Err(_) => return Err(Absence::NotBuilt { runtime }),
+                },
                 Err(_) => return Err(Absence::NotBuilt { runtime }),
             }
         }
@@ -241,9 +217,6 @@ impl ForeignRuntime {
     }
 }
 
-/// The folder of the sources of all foreign peers.
-const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
-
 /// All files in a directory and below, in the order of their paths.
 fn files(directory: &Path) -> io::Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
@@ -260,35 +233,16 @@ fn files(directory: &Path) -> io::Result<BTreeMap<PathBuf, Vec<u8>>> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
-
     use super::*;
-    use crate::runtimes::FOREIGN;
-    use crate::workloads;
+    use crate::runtimes;
 
     #[test]
-    fn every_foreign_runtime_names_its_folder_and_known_workloads() {
-        for runtime in FOREIGN {
+    fn every_foreign_runtime_has_its_folder_and_rows_of_its_workloads() {
+        for runtime in runtimes::foreign() {
             assert!(runtime.source().is_dir(), "{}", runtime.name);
-            assert!(!runtime.workloads.is_empty(), "{}", runtime.name);
-            for workload in runtime.workloads.iter().copied().flatten() {
-                assert!(workloads::find(workload).is_some(), "{}: {workload}", runtime.name);
-            }
-            let default = runtime.variants.first().expect("there is a row");
-            assert!(default.row.starts_with(runtime.name), "{}", runtime.name);
-            for variant in runtime.variants {
-                let (Part::AllBut(names) | Part::Only(names)) = variant.part else { continue };
-                assert!(names.iter().all(|name| runtime.has(name)));
-            }
-        }
-    }
-
-    #[test]
-    fn every_row_of_a_workload_has_a_name_of_its_own() {
-        for workload in workloads::ALL {
-            let mut seen = HashSet::new();
-            for peer in workload.all_peers() {
-                assert!(seen.insert(peer.runtime), "{}: {}", workload.name, peer.runtime);
+            assert!(runtime.row[0].name.starts_with(runtime.name), "{}", runtime.name);
+            for names in runtime.row.iter().flat_map(|row| row.only.iter().chain(&row.but)) {
+                assert!(names.split(' ').all(|name| has(runtime.workloads, name)), "{names}");
             }
         }
     }

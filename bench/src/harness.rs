@@ -21,7 +21,6 @@ use crate::outcome::{Line, Quantiles};
 use crate::peer::{Peer, RunError};
 use crate::settings::Settings;
 use crate::usage::{Meter, Usage};
-use crate::workloads::Workload;
 
 /// Number of counted runs per runtime, unless a request has another.
 pub(crate) const RUNS: u64 = 5;
@@ -39,9 +38,8 @@ const RUNS_LEAST: u64 = 2;
 /// Number of times that a run is repeated, at most, because the hypervisor took too much time.
 const REPEATS_MAX: u32 = 2;
 
-/// A request to measure a workload on some peers.
+/// A request to measure the workload of some settings on some peers.
 pub(crate) struct Request {
-    pub(crate) workload: &'static Workload,
     pub(crate) peers: Vec<Peer>,
     pub(crate) settings: Settings,
     /// Number of counted runs per peer, at least 1.
@@ -102,12 +100,12 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
     for round in first..=request.runs {
         for peer_runs in &mut runs {
             let runtime = peer_runs.peer.runtime;
-            let name = request.measurement.unwrap_or(request.workload.name);
+            let name = request.measurement.unwrap_or(request.settings.workload.name);
             progress.set_message(format!("{name} {runtime}"));
             if !peer_runs.left_out && round <= peer_runs.due {
                 let settings = if round == 0 { &half } else { &request.settings };
                 // A warm-up within a limit is of no use to a run beyond it.
-                let supported = peer_runs.peer.check(request.workload, &request.settings);
+                let supported = peer_runs.peer.check(&request.settings);
                 let ran =
                     supported.and_then(|()| run_undisturbed(&peer_runs.peer, request, settings));
                 match ran {
@@ -151,7 +149,7 @@ fn run_undisturbed(
     let mut left = if request.repeats { REPEATS_MAX } else { 0 };
     loop {
         let meter = Meter::start();
-        let (mut line, used) = peer.run(request.workload, settings)?;
+        let (mut line, used) = peer.run(settings)?;
         let usage = meter.stop(used);
         failures.append(&mut line.failures);
         let peak = line.metrics.get(memory::PEAK).and_then(serde_json::Value::as_f64);
@@ -217,6 +215,7 @@ impl PeerRuns {
             values
         };
         let metrics = request
+            .settings
             .workload
             .metrics()
             .filter_map(|metric| Summary::of(metric.name, metric.unit(), &values(metric.name)))

@@ -10,20 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::Settings;
 
 /// Name of the metric for the peak of resident memory.
 pub(crate) const PEAK: &str = "peak_rss_bytes";
 
 /// Interval at which anonymous memory is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
-
-/// Time after which memory that is no longer needed should have been given back.
-pub(crate) const SETTLE: Key = Key {
-    name: "settle",
-    kind: Kind::Count(5),
-    about: "seconds between the last message and the last reading of resident memory",
-};
 
 /// Current resident memory, in bytes.
 ///
@@ -51,7 +44,7 @@ pub(crate) fn resident_bytes_of(process: u32) -> io::Result<u64> {
 /// # Errors
 /// The same as [`resident_bytes`].
 pub(crate) async fn settled_bytes(settings: &Settings) -> io::Result<u64> {
-    tokio::time::sleep(Duration::from_secs(settings.get(SETTLE.name))).await;
+    tokio::time::sleep(Duration::from_secs(settings.get("settle"))).await;
     resident_bytes()
 }
 

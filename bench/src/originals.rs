@@ -3,11 +3,10 @@
 use std::fmt::Write;
 
 use crate::harness::{Request, Row};
-use crate::workloads::processes;
 
 /// Formats the rows as the program of the workload's source does; empty if there is no such program.
 pub(crate) fn lines(request: &Request, rows: &[Row]) -> String {
-    let lines_of: fn(&Request, &Row) -> Option<String> = match request.workload.name {
+    let lines_of: fn(&Request, &Row) -> Option<String> = match request.settings.workload.name {
         "processes" => of_processes,
         "send-cost" => of_send_cost,
         _ => return String::new(),
@@ -29,7 +28,7 @@ fn median(row: &Row, metric: &str) -> Option<f64> {
 /// The lines of `processes:max(N)`: times of each process in microseconds, then of all in milliseconds.
 fn of_processes(request: &Request, row: &Row) -> Option<String> {
     let count = request.settings.count;
-    let maximum = request.settings.get(processes::MAXIMUM);
+    let maximum = request.settings.get("maximum");
     let (cpu, wall) = (median(row, "cpu_ns")?, median(row, "wall_ns")?);
     let (each, all) = (1e-3, 1e-6 * count as f64);
     Some(format!(
@@ -70,12 +69,12 @@ mod tests {
     use super::*;
     use crate::harness::Summary;
     use crate::settings::Settings;
-    use crate::workloads::{Workload, send_cost};
+    use crate::{runtimes, workloads};
 
-    fn row(workload: &Workload, medians: &[(&'static str, f64)]) -> Row {
+    fn row(workload: &str, medians: &[(&'static str, f64)]) -> Row {
         let summary = |&(name, median)| Summary { name, unit: "ns", median, min: 0.0, max: 0.0 };
         Row {
-            peer: workload.peers[0],
+            peer: runtimes::peer(workload, "throng").expect("there is a row"),
             version: None,
             workers: 1,
             metrics: medians.iter().map(summary).collect(),
@@ -86,12 +85,11 @@ mod tests {
         }
     }
 
-    fn request(workload: &'static Workload, count: u64) -> Request {
-        let settings = Settings::new(count, 1, workload.keys);
-        let peers = workload.peers.to_vec();
+    fn request(workload: &str, count: u64) -> Request {
+        let workload = workloads::find(workload).expect("the workload exists");
+        let settings = Settings::new(workload, count, 1);
         Request {
-            workload,
-            peers,
+            peers: runtimes::peers(workload.name).collect(),
             settings,
             runs: 1,
             warms_up: true,
@@ -103,7 +101,7 @@ mod tests {
 
     #[test]
     fn processes_are_printed_as_by_the_original() {
-        let workload = &processes::WORKLOAD;
+        let workload = "processes";
         let mut row = row(workload, &[("wall_ns", 2951.0), ("cpu_ns", 2253.0)]);
         let request = request(workload, 1_000_000);
         let text = lines(&request, std::slice::from_ref(&row));
@@ -116,7 +114,7 @@ mod tests {
 
     #[test]
     fn sends_are_printed_as_by_the_original() {
-        let workload = &send_cost::WORKLOAD;
+        let workload = "send-cost";
         let rows =
             [row(workload, &[("local_ns", 62.5), ("send_ns", 250.0), ("delivered_ns", 500.0)])];
         let printed = |time: &str, local: u64, remote: u64| {

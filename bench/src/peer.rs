@@ -11,14 +11,16 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
+use serde::Deserialize;
 use wait4::{ResUse, ResourceUsage, Wait4};
 
-use crate::foreign::{Absence, ForeignRuntime, Load, Variant};
+use crate::foreign::{Absence, ForeignRow, ForeignRuntime};
 use crate::limits::{self, Beyond, Limit};
-use crate::outcome::{Line, Outcome};
+use crate::outcome::Line;
+use crate::runtimes;
 use crate::settings::{self, ALLOCATOR, Settings};
-use crate::workloads::Workload;
 use crate::workloads::latency::PROBABILITIES;
+use crate::workloads::{self, Workload};
 
 /// A mark of the sources that this program was built from. `cargo run` builds a single program, so the
 /// program with another allocator may be older; it must not be measured as the same.
@@ -28,68 +30,33 @@ pub(crate) const BUILD: &str = env!("BUILD");
 pub(crate) const STALE: &str = "built from other sources than the program that started this one; \
                                 `cargo build` builds both";
 
-/// A runtime, by the name of its row, and its implementation of the workload that lists this peer.
+/// A runtime, by the name of its row, for a workload that has the row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) runtime: &'static str,
-    pub(crate) class: Class,
+    /// Kind of the runtime's processes: figures of different classes buy different things.
+    pub(crate) class: &'static str,
     pub(crate) program: Program,
     /// The values of word keys that this peer supports besides each key's default.
-    pub(crate) words: &'static [&'static str],
-    /// The greatest sizes with which the row is measured.
+    pub(crate) words: &'static str,
     pub(crate) limits: &'static [Limit],
-}
-
-/// The kind of a runtime's processes: figures of different classes buy different things.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Class {
-    /// An entry of a timer queue, without code that could do anything else.
-    Timer,
-    /// A future or a callback, which keeps its thread until it waits, without a stack of its own.
-    StacklessTask,
-    /// State with an address, reached by messages to its handlers; it shares the memory of all, and keeps
-    /// its thread until a handler ends or waits.
-    Actor,
-    /// A thread that the runtime schedules, with a stack of its own, in memory that all share.
-    GreenThread,
-    /// A thread that the operating system schedules.
-    OsThread,
-    /// A process with memory of its own, preempted, whose failure leaves all others intact.
-    IsolatedProcess,
-}
-
-impl Class {
-    /// The name in lists and rows.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Class::Timer => "timer",
-            Class::StacklessTask => "stackless task",
-            Class::Actor => "actor",
-            Class::GreenThread => "green thread",
-            Class::OsThread => "OS thread",
-            Class::IsolatedProcess => "isolated process",
-        }
-    }
 }
 
 /// The program that a peer runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
     /// A function of this program.
-    Here { version: &'static str, threads: Threads, run: fn(&Settings) -> io::Result<Outcome> },
+    Here { version: &'static str, threads: Threads },
     /// A program in another language.
-    Foreign {
-        runtime: &'static ForeignRuntime,
-        variant: &'static Variant,
-        /// Number of processes that the workload starts, at most.
-        processes: fn(&Settings) -> u64,
-    },
+    Foreign { runtime: &'static ForeignRuntime, row: &'static ForeignRow },
 }
 
 /// The number of threads on which a runtime runs its processes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Deserialize, Clone, Copy, Default, Debug)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Threads {
     /// [`Settings::workers`] threads.
+    #[default]
     Workers,
     /// A single thread, regardless of the settings.
     One,
@@ -127,52 +94,15 @@ pub(crate) enum RunError {
 }
 
 impl Peer {
-    /// Creates a peer that is a function of this program.
-    pub(crate) const fn here(
-        runtime: &'static str,
-        version: &'static str,
-        class: Class,
-        threads: Threads,
-        run: fn(&Settings) -> io::Result<Outcome>,
-    ) -> Peer {
-        Peer {
-            runtime,
-            class,
-            program: Program::Here { version, threads, run },
-            words: &[],
-            limits: &[],
-        }
-    }
-
-    /// Renames the peer: for a second implementation of a workload on the same runtime.
-    pub(crate) const fn named(self, runtime: &'static str) -> Peer {
-        Peer { runtime, ..self }
-    }
-
-    /// Changes the class: for an implementation that uses less of the runtime, or more.
-    pub(crate) const fn of_class(self, class: Class) -> Peer {
-        Peer { class, ..self }
-    }
-
-    /// Sets the values of word keys that the peer supports besides each key's default.
-    pub(crate) const fn knowing(self, words: &'static [&'static str]) -> Peer {
-        Peer { words, ..self }
-    }
-
-    /// Sets the greatest sizes with which the row is measured.
-    pub(crate) const fn limited(self, limits: &'static [Limit]) -> Peer {
-        Peer { limits, ..self }
-    }
-
     /// Checks that the peer supports the settings.
     ///
     /// # Errors
     /// If it does not.
-    pub(crate) fn check(&self, workload: &Workload, settings: &Settings) -> Result<(), RunError> {
+    pub(crate) fn check(&self, settings: &Settings) -> Result<(), RunError> {
         if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
             return Err(RunError::Unsupported { word });
         }
-        Ok(limits::check(self.limits, workload, settings)?)
+        Ok(limits::check(self.limits, settings)?)
     }
 
     /// Runs the workload once in a fresh process and waits for its line and its end; returns also the
@@ -180,12 +110,9 @@ impl Peer {
     ///
     /// # Errors
     /// See [`RunError`]. A failed verification is not an error: the line reports it.
-    pub(crate) fn run(
-        &self,
-        workload: &Workload,
-        settings: &Settings,
-    ) -> Result<(Line, ResourceUsage), RunError> {
-        self.check(workload, settings)?;
+    pub(crate) fn run(&self, settings: &Settings) -> Result<(Line, ResourceUsage), RunError> {
+        self.check(settings)?;
+        let workload = settings.workload;
         let mut command = self.command(settings)?;
         command.arg(workload.name);
         command.arg("--count").arg(settings.count.to_string());
@@ -195,10 +122,8 @@ impl Peer {
         }
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut child = command.spawn().map_err(|error| match &self.program {
-            Program::Foreign { runtime, variant, .. }
-                if error.kind() == io::ErrorKind::NotFound =>
-            {
-                runtime.absence(variant).into()
+            Program::Foreign { runtime, row } if error.kind() == io::ErrorKind::NotFound => {
+                runtime.absence(row).into()
             }
             Program::Here { .. } if error.kind() == io::ErrorKind::NotFound => RunError::NotBuilt,
             _ => RunError::Start(error),
@@ -220,13 +145,17 @@ impl Peer {
     /// # Errors
     /// If the workload could not run.
     pub(crate) fn run_here(&self, settings: &Settings) -> Option<io::Result<Line>> {
-        let Program::Here { version, threads, run } = &self.program else { return None };
+        let Program::Here { version, threads } = &self.program else { return None };
         let workers = match threads {
             Threads::Workers => settings.workers,
             Threads::One => 1,
             Threads::Cores => thread::available_parallelism().map_or(1, usize::from),
         };
-        Some(run(settings).map(|outcome| outcome.into_line(version, workers)))
+        let version = runtimes::version(version);
+        Some(
+            workloads::run(self.runtime, settings)
+                .map(|outcome| outcome.into_line(&version, workers)),
+        )
     }
 
     /// The name and value of every setting that concerns the peer: the allocator is that of this program
@@ -245,7 +174,8 @@ impl Peer {
     }
 
     fn supports(&self, word: &str) -> bool {
-        self.words.contains(&word) || self.is_here() && ALLOCATOR.kind.parse(word).is_some()
+        self.words.split(' ').any(|known| known == word)
+            || self.is_here() && ALLOCATOR.kind.parse(word).is_some()
     }
 
     fn command(&self, settings: &Settings) -> Result<Command, RunError> {
@@ -257,10 +187,7 @@ impl Peer {
                 command.args(["peer", self.runtime, "--build", BUILD]);
                 Ok(command)
             }
-            Program::Foreign { runtime, variant, processes } => {
-                let load = Load { workers: settings.workers, processes: processes(settings) };
-                Ok(runtime.command(variant, load)?)
-            }
+            Program::Foreign { runtime, row } => Ok(runtime.command(row, settings)?),
         }
     }
 }

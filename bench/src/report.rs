@@ -7,12 +7,11 @@
 //! ```
 //!
 //! Invariants: a row whose checks failed is named and never plotted. Every figure of the page comes from a
-//! row, except those that sources have published ([`published`]).
+//! row, except those that sources have published.
 
 mod lines;
 mod page;
 mod plot;
-mod published;
 mod standings;
 
 use std::fs;
@@ -22,7 +21,7 @@ use std::path::Path;
 pub(crate) use standings::{Standing, standings};
 
 use crate::row::Row;
-use crate::suite::{Group, Measurement, SUITE, Series};
+use crate::suite::{Group, Measurement, suite};
 use crate::workloads::{self, Metric};
 
 /// File name of the page.
@@ -30,6 +29,7 @@ pub(crate) const PAGE: &str = "report.html";
 
 /// The rows of a measurement, best first by the first metric.
 struct Measured<'a> {
+    group: &'static Group,
     measurement: &'static Measurement,
     verified: Vec<&'a Row>,
     unverified: Vec<&'a Row>,
@@ -73,12 +73,8 @@ struct Figure {
 /// The figures of a measurement: a metric each, then a distribution each.
 fn figures(of: &Measured<'_>) -> Vec<Figure> {
     let name = of.measurement.name;
-    let order = match of.measurement.group {
-        Group::Tasks => plot::Order::Classes,
-        _ => plot::Order::Rows,
-    };
-    let bars = of.measurement.workload.metrics().filter_map(|metric| {
-        let svg = plot::bars(metric, &of.verified, order)?;
+    let bars = of.measurement.workload().metrics().filter_map(|metric| {
+        let svg = plot::bars(metric, &of.verified, of.group.by_class)?;
         Some(Figure { name: format!("{name}-{}", metric.name), svg })
     });
     let mut distributions: Vec<&String> =
@@ -93,10 +89,10 @@ fn figures(of: &Measured<'_>) -> Vec<Figure> {
 }
 
 /// The figures of a series; empty if it has a single measurement.
-fn figures_over(series: &Series, rows: &[&Row]) -> Vec<Figure> {
+fn figures_over(series: &str, rows: &[&Row]) -> Vec<Figure> {
     let of = |metric: Metric| {
-        let svg = lines::series(metric, series.over, rows)?;
-        Some(Figure { name: format!("{}-{}", series.name, metric.name), svg })
+        let svg = lines::series(metric, suite().series.get(series)?, rows)?;
+        Some(Figure { name: format!("{series}-{}", metric.name), svg })
     };
     metrics(rows).into_iter().filter_map(of).collect()
 }
@@ -110,38 +106,39 @@ fn standing_alone(svg: &str) -> String {
 
 /// Sorts the rows by measurement, in the order of the suite; leaves out measurements without rows.
 fn measured(rows: &[Row]) -> Vec<Measured<'_>> {
-    let of = |measurement: &'static Measurement| {
+    let of = |group: &'static Group, measurement: &'static Measurement| {
         let own = rows.iter().filter(|row| row.measurement.as_deref() == Some(measurement.name));
         let (mut verified, unverified): (Vec<_>, Vec<_>) = own.partition(|row| row.verified);
-        let first = measurement.workload.metrics().next();
+        let first = measurement.workload().metrics().next();
         verified.sort_by(|a, b| {
             let median = |row: &Row| first.and_then(|metric| row.median(metric.name));
             let order = median(a).unwrap_or(f64::MAX).total_cmp(&median(b).unwrap_or(f64::MAX));
             let is_rate = first.is_some_and(|metric| metric.is_rate());
             if is_rate { order.reverse() } else { order }
         });
-        Measured { measurement, verified, unverified }
+        Measured { group, measurement, verified, unverified }
     };
-    let all = SUITE.iter().map(of);
+    let all = suite().group.iter();
+    let all = all.flat_map(|group| group.measurement.iter().map(move |one| of(group, one)));
     all.filter(|of| !of.verified.is_empty() || !of.unverified.is_empty()).collect()
 }
 
 /// The measurements of a group.
 fn of_group<'a, 'b>(
     measured: &'b [Measured<'a>],
-    group: Group,
+    group: &Group,
 ) -> impl Iterator<Item = &'b Measured<'a>> {
-    measured.iter().filter(move |of| of.measurement.group == group)
+    measured.iter().filter(move |of| of.group.name == group.name)
 }
 
 /// The series that have rows, each with the verified rows of its measurements.
 fn in_series<'a>(
     measured: &[Measured<'a>],
     is_wanted: impl Fn(&Measured<'a>) -> bool,
-) -> Vec<(&'static Series, Vec<&'a Row>)> {
-    let mut all: Vec<(&'static Series, Vec<&'a Row>)> = Vec::new();
+) -> Vec<(&'static str, Vec<&'a Row>)> {
+    let mut all: Vec<(&'static str, Vec<&'a Row>)> = Vec::new();
     for of in measured.iter().filter(|of| is_wanted(of)) {
-        for series in of.measurement.series.into_iter().flatten() {
+        for series in of.measurement.series() {
             match all.iter_mut().find(|(known, _)| *known == series) {
                 Some((_, rows)) => rows.extend(&of.verified),
                 None => all.push((series, of.verified.clone())),

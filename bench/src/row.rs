@@ -22,7 +22,7 @@ pub(crate) struct Row {
     pub(crate) measurement: Option<String>,
     pub(crate) workload: String,
     pub(crate) runtime: String,
-    /// Name of the [class](crate::peer::Class) of the runtime's processes.
+    /// Class of the runtime's processes.
     pub(crate) class: String,
     pub(crate) version: Option<String>,
     pub(crate) commit: Option<String>,
@@ -80,9 +80,9 @@ impl Row {
         });
         Row {
             measurement: request.measurement.map(str::to_owned),
-            workload: request.workload.name.to_owned(),
+            workload: request.settings.workload.name.to_owned(),
             runtime: row.peer.runtime.to_owned(),
-            class: row.peer.class.name().to_owned(),
+            class: row.peer.class.to_owned(),
             version: row.version.clone(),
             commit: origin.commit.clone(),
             machine: origin.machine.clone(),

@@ -2,26 +2,32 @@
 
 use std::fmt;
 
-/// A workload's own setting: its name, its possible values, and its meaning.
-#[derive(Debug)]
+use serde::Deserialize;
+
+use crate::workloads::Workload;
+
+/// A workload's own setting, as `workloads.toml` has it.
+#[derive(Deserialize, Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
+    #[serde(flatten)]
     pub(crate) kind: Kind,
     pub(crate) about: &'static str,
 }
 
 /// The possible values of a setting, and its default.
-#[derive(Clone, Copy, Debug)]
+#[derive(Deserialize, Clone, Copy, Debug)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
     /// A positive number; the field is the default.
     Number(u64),
     /// A number, possibly zero; the field is the default.
     Count(u64),
-    /// Any text; empty by default.
-    Text,
-    /// A word of this list; the first is the default. Every peer supports the first word, and
-    /// declares the others it supports with [`Peer::knowing`](crate::peer::Peer::knowing).
-    Word(&'static [&'static str]),
+    /// Any text; the field is the default.
+    Text(&'static str),
+    /// One of these words, the first of which is the default. Every row supports the first word, and `runtimes.toml`
+    /// has the others that it supports.
+    Words(&'static str),
 }
 
 /// The allocator of a program, and so of every runtime compiled into it.
@@ -36,7 +42,7 @@ pub enum Allocator {
 /// The setting that every workload has; its words are the names of [`Allocator`], in that order.
 pub(crate) const ALLOCATOR: Key = Key {
     name: "allocator",
-    kind: Kind::Word(&["system", "mimalloc"]),
+    kind: Kind::Words("system mimalloc"),
     about: "allocator of every runtime in Rust; each row states its own",
 };
 
@@ -63,8 +69,8 @@ impl Kind {
     pub(crate) fn default(self) -> Value {
         match self {
             Kind::Number(number) | Kind::Count(number) => Value::Number(number),
-            Kind::Text => Value::Text(""),
-            Kind::Word(words) => Value::Word(words[0]),
+            Kind::Text(text) => Value::Text(text),
+            Kind::Words(words) => Value::Word(words.split(' ').next().unwrap_or_default()),
         }
     }
 
@@ -74,10 +80,8 @@ impl Kind {
             Kind::Number(_) => text.parse().ok().filter(|&number| number > 0).map(Value::Number),
             Kind::Count(_) => text.parse().ok().map(Value::Number),
             // Leaked: at most once per `--set` argument.
-            Kind::Text => Some(Value::Text(text.to_owned().leak())),
-            Kind::Word(words) => {
-                words.iter().find(|word| **word == text).map(|word| Value::Word(word))
-            }
+            Kind::Text(_) => Some(Value::Text(text.to_owned().leak())),
+            Kind::Words(words) => words.split(' ').find(|word| *word == text).map(Value::Word),
         }
     }
 }
@@ -87,8 +91,8 @@ impl fmt::Display for Kind {
         match self {
             Kind::Number(_) => f.write_str("a positive number"),
             Kind::Count(_) => f.write_str("a number"),
-            Kind::Text => f.write_str("a text"),
-            Kind::Word(words) => write!(f, "one of {}", words.join(", ")),
+            Kind::Text(_) => f.write_str("a text"),
+            Kind::Words(words) => write!(f, "one of {}", words.replace(' ', ", ")),
         }
     }
 }
@@ -114,8 +118,8 @@ impl From<Value> for serde_json::Value {
 /// The amount of work, the number of threads, and the workload's own settings.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    /// Number of units of work, at least 1; [`Workload::counts`](crate::workloads::Workload) names
-    /// the unit.
+    pub(crate) workload: &'static Workload,
+    /// Number of units of work, at least 1.
     pub(crate) count: u64,
     /// Number of threads that run processes, at least 1; ignored by a runtime with a fixed number.
     pub(crate) workers: usize,
@@ -123,10 +127,11 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings of a workload with these keys besides [`ALLOCATOR`], each at its default.
-    pub(crate) fn new(count: u64, workers: usize, keys: &'static [Key]) -> Self {
-        let keys = [&ALLOCATOR].into_iter().chain(keys);
-        Self { count, workers, keys: keys.map(|key| (key, key.kind.default())).collect() }
+    /// The settings of a workload, each at its default.
+    pub(crate) fn new(workload: &'static Workload, count: u64, workers: usize) -> Self {
+        let keys = [&ALLOCATOR].into_iter().chain(&workload.keys);
+        let keys = keys.map(|key| (key, key.kind.default())).collect();
+        Self { workload, count, workers, keys }
     }
 
     /// Sets a key to a value that the key's kind has parsed.
@@ -136,36 +141,25 @@ impl Settings {
         }
     }
 
-    /// The value of a number key.
+    /// The value of a number key, or the count.
     ///
     /// # Panics
-    /// If the workload did not declare the key as a number.
+    /// If the workload has no such key.
     pub(crate) fn get(&self, name: &str) -> u64 {
         match self.value(name) {
             Value::Number(number) => number,
-            _ => panic!("the workload did not declare {name} as a number"),
+            _ => panic!("{name} is not a number"),
         }
     }
 
-    /// The value of a word key.
+    /// The value of a key that is a word or a text.
     ///
     /// # Panics
-    /// If the workload did not declare the key as a word.
+    /// If the workload has no such key.
     pub(crate) fn word(&self, name: &str) -> &'static str {
         match self.value(name) {
-            Value::Word(word) => word,
-            _ => panic!("the workload did not declare {name} as a word"),
-        }
-    }
-
-    /// The value of a text key; empty by default.
-    ///
-    /// # Panics
-    /// If the workload did not declare the key as a text.
-    pub(crate) fn text(&self, name: &str) -> &'static str {
-        match self.value(name) {
-            Value::Text(text) => text,
-            _ => panic!("the workload did not declare {name} as a text"),
+            Value::Word(word) | Value::Text(word) => word,
+            Value::Number(_) => panic!("{name} is a number"),
         }
     }
 
@@ -174,17 +168,26 @@ impl Settings {
         self.keys.iter().map(|(key, value)| (key.name, *value))
     }
 
-    /// The sum of the count and of all number keys: no workload starts more processes, unless it says so.
-    pub(crate) fn sum(&self) -> u64 {
-        self.numbers().fold(self.count, u64::saturating_add)
+    /// Number of processes that the workload starts, at most.
+    pub(crate) fn processes(&self) -> u64 {
+        match self.workload.processes {
+            Some(formula) => self.evaluate(formula),
+            // The sum of all numbers: no workload without a formula starts more.
+            None => self.keys().fold(self.count, |sum, (_, value)| match value {
+                Value::Number(number) => sum.saturating_add(number),
+                _ => sum,
+            }),
+        }
     }
 
-    /// The values of all number keys.
-    fn numbers(&self) -> impl Iterator<Item = u64> {
-        self.keys().filter_map(|(_, value)| match value {
-            Value::Number(number) => Some(number),
-            _ => None,
-        })
+    /// The value of a sum of products and quotients, whose parts are numbers and names; quotients are rounded up.
+    fn evaluate(&self, formula: &str) -> u64 {
+        let number = |part: &str| part.parse().unwrap_or_else(|_| self.get(part));
+        let term = |term: &str| match term.split_once(" / ") {
+            Some((of, by)) => number(of).div_ceil(number(by)),
+            None => term.split(" * ").map(number).fold(1, u64::saturating_mul),
+        };
+        formula.split(" + ").map(term).fold(0, u64::saturating_add)
     }
 
     /// The values of all word keys that are not set to their default.
@@ -198,7 +201,8 @@ impl Settings {
     fn value(&self, name: &str) -> Value {
         match self.keys.iter().find(|(key, _)| key.name == name) {
             Some((_, value)) => *value,
-            None => panic!("the workload did not declare the key {name}"),
+            None if name == "count" => Value::Number(self.count),
+            None => panic!("the workload has no setting {name}"),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `bench setup`: installs and builds the runtimes in other languages, and says for each what it did.
 //!
 //! ```text
-//! ForeignRuntime::setup ─ plan ─→ commands that are still needed ─ carry out ─→ marks ─ try each row ─→ a line
+//! runtimes.toml ─ plan ─→ commands that are still needed ─ carry out ─→ marks ─ try each row ─→ a line
 //!                                 └─ print (--dry-run)
 //! ```
 //!
@@ -16,9 +16,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::foreign::{self, Absence, ForeignRuntime, Step};
-use crate::peer::{Peer, RunError};
-use crate::runtimes::FOREIGN;
+use crate::foreign::{Absence, ForeignRuntime, Step};
+use crate::peer::RunError;
 use crate::settings::Settings;
 use crate::workloads;
 
@@ -47,11 +46,6 @@ struct Action {
     mark: Option<(PathBuf, String)>,
 }
 
-/// Finds a runtime in another language by its name.
-pub(crate) fn find(name: &str) -> Option<&'static ForeignRuntime> {
-    FOREIGN.iter().copied().find(|runtime| runtime.name == name)
-}
-
 /// Sets up some runtimes, one after the other, and prints a line for each; returns whether all of them
 /// are ready. A dry run prints the commands instead.
 pub(crate) fn run(runtimes: &[&'static ForeignRuntime], dry: bool) -> bool {
@@ -76,37 +70,34 @@ pub(crate) fn run(runtimes: &[&'static ForeignRuntime], dry: bool) -> bool {
 /// The commands that a runtime still needs, in order. `updated` says whether an earlier plan has updated
 /// apt's lists.
 fn plan(runtime: &ForeignRuntime, updated: &mut bool) -> Result<Vec<Action>, SetupError> {
-    let marks = runtime.marks().map_err(SetupError::Sources)?;
     let mut actions = Vec::new();
-    for step in runtime.setup {
-        let mark = runtime.mark(step).and_then(|mark| marks.get_key_value(&mark));
-        let is_done = mark
-            .is_some_and(|(mark, text)| fs::read_to_string(mark).is_ok_and(|found| found == *text));
+    let expanded = |command: &[&str]| -> Vec<String> {
+        command.iter().map(|part| runtime.expanded(part)).collect()
+    };
+    for step in &runtime.setup {
+        let mark = runtime.mark(step).map_err(SetupError::Sources)?;
+        let is_done = match &mark {
+            Some((mark, text)) => fs::read_to_string(mark).is_ok_and(|found| found == *text),
+            None => succeeds(&expanded(&step.needs)),
+        };
         if is_done {
             continue;
         }
         let commands = match step {
-            Step::Needs { check, apt } => {
-                let check: Vec<String> = check.iter().map(|part| runtime.expanded(part)).collect();
-                if succeeds(&check) { Vec::new() } else { apt_commands(&check, apt, updated)? }
+            Step { apt, needs, .. } if !apt.is_empty() => {
+                apt_commands(&expanded(needs), apt, updated)?
             }
-            Step::NeedsOrPip { check, pip } => {
-                let check: Vec<String> = check.iter().map(|part| runtime.expanded(part)).collect();
-                let environment = runtime.target().join("venv");
-                if succeeds(&check) { Vec::new() } else { pip_commands(&environment, pip) }
+            Step { pip, .. } if !pip.is_empty() => {
+                pip_commands(&runtime.target().join("venv"), pip)
             }
-            Step::Pip(packages) => pip_commands(&runtime.target().join("venv"), packages),
-            Step::Npm(packages) => vec![npm_command(&runtime.target(), packages)],
-            Step::Build(command) => {
-                vec![command.iter().map(|part| runtime.expanded(part)).collect()]
-            }
+            Step { npm, .. } if !npm.is_empty() => vec![npm_command(&runtime.target(), npm)],
+            Step { build, .. } => vec![expanded(build)],
         };
         let last = commands.len();
         actions.extend(commands.into_iter().enumerate().map(|(index, command)| Action {
             command,
             directory: runtime.source(),
-            mark:
-                mark.filter(|_| index + 1 == last).map(|(mark, text)| (mark.clone(), text.clone())),
+            mark: mark.clone().filter(|_| index + 1 == last),
         }));
     }
     Ok(actions)
@@ -114,7 +105,7 @@ fn plan(runtime: &ForeignRuntime, updated: &mut bool) -> Result<Vec<Action>, Set
 
 fn apt_commands(
     check: &[String],
-    packages: &[&str],
+    packages: &str,
     updated: &mut bool,
 ) -> Result<Vec<Vec<String>>, SetupError> {
     let obstacle = if !succeeds(&words("apt-get --version")) {
@@ -125,7 +116,7 @@ fn apt_commands(
         None
     };
     if let Some(obstacle) = obstacle {
-        let (check, packages) = (check.join(" "), packages.join(", "));
+        let (check, packages) = (check.join(" "), packages.replace(' ', ", "));
         return Err(SetupError::NoPackageManager { check, obstacle, packages });
     }
     let mut commands = Vec::new();
@@ -134,24 +125,24 @@ fn apt_commands(
     }
     let mut install = words("env DEBIAN_FRONTEND=noninteractive");
     install.extend(words("apt-get --quiet --yes --no-install-recommends install"));
-    install.extend(packages.iter().map(|package| (*package).to_owned()));
+    install.extend(words(packages));
     commands.push(install);
     Ok(commands)
 }
 
-fn pip_commands(environment: &Path, packages: &[&str]) -> Vec<Vec<String>> {
+fn pip_commands(environment: &Path, packages: &str) -> Vec<Vec<String>> {
     let mut create = words("python3 -m venv");
     create.push(environment.to_string_lossy().into_owned());
     let mut install = vec![environment.join("bin/python").to_string_lossy().into_owned()];
     install.extend(words("-m pip install --quiet --no-input"));
-    install.extend(packages.iter().map(|package| (*package).to_owned()));
+    install.extend(words(packages));
     vec![create, install]
 }
 
-fn npm_command(target: &Path, packages: &[&str]) -> Vec<String> {
+fn npm_command(target: &Path, packages: &str) -> Vec<String> {
     let mut install = words("npm install --no-audit --no-fund --prefix");
     install.push(target.to_string_lossy().into_owned());
-    install.extend(packages.iter().map(|package| (*package).to_owned()));
+    install.extend(words(packages));
     install
 }
 
@@ -207,14 +198,13 @@ fn unwritten(mark: &Path) -> impl FnOnce(io::Error) -> SetupError {
 /// Tries the first workload on each row; returns the line about the runtime, and whether all are ready.
 fn tried(runtime: &'static ForeignRuntime, actions: &[Action]) -> (String, bool) {
     let workload =
-        runtime.workloads.iter().copied().flatten().next().and_then(|name| workloads::find(name));
+        workloads::all().iter().find(|workload| runtime.peers(workload.name).next().is_some());
     let Some(workload) = workload else { return ("absent: it has no workload".to_owned(), false) };
-    let settings = Settings::new(TRIAL_COUNT, 1, workload.keys);
-    let is_ours = |peer: &Peer| runtime.variants.iter().any(|ours| ours.row == peer.runtime);
+    let settings = Settings::new(workload, TRIAL_COUNT, 1);
     let mut parts: Vec<String> = Vec::new();
     let mut all_ready = true;
-    for peer in foreign::peers(workload).filter(is_ours) {
-        let part = match peer.run(workload, &settings) {
+    for peer in runtime.peers(workload.name) {
+        let part = match peer.run(&settings) {
             Ok((line, _)) if line.failures.is_empty() => format!("ready, {}", line.version),
             Ok((line, _)) => not_ready(&mut all_ready, &line.failures.join(", ")),
             // Setup cannot do more about it, and the other rows are ready.
@@ -246,41 +236,35 @@ fn not_ready(all_ready: &mut bool, reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::foreign::Variant;
-    use crate::peer::Class;
+    use crate::runtimes;
 
-    const UNHEARD_OF: ForeignRuntime = ForeignRuntime {
-        name: "unheard-of",
-        folder: "erlang",
-        workloads: &[&["send"]],
-        setup: &[
-            Step::Needs { check: &["true"], apt: &["never-asked-for"] },
-            Step::NeedsOrPip { check: &["true"], pip: &["never-asked-for"] },
-            Step::Pip(&["some-wheel"]),
-            Step::Npm(&["some-package", "other"]),
-            Step::Build(&["cp", "{source}/build.sh", "{target}/copy"]),
-        ],
-        variants: &[Variant {
-            row: "unheard-of",
-            class: Class::OsThread,
-            part: foreign::Part::All,
-            words: &[],
-            limits: &[],
-            command: &["{target}/copy"],
-            options: |_, _| {},
-        }],
-    };
+    const UNHEARD_OF: &str = r#"
+        name = "unheard-of"
+        folder = "erlang"
+        class = "OS thread"
+        workloads = "send"
+        setup = [
+            { needs = ["true"], apt = "never-asked-for" },
+            { needs = ["true"], pip = "never-asked-for" },
+            { pip = "some-wheel" },
+            { npm = "some-package other" },
+            { build = ["cp", "{source}/build.sh", "{target}/copy"] },
+        ]
+        command = ["{target}/copy"]
+        row = [{ name = "unheard-of" }]
+    "#;
 
     #[test]
     fn a_plan_has_the_commands_of_each_step_that_is_not_done() {
-        let actions = plan(&UNHEARD_OF, &mut false).expect("nothing is in its way");
-        let target = UNHEARD_OF.target().to_string_lossy().into_owned();
+        let runtime: ForeignRuntime = runtimes::parse("a runtime", UNHEARD_OF);
+        let actions = plan(&runtime, &mut false).expect("nothing is in its way");
+        let target = runtime.target().to_string_lossy().into_owned();
         let commands: Vec<String> = actions.iter().map(|action| action.command.join(" ")).collect();
         let expected = [
             format!("python3 -m venv {target}/venv"),
             format!("{target}/venv/bin/python -m pip install --quiet --no-input some-wheel"),
             format!("npm install --no-audit --no-fund --prefix {target} some-package other"),
-            format!("cp {}/build.sh {target}/copy", UNHEARD_OF.source().to_string_lossy()),
+            format!("cp {}/build.sh {target}/copy", runtime.source().to_string_lossy()),
         ];
         assert_eq!(commands, expected);
         let marks: Vec<_> = actions.iter().filter_map(|action| action.mark.as_ref()).collect();
@@ -291,12 +275,12 @@ mod tests {
     #[test]
     fn lists_of_apt_are_updated_once() {
         let check = words("false");
-        let Ok(first) = apt_commands(&check, &["a", "b"], &mut false) else {
+        let Ok(first) = apt_commands(&check, "a b", &mut false) else {
             return println!("skipped: there is no apt-get, or no root to run it");
         };
         assert!(first[0].ends_with(&["update".to_owned()]), "{first:?}");
         assert!(first[1].ends_with(&["a".to_owned(), "b".to_owned()]), "{first:?}");
-        let second = apt_commands(&check, &["c"], &mut true).expect("apt-get is still there");
+        let second = apt_commands(&check, "c", &mut true).expect("apt-get is still there");
         assert_eq!(second.len(), 1, "{second:?}");
     }
 }

@@ -21,58 +21,7 @@ pub(crate) use heed::Heed;
 pub(crate) use redb::Redb;
 pub(crate) use throng::{PutsInFlight, Throng};
 
-use crate::peer::{Class, Peer, Threads};
-use crate::settings::{Key, Kind, Settings};
-
-/// The guarantee of a commit, in the workloads that are durable by default.
-pub(crate) const DURABILITY: Key = Key {
-    name: "durability",
-    kind: Kind::Word(&["durable", "volatile"]),
-    about: "whether a completed write is on the disk, or only with the operating system",
-};
-
-/// Whether throng's values have checksums, which each read verifies; affects no other store.
-pub(crate) const CHECKSUMS: Key = Key {
-    name: "checksums",
-    kind: Kind::Word(&["on", "off"]),
-    about: "whether each value in throng has a checksum, which each read verifies",
-};
-
-/// Whether the memory-mapped stores write through their map.
-pub(crate) const MAP: Key = Key {
-    name: "map",
-    kind: Kind::Word(&["read", "write"]),
-    about: "whether a memory-mapped store that is volatile also writes through its map",
-};
-
-/// The values of the store workloads' word keys that every store supports.
-pub(crate) const WORDS: &[&str] =
-    &["durable", "volatile", "random", "premade", "once", "whole", "on", "off", "sorted"];
-
-/// The values of the store workloads' word keys that the memory-mapped stores support.
-pub(crate) const MAPPED_WORDS: &[&str] =
-    &["durable", "volatile", "random", "premade", "once", "whole", "on", "off", "sorted", "write"];
-
-/// The peers of all four stores, for a workload that uses threads in each of them.
-pub(crate) const fn peers(
-    [throng, heed, redb, fjall]: [fn(&Settings) -> io::Result<crate::outcome::Outcome>; 4],
-) -> [Peer; 4] {
-    [
-        peer("throng", env!("VERSION_THRONG"), throng),
-        peer("heed", env!("VERSION_HEED"), heed),
-        peer("redb", env!("VERSION_REDB"), redb),
-        peer("fjall", env!("VERSION_FJALL"), fjall),
-    ]
-}
-
-/// The peer of a store. The workload decides the number of threads.
-pub(crate) const fn peer(
-    store: &'static str,
-    version: &'static str,
-    run: fn(&Settings) -> io::Result<crate::outcome::Outcome>,
-) -> Peer {
-    Peer::here(store, version, Class::OsThread, Threads::Workers, run).knowing(WORDS)
-}
+use crate::settings::Settings;
 
 /// Options for opening a store.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +40,7 @@ pub(crate) struct OpenOptions {
 const WRITE_MAP_BYTES: usize = 20 << 30;
 
 impl OpenOptions {
-    /// Reads the options from the settings of a workload that has [`DURABILITY`] or its own key of
-    /// that name, and [`CHECKSUMS`].
+    /// Reads the options from the settings of a store workload.
     pub(crate) fn of(settings: &Settings) -> OpenOptions {
         OpenOptions {
             durable: settings.word("durability") == "durable",

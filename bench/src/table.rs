@@ -15,7 +15,7 @@ pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
         format!("÷ {SUBJECT}"),
     ]];
     let subject = rows.iter().find(|row| row.peer.runtime == SUBJECT);
-    for metric in request.workload.metrics() {
+    for metric in request.settings.workload.metrics() {
         let subject = subject.and_then(|row| find(row, metric.name)).map(|found| found.median);
         let mut label = format!("{} ({})", metric.name, metric.unit());
         for row in rows {
@@ -31,7 +31,7 @@ pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
         }
     }
     let subject = subject.and_then(|row| row.instructions_per_op);
-    let mut label = format!("instructions_per_op ({})", request.workload.counts);
+    let mut label = format!("instructions_per_op ({})", request.settings.workload.counts);
     for row in rows {
         let Some(instructions) = row.instructions_per_op else { continue };
         let cells = [std::mem::take(&mut label), row.peer.runtime.to_owned(), number(instructions)];
@@ -43,7 +43,8 @@ pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
 }
 
 fn heading(request: &Request, rows: &[Row]) -> String {
-    let mut heading = format!("{}: {}\n", request.workload.name, request.workload.about);
+    let mut heading =
+        format!("{}: {}\n", request.settings.workload.name, request.settings.workload.about);
     for row in rows {
         let version = row.version.as_deref().unwrap_or("(unknown version)");
         let params: Vec<String> =
@@ -127,8 +128,8 @@ mod tests {
     #[test]
     fn counted_instructions_are_in_the_table() {
         let workload = crate::workloads::find("send").expect("the workload exists");
-        let peers: Vec<_> = workload.peers.iter().copied().take(2).collect();
-        let settings = crate::settings::Settings::new(10, 1, workload.keys);
+        let peers: Vec<_> = crate::runtimes::peers("send").take(2).collect();
+        let settings = crate::settings::Settings::new(workload, 10, 1);
         let rows = [250.0, 750.0].iter().zip(&peers).map(|(instructions, peer)| Row {
             peer: *peer,
             version: None,
@@ -141,7 +142,6 @@ mod tests {
         });
         let rows: Vec<Row> = rows.collect();
         let request = Request {
-            workload,
             peers,
             settings,
             runs: 1,

@@ -1,24 +1,21 @@
-//! The workloads: their work, their metrics, and the runtimes that implement them.
+//! The workloads: `workloads.toml` has their names, settings and metrics, and each file below the program of one.
 //!
-//! A workload's file holds its definition and everything that must be the same for every runtime:
-//! the order of work, the clocks and the checks. Each file below it, or below `service` for the
-//! workloads that call services, implements the steps on a runtime. A [shape](shape::Shape) needs no
-//! file per runtime: it is written in terms of services, receivers, actors and clients. To add a
-//! workload, add its file, a file per runtime unless it is a shape, and a line in [`ALL`].
+//! A file holds everything that must be the same for every runtime: the order of work, the clocks and the checks. To
+//! add a workload, add its file, an entry in `workloads.toml`, a line in [`run`], and its rows in `runtimes.toml`.
 
-mod account;
+pub(crate) mod account;
 pub(crate) mod activate;
-mod actor;
-mod answer;
+pub(crate) mod actor;
+pub(crate) mod answer;
 pub(crate) mod burst;
 pub(crate) mod call;
 pub(crate) mod calls;
 pub(crate) mod chat;
 pub(crate) mod children;
 pub(crate) mod churn;
-mod clients;
-mod collector;
-mod durable;
+pub(crate) mod clients;
+pub(crate) mod collector;
+pub(crate) mod durable;
 pub(crate) mod durable_live;
 pub(crate) mod durable_rest;
 pub(crate) mod durable_turns;
@@ -32,18 +29,19 @@ pub(crate) mod message_node;
 pub(crate) mod monitors;
 pub(crate) mod outside;
 pub(crate) mod pairs;
+pub(crate) mod part;
 pub(crate) mod processes;
-mod receiver;
+pub(crate) mod receiver;
 pub(crate) mod records;
-mod relay;
+pub(crate) mod relay;
 pub(crate) mod ring;
 pub(crate) mod savina;
 pub(crate) mod send;
 pub(crate) mod send_cost;
 pub(crate) mod send_then_call;
 pub(crate) mod served;
-mod service;
-mod shape;
+pub(crate) mod service;
+pub(crate) mod shape;
 pub(crate) mod skynet;
 pub(crate) mod sleep;
 pub(crate) mod social;
@@ -51,7 +49,7 @@ pub(crate) mod spawn;
 pub(crate) mod store_get;
 pub(crate) mod store_mega;
 pub(crate) mod store_put;
-mod store_read;
+pub(crate) mod store_read;
 pub(crate) mod store_recover;
 pub(crate) mod store_rest;
 pub(crate) mod store_scan;
@@ -60,12 +58,16 @@ pub(crate) mod tally;
 pub(crate) mod tasks;
 pub(crate) mod timers;
 
-use crate::foreign;
-use crate::peer::Peer;
+use std::sync::LazyLock;
+
+use serde::Deserialize;
+
+use crate::runtimes::{self, Measured};
 use crate::settings::{ALLOCATOR, Key, Settings};
 
 /// A benchmark that several runtimes implement.
-#[derive(Debug)]
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
@@ -73,15 +75,11 @@ pub(crate) struct Workload {
     pub(crate) counts: &'static str,
     /// Default of `--count`.
     pub(crate) count: u64,
-    /// The workload's own settings.
-    pub(crate) keys: &'static [Key],
-    /// Names of the metrics, in the order of the table, separated by white space. A name that ends with `?` is of
-    /// a metric that some settings leave out.
-    pub(crate) metrics: &'static str,
-    /// Number of processes that the workload starts, at most; some runtimes must know it before.
-    pub(crate) processes: fn(&Settings) -> u64,
-    /// The peers in this program.
-    pub(crate) peers: &'static [Peer],
+    #[serde(default)]
+    pub(crate) keys: Vec<Key>,
+    metrics: &'static str,
+    /// Number of processes that the workload starts, at most: see [`Settings::processes`].
+    pub(crate) processes: Option<&'static str>,
 }
 
 /// A measured quantity. Lower is better, except for rates, whose unit is `1/s`.
@@ -106,55 +104,81 @@ impl Metric {
     }
 }
 
+#[derive(Deserialize)]
+#[serde(bound(deserialize = "'de: 'static"))]
+struct Table {
+    workload: Vec<Workload>,
+}
+
+static TABLE: LazyLock<Table> =
+    LazyLock::new(|| runtimes::parse("workloads.toml", include_str!("../workloads.toml")));
+
 /// All workloads, in the order of `list`.
-pub(crate) const ALL: &[&Workload] = &[
-    &processes::WORKLOAD,
-    &spawn::WORKLOAD,
-    &send::WORKLOAD,
-    &send_cost::WORKLOAD,
-    &call::WORKLOAD,
-    &churn::WORKLOAD,
-    &sleep::WORKLOAD,
-    &tasks::WORKLOAD,
-    &pairs::WORKLOAD,
-    &ring::WORKLOAD,
-    &calls::WORKLOAD,
-    &outside::WORKLOAD,
-    &first_call::WORKLOAD,
-    &send_then_call::WORKLOAD,
-    &http::WORKLOAD,
-    &http_social::WORKLOAD,
-    &chat::WORKLOAD,
-    &fan::WORKLOAD,
-    &burst::WORKLOAD,
-    &fairness::WORKLOAD,
-    &skynet::WORKLOAD,
-    &monitors::WORKLOAD,
-    &timers::WORKLOAD,
-    &children::WORKLOAD,
-    &social::WORKLOAD,
-    &savina::chameneos::WORKLOAD,
-    &savina::big::WORKLOAD,
-    &savina::dictionary::WORKLOAD,
-    &savina::buffer::WORKLOAD,
-    &savina::philosophers::WORKLOAD,
-    &savina::barber::WORKLOAD,
-    &savina::smokers::WORKLOAD,
-    &savina::banking::WORKLOAD,
-    &savina::sieve::WORKLOAD,
-    &savina::queens::WORKLOAD,
-    &store_mega::WORKLOAD,
-    &store_put::WORKLOAD,
-    &store_get::WORKLOAD,
-    &store_scan::WORKLOAD,
-    &store_update::WORKLOAD,
-    &store_rest::WORKLOAD,
-    &store_recover::WORKLOAD,
-    &durable_turns::WORKLOAD,
-    &durable_live::WORKLOAD,
-    &activate::WORKLOAD,
-    &durable_rest::WORKLOAD,
-];
+pub(crate) fn all() -> &'static [Workload] {
+    &TABLE.workload
+}
+
+/// Finds a workload by its name.
+pub(crate) fn find(name: &str) -> Option<&'static Workload> {
+    all().iter().find(|workload| workload.name == name)
+}
+
+/// Runs a row of a workload in this process.
+///
+/// # Errors
+/// If the row has no such workload, or the workload could not run.
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    let run: fn(&str, &Settings) -> Measured = match settings.workload.name {
+        "processes" => processes::run,
+        "spawn" => spawn::run,
+        "send" => send::run,
+        "send-cost" => send_cost::run,
+        "call" => call::run,
+        "churn" => churn::run,
+        "sleep" => sleep::run,
+        "tasks" => tasks::run,
+        "pairs" => pairs::run,
+        "ring" => ring::run,
+        "calls" => calls::run,
+        "outside" => outside::run,
+        "first-call" => first_call::run,
+        "send-then-call" => send_then_call::run,
+        "http" => http::run,
+        "http-social" => http_social::run,
+        "chat" => chat::run,
+        "fan" => fan::run,
+        "burst" => burst::run,
+        "fairness" => fairness::run,
+        "skynet" => skynet::run,
+        "monitors" => monitors::run,
+        "timers" => timers::run,
+        "children" => children::run,
+        "social" => social::run,
+        "chameneos" => savina::chameneos::run,
+        "big" => savina::big::run,
+        "dictionary" => savina::dictionary::run,
+        "buffer" => savina::buffer::run,
+        "philosophers" => savina::philosophers::run,
+        "barber" => savina::barber::run,
+        "smokers" => savina::smokers::run,
+        "banking" => savina::banking::run,
+        "sieve" => savina::sieve::run,
+        "queens" => savina::queens::run,
+        "store-mega" => store_mega::run,
+        "store-put" => store_put::run,
+        "store-get" => store_get::run,
+        "store-scan" => store_scan::run,
+        "store-update" => store_update::run,
+        "store-rest" => store_rest::run,
+        "store-recover" => store_recover::run,
+        "durable-turns" => durable_turns::run,
+        "durable-live" => durable_live::run,
+        "activate" => activate::run,
+        "durable-rest" => durable_rest::run,
+        name => return Err(runtimes::no_row(name)),
+    };
+    run(row, settings)
+}
 
 /// The client of a workload whose server is another process.
 pub(crate) fn client(name: &str) -> Option<served::Client> {
@@ -165,45 +189,22 @@ pub(crate) fn client(name: &str) -> Option<served::Client> {
     }
 }
 
-/// The function that prepares the data of a workload's server in a process of its own.
-pub(crate) fn seed(name: &str) -> Option<served::Seed> {
-    match name {
-        "chat" => Some(chat::seed),
-        _ => None,
-    }
-}
-
-/// Finds a workload by its name.
-pub(crate) fn find(name: &str) -> Option<&'static Workload> {
-    ALL.iter().copied().find(|workload| workload.name == name)
-}
-
 impl Workload {
-    /// The metrics, in the order of the table.
+    /// The metrics, in the order of the table. A name that ends with `?` is of a metric that some settings leave out.
     pub(crate) fn metrics(&self) -> impl Iterator<Item = Metric> + use<> {
-        self.metrics.split_whitespace().map(|name| {
+        self.metrics.split(' ').map(|name| {
             let without_mark = name.strip_suffix('?');
             Metric { name: without_mark.unwrap_or(name), is_optional: without_mark.is_some() }
         })
     }
 
     /// All settings: the workload's own, then the setting that every workload has.
-    pub(crate) fn all_keys(&self) -> impl Iterator<Item = &'static Key> + use<> {
+    pub(crate) fn all_keys(&'static self) -> impl Iterator<Item = &'static Key> {
         self.keys.iter().chain([&ALLOCATOR])
     }
 
     /// Finds a setting of the workload by its name.
-    pub(crate) fn key(&self, name: &str) -> Option<&'static Key> {
+    pub(crate) fn key(&'static self, name: &str) -> Option<&'static Key> {
         self.all_keys().find(|key| key.name == name)
-    }
-
-    /// All peers: those in this program, then those in other languages.
-    pub(crate) fn all_peers(&self) -> impl Iterator<Item = Peer> + use<> {
-        self.peers.iter().copied().chain(foreign::peers(self))
-    }
-
-    /// Finds the workload's peer for a runtime.
-    pub(crate) fn peer(&self, runtime: &str) -> Option<Peer> {
-        self.all_peers().find(|peer| peer.runtime == runtime)
     }
 }

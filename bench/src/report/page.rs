@@ -3,73 +3,15 @@
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::{
-    FIGURE_STYLE, Measured, Standing, figures, figures_over, in_series, of_group, published,
-    standings,
+    FIGURE_STYLE, Measured, Standing, figures, figures_over, in_series, of_group, standings,
 };
 use crate::compare::{self, Repeated};
 use crate::row::{RUNS, Row, SUBJECT};
-use crate::suite::{Group, Series};
+use crate::suite::{Group, Published, suite};
 use crate::table::{number, ratio};
 use crate::workloads::{self, Metric};
 
 const STYLE: &str = include_str!("report.css");
-
-/// The groups in the order of the page, each with its heading and its text.
-const GROUPS: &[(Group, &str, &str)] = &[
-    (
-        Group::Processes,
-        "A million processes",
-        "The source spawns Erlang processes in a loop and divides the time by their number; `processes` does the \
-         same. In `spawn` every process also handles a message and counts itself, and all exits are awaited.",
-    ),
-    (
-        Group::Tasks,
-        "A million waiting tasks",
-        "The source compares how much memory languages take for tasks that sleep for ten seconds. A timer, a \
-         task that can only sleep, and a process with a mailbox are different things; the rows name them. In \
-         `tasks` each also shares a map with all, passes messages round a ring, and then waits.",
-    ),
-    (
-        Group::Store,
-        "Many processes on one store",
-        "The source puts, gets and lists entries of LMDB from 44 Erlang processes. Its formulas divide the work of \
-         each role by the time of all roles; the other figures use each role's own time.",
-    ),
-    (
-        Group::Messages,
-        "The cost of a message",
-        "The source measures the sender's loop beside a loop of local calls; `send-cost` does the same. Here the \
-         receiver must also confirm the sum of all messages, and `delivered_ns` is the time until then.",
-    ),
-    (Group::Shapes, "Shapes of work", "Further ways in which programs of processes talk."),
-    (
-        Group::Savina,
-        "Ten workloads of the Savina suite",
-        "From S. Imam and V. Sarkar, \"Savina – An Actor Benchmark Suite\", AGERE! 2014, with its defaults. Many of its \
-         workloads are similar, and whether they scale with the cores depends on their parameters, as \"Run, Actor, \
-         Run\" shows (S. Blessing and others, AGERE! 2019).",
-    ),
-    (
-        Group::Durable,
-        "Durable processes",
-        "The state of each process is on the disk before the reply to a call that changed it. `tellus-memory` keeps \
-         its journal in memory: it is not durable, and shows what the rest of its persistence costs.",
-    ),
-    (
-        Group::Service,
-        "The message service",
-        "throng's demonstration service, with its store, as its clients see it. The servers beside it do less: see \
-         the file of biases.",
-    ),
-    (
-        Group::Social,
-        "A social network of actors",
-        "The source compares two designs of a microblog in Erlang with one client: a process with all users, which \
-         merges a timeline when it is read (`erlang-central`), and processes with shards of users, which push each \
-         message to the followers. Here a post is done when the last follower has received it, and the \
-         timelines are checked. `social-clients` and `social-mix` have 64 clients.",
-    ),
-];
 
 /// Formats the page.
 pub(super) fn page(rows: &[Row], again: &[Row], measured: &[Measured<'_>]) -> Markup {
@@ -90,15 +32,15 @@ pub(super) fn page(rows: &[Row], again: &[Row], measured: &[Measured<'_>]) -> Ma
                     (contents(measured))
                     (lost(rows))
                     (page.repeated())
-                    @for (group, title, text) in GROUPS {
-                        section id=(group) {
-                            h2 { (title) }
-                            p { (text) }
-                            (published_table(*group, rows))
-                            @for (series, rows) in in_series(measured, |of| of.measurement.group == *group) {
+                    @for group in &suite().group {
+                        section id=(group.name) {
+                            h2 { (group.title) }
+                            p { (group.text) }
+                            (published_table(group, rows))
+                            @for (series, rows) in in_series(measured, |of| of.group.name == group.name) {
                                 (lines_over(series, &rows))
                             }
-                            @for of in of_group(measured, *group) { (page.measurement(of)) }
+                            @for of in of_group(measured, group) { (page.measurement(of)) }
                         }
                     }
                 }
@@ -143,9 +85,9 @@ fn contents(measured: &[Measured<'_>]) -> Markup {
     html! {
         nav {
             a href="#losses" { "Where throng is not first" }
-            @for (group, title, _) in GROUPS {
-                a href={ "#" (group) } { (title) }
-                small { (of_group(measured, *group).count()) " measurements" }
+            @for group in &suite().group {
+                a href={ "#" (group.name) } { (group.title) }
+                small { (of_group(measured, group).count()) " measurements" }
             }
         }
     }
@@ -176,9 +118,8 @@ fn lost(rows: &[Row]) -> Markup {
     }
 }
 
-fn published_table(group: Group, rows: &[Row]) -> Markup {
-    let own = || published::ALL.iter().filter(|published| published.group == group);
-    let measured = |published: &published::Published| {
+fn published_table(group: &Group, rows: &[Row]) -> Markup {
+    let measured = |published: &Published| {
         let row = rows.iter().find(|row| {
             row.verified
                 && row.runtime == SUBJECT
@@ -187,10 +128,10 @@ fn published_table(group: Group, rows: &[Row]) -> Markup {
         row.and_then(|row| row.median(published.metric))
     };
     html! {
-        @if own().next().is_some() {
+        @if !group.published.is_empty() {
             table {
                 thead { tr { th { "published there" } th {} th { "throng here" } th { "metric" } } }
-                tbody { @for published in own() { tr {
+                tbody { @for published in &group.published { tr {
                     td { (published.what) }
                     td.number { (number(published.value)) " " (published.unit) }
                     td.number { @if let Some(value) = measured(published) { (number(value)) } @else { "–" } }
@@ -201,12 +142,12 @@ fn published_table(group: Group, rows: &[Row]) -> Markup {
     }
 }
 
-fn lines_over(series: &Series, rows: &[&Row]) -> Markup {
+fn lines_over(series: &str, rows: &[&Row]) -> Markup {
     let figures = figures_over(series, rows);
     html! {
         @if !figures.is_empty() {
-            article id=(series.name) {
-                h3 { (series.name) }
+            article id=(series) {
+                h3 { (series) }
                 @for figure in figures { figure { (PreEscaped(figure.svg)) } }
             }
         }
@@ -242,7 +183,7 @@ struct Page<'a> {
 
 impl Page<'_> {
     fn measurement(&self, of: &Measured<'_>) -> Markup {
-        let workload = of.measurement.workload;
+        let workload = of.measurement.workload();
         let any = of.verified.first().or(of.unverified.first());
         html! {
             article id=(of.measurement.name) {
@@ -334,23 +275,5 @@ impl Page<'_> {
                 }
             }
         } }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::suite::SUITE;
-
-    #[test]
-    fn every_published_figure_names_a_metric_of_the_suite() {
-        for published in published::ALL {
-            let measurement = SUITE.iter().find(|known| known.name == published.measurement);
-            let metric = measurement.and_then(|known| {
-                known.workload.metrics().find(|metric| metric.name == published.metric)
-            });
-            let metric = metric.unwrap_or_else(|| panic!("{} has no row", published.what));
-            assert_eq!(metric.unit(), published.unit, "{}", published.what);
-        }
     }
 }

@@ -87,24 +87,16 @@ pub(super) fn range(row: &Row, metric: Metric, median: f64) -> (f64, f64) {
     runs.fold((median, median), |(low, high), run| (low.min(run), high.max(run)))
 }
 
-/// Order of a figure's bars.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Order {
-    /// The order of the rows.
-    Rows,
-    /// By the [class](crate::peer::Class) of the runtime's processes, with a heading for each, on a
-    /// logarithmic scale: different classes give different things, so they are not one race.
-    Classes,
-}
-
 /// A line of a figure of bars.
 enum Entry<'a> {
     Heading(&'a str),
     Bar(&'a Row, f64),
 }
 
-/// Draws a metric of all rows as an SVG; `None` if no row has it.
-pub(super) fn bars(metric: Metric, rows: &[&Row], order: Order) -> Option<String> {
+/// Draws a metric of all rows as an SVG; `None` if no row has it. With `by_class` the bars are sorted by the class of the
+/// runtime's processes, with a heading for each, on a logarithmic scale: different classes give different things, so they
+/// are not one race.
+pub(super) fn bars(metric: Metric, rows: &[&Row], by_class: bool) -> Option<String> {
     let values: Vec<(&Row, f64)> =
         rows.iter().filter_map(|row| Some((*row, row.median(metric.name)?))).collect();
     let largest = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
@@ -113,10 +105,11 @@ pub(super) fn bars(metric: Metric, rows: &[&Row], order: Order) -> Option<String
         return None;
     }
     let mut scale = Scale::of(smallest, largest);
-    scale.is_log |= order == Order::Classes && smallest > 0.0;
-    let entries = match order {
-        Order::Rows => values.into_iter().map(|(row, value)| Entry::Bar(row, value)).collect(),
-        Order::Classes => in_classes(values),
+    scale.is_log |= by_class && smallest > 0.0;
+    let entries = if by_class {
+        in_classes(values)
+    } else {
+        values.into_iter().map(|(row, value)| Entry::Bar(row, value)).collect()
     };
     let room = f64::from(WIDTH as i32 - LABELS - VALUES);
     let length = |value: f64| (scale.share(value) * room) as i32;
@@ -204,11 +197,12 @@ pub(super) fn color(runtime: &str) -> RGBColor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::suite::SUITE;
+    use crate::runtimes;
+    use crate::suite::measurements;
 
     #[test]
     fn every_runtime_of_the_suite_has_a_colour() {
-        for peer in SUITE.iter().flat_map(|measurement| measurement.workload.all_peers()) {
+        for peer in measurements().flat_map(|of| runtimes::peers(of.workload().name)) {
             assert_ne!(color(peer.runtime), OTHERS, "{}", peer.runtime);
         }
     }

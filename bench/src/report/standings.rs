@@ -1,12 +1,12 @@
 //! The figures that throng has in common with other runtimes, and whether it is first in them.
 
 use crate::row::{Row, SUBJECT};
-use crate::suite::{Group, SUITE};
+use crate::suite::suite;
 
 /// A metric that throng and another runtime have.
 pub(crate) struct Standing<'a> {
     pub(crate) measurement: &'static str,
-    pub(crate) group: Group,
+    pub(crate) group: &'static str,
     pub(crate) metric: &'static str,
     /// The best of the other runtimes.
     pub(crate) rival: &'a Row,
@@ -28,7 +28,10 @@ impl Standing<'_> {
 /// common, the largest factor first.
 pub(crate) fn standings<'a>(rows: &'a [Row], rivals: &str) -> Vec<Standing<'a>> {
     let mut standings = Vec::new();
-    for measurement in SUITE {
+    let of_groups = suite().group.iter();
+    let of_groups =
+        of_groups.flat_map(|group| group.measurement.iter().map(move |one| (group.name, one)));
+    for (group, measurement) in of_groups {
         let own: Vec<&Row> = rows
             .iter()
             .filter(|row| row.verified && row.measurement.as_deref() == Some(measurement.name))
@@ -36,7 +39,7 @@ pub(crate) fn standings<'a>(rows: &'a [Row], rivals: &str) -> Vec<Standing<'a>> 
         let Some(throng) = own.iter().find(|row| row.runtime == SUBJECT) else { continue };
         let is_rival =
             |row: &Row| row.runtime.starts_with(rivals) && !row.runtime.starts_with(SUBJECT);
-        for metric in measurement.workload.metrics() {
+        for metric in measurement.workload().metrics() {
             let Some(ours) = throng.median(metric.name) else { continue };
             let factor = |theirs: f64| {
                 if ours == theirs {
@@ -53,7 +56,7 @@ pub(crate) fn standings<'a>(rows: &'a [Row], rivals: &str) -> Vec<Standing<'a>> 
             };
             standings.push(Standing {
                 measurement: measurement.name,
-                group: measurement.group,
+                group,
                 metric: metric.name,
                 rival,
                 throng: ours,

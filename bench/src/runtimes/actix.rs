@@ -11,18 +11,7 @@ use actix::{
 
 use super::{AnyWork, Measured, Work};
 use crate::outcome::Outcome;
-use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
-
-/// Creates the actix peer of a workload.
-pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("actix", env!("VERSION_ACTIX"), Class::Actor, Threads::One, run)
-}
-
-/// Creates the peer of a workload that spreads its actors among arbiters.
-pub(crate) const fn arbiters_peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("actix-arbiters", env!("VERSION_ACTIX"), Class::Actor, Threads::Workers, run)
-}
 
 /// The arbiters among which a workload spreads its actors; by default none.
 #[derive(Clone, Default)]

@@ -11,13 +11,7 @@ use kameo::{Actor, actor::ActorRef};
 
 use super::{AnyWork, Measured, Work};
 use crate::outcome::Outcome;
-use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
-
-/// Creates the kameo peer of a workload.
-pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("kameo", env!("VERSION_KAMEO"), Class::Actor, Threads::Workers, run)
-}
 
 /// Starts the runtime and runs the workload as the handler of an actor.
 ///

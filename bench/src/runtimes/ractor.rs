@@ -7,13 +7,7 @@ use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort};
 
 use super::{AnyWork, Measured, Work};
 use crate::outcome::Outcome;
-use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
-
-/// Creates the ractor peer of a workload.
-pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("ractor", env!("VERSION_RACTOR"), Class::Actor, Threads::Workers, run)
-}
 
 /// Starts the runtime and runs the workload as the handler of an actor.
 ///

@@ -12,15 +12,9 @@ use smol::{Executor, Task, block_on};
 use tokio::runtime::Builder;
 
 use super::{AnyWork, Measured, Work};
-use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
 static EXECUTOR: Executor<'static> = Executor::new();
-
-/// Creates the smol peer of a workload.
-pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("smol", env!("VERSION_SMOL"), Class::StacklessTask, Threads::Workers, run)
-}
 
 /// Starts a task.
 pub(crate) fn spawn<T: Send + 'static>(

@@ -16,13 +16,7 @@ use tellus::{Actor, ActorContext, ActorRef, ActorSystem, Control, Incoming, Unti
 use tokio::sync::oneshot;
 
 use super::{AnyWork, Measured, Work};
-use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
-
-/// Creates the tellus peer of a workload.
-pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("tellus", env!("VERSION_TELLUS"), Class::Actor, Threads::Workers, run)
-}
 
 /// Starts the runtime and runs the workload as an actor.
 ///

@@ -11,39 +11,7 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 
 use super::{AnyWork, Measured, Work};
-use crate::limits::{COUNT, Limit};
-use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
-
-/// Creates the peer of a workload with threads.
-pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    let version = env!("VERSION_RUST");
-    Peer::here("threads", version, Class::OsThread, Threads::Cores, run).limited(LIMITS)
-}
-
-const LIMITS: &[Limit] = &[
-    Limit::of_threads(&["processes", "spawn", "sleep", "tasks", "skynet"], COUNT, 10_000),
-    Limit::of_threads(&["send"], "senders", 10_000),
-    Limit::of_threads(&["call"], "callees", 10_000),
-    Limit::of_threads(&["calls"], "callers", 5000),
-    Limit::of_threads(&["calls"], "callees", 5000),
-    Limit::of_threads(&["pairs"], "pairs", 5000),
-    Limit::of_threads(&["ring"], "processes", 10_000),
-    Limit::of_threads(&["barber"], COUNT, 10_000),
-    Limit::of_threads(&["chameneos"], "creatures", 10_000),
-    Limit::of_threads(&["dictionary"], "clients", 10_000),
-    Limit::of_threads(&["buffer"], "producers", 5000),
-    Limit::of_threads(&["buffer"], "consumers", 5000),
-    Limit::of_threads(&["philosophers"], "philosophers", 10_000),
-    Limit::of_threads(&["smokers"], "smokers", 10_000),
-    Limit::of_threads(&["banking"], "accounts", 10_000),
-    Limit::of_threads(&["queens"], "solvers", 10_000),
-    Limit::of_threads(&["big"], "actors", 10_000),
-    Limit::of_time(&["fan", "burst"], "receivers", 1000),
-    Limit::of_time(&["big"], COUNT, 10_000),
-    Limit::of_time(&["fairness"], "flooders", 100),
-    Limit::of_time(&["pairs", "fan"], COUNT, 1_000_000),
-];
 
 /// Runs the workload on the calling thread.
 ///

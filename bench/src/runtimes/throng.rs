@@ -12,7 +12,6 @@ use throng::{
 };
 
 use super::{AnyWork, Measured, Work};
-use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
 
 /// Deadline of the call that runs the workload; no workload reaches it.
@@ -24,11 +23,6 @@ const RESERVED: u64 = 256 * 128;
 
 /// Limits below this are exact: no thread keeps a place for itself.
 const RESERVING: u64 = 65_536;
-
-/// Creates the throng peer of a workload.
-pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("throng", env!("VERSION_THRONG"), Class::Actor, Threads::Workers, run)
-}
 
 /// Starts the runtime, with room for `processes` processes besides the driver, and runs the workload
 /// as the handler of a process.

@@ -7,24 +7,7 @@ use std::io;
 use tokio::runtime::{Builder, Runtime};
 
 use super::{AnyWork, Measured, Work};
-use crate::peer::{Class, Peer, Threads};
 use crate::settings::Settings;
-
-/// Creates the tokio peer of a workload.
-pub(crate) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("tokio", env!("VERSION_TOKIO"), Class::StacklessTask, Threads::Workers, run)
-}
-
-/// Creates the peer of a workload on a single thread.
-pub(crate) const fn current_thread_peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here(
-        "tokio-current-thread",
-        env!("VERSION_TOKIO"),
-        Class::StacklessTask,
-        Threads::One,
-        run,
-    )
-}
 
 /// Starts the runtime and runs the workload in a task. A task spawns and wakes other tasks more
 /// cheaply than the future of `block_on`, whose thread is not a worker.

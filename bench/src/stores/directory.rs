@@ -8,23 +8,13 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::settings::{Key, Kind, Settings};
-
-/// The setting for the parent of the directory.
-pub(crate) const KEY: Key = Key {
-    name: "dir",
-    kind: Kind::Text,
-    about: "the parent of the directory for the data [default: the directory of this program]",
-};
+use crate::settings::Settings;
 
 /// A temporary directory, removed with its contents on drop.
 #[derive(Debug)]
 pub(crate) struct Directory(TempDir);
 
 impl Directory {
-    /// The setting for the parent of the directory.
-    pub(crate) const KEY: Key = KEY;
-
     /// Creates a directory inside the parent that the settings name; by default beside this
     /// program, on the disk it was built on. Warns on standard error if the parent's file system is
     /// in memory, where a flush costs nothing.
@@ -32,7 +22,7 @@ impl Directory {
     /// # Errors
     /// If the parent does not exist or is not writable.
     pub(crate) fn make(settings: &Settings) -> io::Result<Directory> {
-        let parent = match settings.text(KEY.name) {
+        let parent = match settings.word("dir") {
             "" => match env::current_exe()?.parent() {
                 Some(parent) => parent.to_owned(),
                 None => env::current_dir()?,

@@ -22,18 +22,9 @@ use self::throng::Throng;
 use self::tokio::Tokio;
 use super::latency;
 use crate::outcome::Outcome;
-use crate::peer::Peer;
 use crate::runtimes::{self, Measured};
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::Settings;
 use crate::usage;
-
-pub(super) const KEYS: &[Key] = &[Key {
-    name: "samples",
-    kind: Kind::Number(20_000),
-    about: "number of further processes, each timed separately for the percentiles",
-}];
-
-pub(super) const METRICS: &str = "round_trip_ns p50_ns p99_ns sleeps_per_call";
 
 /// A runtime's means to open accounts, with the accounts that are open; used in a tokio task.
 trait AccountHost: Send + 'static {
@@ -55,20 +46,16 @@ trait AccountHost: Send + 'static {
     fn processes(&self) -> u64;
 }
 
-/// The peers of a workload that contacts an account by a call, or, if it `SENDS`, by a send and a call.
-pub(super) const fn peers<const SENDS: bool>() -> [Peer; 4] {
-    [
-        runtimes::throng::peer(on_throng::<SENDS, true>),
-        runtimes::throng::peer(on_throng::<SENDS, false>).named("throng-default"),
-        runtimes::tokio::peer(|settings| {
-            let measure = |settings| measure::<SENDS, _>(Tokio::default(), settings);
-            runtimes::tokio::drive_outside(settings, measure)
-        }),
-        runtimes::tokio::current_thread_peer(|settings| {
-            let measure = |settings| measure::<SENDS, _>(Tokio::default(), settings);
-            runtimes::tokio::drive_current_thread_outside(settings, measure)
-        }),
-    ]
+/// Runs a row of a workload that contacts an account by a call, or, if it `SENDS`, by a send and a call.
+pub(super) fn run<const SENDS: bool>(row: &str, settings: &Settings) -> Measured {
+    let on_tokio = |settings| measure::<SENDS, _>(Tokio::default(), settings);
+    match row {
+        "throng" => on_throng::<SENDS, true>(settings),
+        "throng-default" => on_throng::<SENDS, false>(settings),
+        "tokio" => runtimes::tokio::drive_outside(settings, on_tokio),
+        "tokio-current-thread" => runtimes::tokio::drive_current_thread_outside(settings, on_tokio),
+        _ => Err(runtimes::no_row(row)),
+    }
 }
 
 fn on_throng<const SENDS: bool, const NEVER_BLOCKS: bool>(settings: &Settings) -> Measured {

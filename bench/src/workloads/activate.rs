@@ -26,43 +26,15 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 
-use super::Workload;
-use super::durable::{
-    self, Acknowledged, Calls, Counters, Home, Order, SECONDS, ThrongHome, call_all,
-};
-use super::durable_turns::{CAP, live_max};
+use super::durable::{self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all};
+use super::durable_turns::live_max;
+use super::part;
 use super::records::rate;
 use crate::memory::{self, AnonymousSampler};
 use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::Settings;
 use crate::stores::Directory;
-
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "activate",
-    about: "N reads of durable counters at rest, each of which activates its counter",
-    counts: "activations",
-    count: 500_000,
-    keys: &[
-        Key {
-            name: "entities",
-            kind: Kind::Number(1_000_000),
-            about: "number of counters at rest; without `cap` at most as many are activated",
-        },
-        Key { kind: Kind::Number(64), ..durable::INFLIGHT },
-        CAP,
-        SECONDS,
-        Key {
-            name: "cold",
-            kind: Kind::Count(0),
-            about: "1 to drop the files from the system's cache before, and to measure the disk",
-        },
-        Directory::KEY,
-    ],
-    metrics: "activations_per_s p50_ns p99_ns p999_ns rss_growth_bytes disk_reads_per_s",
-    processes: Settings::sum,
-    peers: &[runtimes::throng::peer(run)],
-};
 
 /// Size of a block that is read from the disk.
 const BLOCK_BYTES: u64 = 4_096;
@@ -70,18 +42,18 @@ const BLOCK_BYTES: u64 = 4_096;
 /// Time for which the disk is measured.
 const DISK_TIME: Duration = Duration::from_secs(2);
 
-fn run(settings: &Settings) -> Measured {
+pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
     let entities = settings.get("entities");
-    if let Some((_, directory)) = durable::part() {
+    if let Some((_, directory)) = part::own() {
         return durable::load(settings, &directory, entities);
     }
     let directory = Directory::make(settings)?;
-    durable::load_in_child(directory.path())?;
+    part::run("load", directory.path(), false)?;
     let is_cold = settings.get("cold") > 0;
     if is_cold {
         drop_cached(directory.path())?;
     }
-    let inflight = settings.get(durable::INFLIGHT.name);
+    let inflight = settings.get("inflight");
     let live = live_max(settings, entities).min(entities);
     let processes = durable::processes(live, inflight);
     let path = directory.path().to_owned();
@@ -117,7 +89,7 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
     activations.report(&mut outcome, "activations_per_s");
     outcome.metric("rss_growth_bytes", growth as f64);
     outcome.check("wrong values", activations.wrong, 0);
-    if settings.get(SECONDS.name) == 0 {
+    if settings.get("seconds") == 0 {
         outcome.check("activations", activations.count, due);
     }
     // A counter that left between the call's look at it and the message is activated once more.

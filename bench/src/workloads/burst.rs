@@ -16,26 +16,18 @@
 
 use std::io;
 
-use super::Workload;
 use super::collector::{self, Chunks, Sender};
 use super::receiver::Latch;
 use super::shape::{self, Shape, ShapeHost};
 use super::tally::Tally;
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::Work;
+use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "burst",
-    about: "M messages queue up for slow receivers, are handled, and the memory afterwards",
-    counts: "messages",
-    count: 1_000_000,
-    keys: &[collector::RECEIVERS, memory::SETTLE],
-    metrics: "bytes_per_message peak_rss_bytes rss_after_bytes",
-    processes: Burst::processes,
-    peers: &shape::peers::<Burst>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Burst>(row, settings)
+}
 
 static LATCH: Latch = Latch::closed();
 static SENT: Tally = Tally::new();
@@ -43,10 +35,6 @@ static SENT: Tally = Tally::new();
 struct Burst;
 
 impl Shape for Burst {
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("receivers") + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         measure(host, settings)
     }

@@ -17,6 +17,7 @@ mod throng;
 use std::io;
 use std::time::Instant;
 
+use super::latency;
 use super::service::actix::Actix;
 use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
@@ -25,60 +26,29 @@ use super::service::tellus::Tellus;
 use super::service::threads::Threads;
 use super::service::tokio::{Recv, Tokio};
 use super::service::{Host, Service, Successor};
-use super::{Workload, latency};
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "call",
-    about: "M sequential calls from one process to another, each reply checked",
-    counts: "calls",
-    count: 2_000_000,
-    keys: &[
-        Key {
-            name: "callees",
-            kind: Kind::Number(1),
-            about: "number of processes that are called; each call picks a random process",
-        },
-        Key {
-            name: "samples",
-            kind: Kind::Number(200_000),
-            about: "number of further calls, each timed separately for the percentiles",
-        },
-        runtimes::throng::feature::KEY,
-    ],
-    metrics: "round_trip_ns p50_ns p99_ns",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
-        runtimes::tokio::peer(|settings| {
-            runtimes::tokio::drive(settings, |settings| measure_on(Tokio(Recv), settings))
-        }),
-        runtimes::smol::peer(|settings| {
-            runtimes::smol::drive(settings, |settings| measure_on(Smol, settings))
-        }),
-        runtimes::actix::peer(|settings| {
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => runtimes::tokio::drive(settings, |settings| measure_on(Tokio(Recv), settings)),
+        "smol" => runtimes::smol::drive(settings, |settings| measure_on(Smol, settings)),
+        "actix" => {
             runtimes::actix::drive(settings, |settings| measure_on(Actix::default(), settings))
+        }
+        "kameo" => runtimes::kameo::drive(settings, |settings| measure_on(Kameo, settings)),
+        "ractor" => runtimes::ractor::drive(settings, |settings| measure_on(Ractor, settings)),
+        "tellus" => runtimes::tellus::drive(settings, |driver, settings| {
+            measure_on(Tellus { driver }, settings)
         }),
-        runtimes::kameo::peer(|settings| {
-            runtimes::kameo::drive(settings, |settings| measure_on(Kameo, settings))
+        "threads" => runtimes::threads::drive(settings, |timers, settings| {
+            measure_on(Threads { timers }, settings)
         }),
-        runtimes::ractor::peer(|settings| {
-            runtimes::ractor::drive(settings, |settings| measure_on(Ractor, settings))
-        }),
-        runtimes::tellus::peer(|settings| {
-            runtimes::tellus::drive(settings, |driver, settings| {
-                measure_on(Tellus { driver }, settings)
-            })
-        }),
-        runtimes::threads::peer(|settings| {
-            runtimes::threads::drive(settings, |timers, settings| {
-                measure_on(Threads { timers }, settings)
-            })
-        }),
-    ],
-};
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// A runtime's callees, which are running; used in a process of the runtime.
 trait Callees {

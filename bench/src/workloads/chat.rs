@@ -22,60 +22,19 @@ mod throng;
 mod tokio;
 
 pub(crate) use client::run as client;
-pub(crate) use throng::seed;
 
 use std::io;
 
-use super::Workload;
-use super::message_node::IO_THREADS;
-use crate::peer::{Class, Peer, Threads};
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
-use crate::stores::Directory;
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "chat",
-    about: "N deliveries of messages to WebSockets in rooms, each checked",
-    counts: "deliveries",
-    count: 1_000_000,
-    keys: &[
-        Key {
-            name: "sockets",
-            kind: Kind::Number(1_000),
-            about: "number of sockets, each in one room",
-        },
-        Key { name: "room", kind: Kind::Number(10), about: "number of sockets in a room" },
-        Key {
-            name: "senders",
-            kind: Kind::Number(10),
-            about: "number of sockets in a room that say messages, at most",
-        },
-        Key {
-            name: "rate",
-            kind: Kind::Count(0),
-            about: "messages per second in all, at fixed times [0: each after the receipt of the last]",
-        },
-        Key {
-            name: "settle",
-            kind: Kind::Count(2),
-            about: "seconds between the last entry into a room and the reading of the memory",
-        },
-        IO_THREADS,
-        Directory::KEY,
-    ],
-    metrics: "deliveries_per_s p50_ns p99_ns p999_ns bytes_per_idle_connection server_cpu_ns client_cpu_ns",
-    processes: |settings| settings.get("sockets").saturating_mul(4),
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        Peer::here(
-            "tokio",
-            env!("VERSION_TOKIO_TUNGSTENITE"),
-            Class::StacklessTask,
-            Threads::Workers,
-            tokio::run,
-        ),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => tokio::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Sockets and rooms, numbered from 0: those of a room follow each other.
 #[derive(Clone, Copy, Debug)]

@@ -11,21 +11,16 @@
 
 mod throng;
 
-use super::Workload;
 use super::tally::Tally;
-use crate::runtimes;
+use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "children",
-    about: "N children started under one supervisor from outside, one after the other",
-    counts: "children",
-    count: 100_000,
-    keys: &[],
-    metrics: "start_ns",
-    processes: Settings::sum,
-    peers: &[runtimes::throng::peer(throng::run)],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 static MADE: Tally = Tally::new();
 static COUNTED: Tally = Tally::new();

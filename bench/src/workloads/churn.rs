@@ -14,7 +14,6 @@
 use std::io;
 use std::time::Instant;
 
-use super::Workload;
 use super::service::actix::Actix;
 use super::service::kameo::Kameo;
 use super::service::ractor::Ractor;
@@ -27,54 +26,28 @@ use super::service::{Host, Service};
 use super::tally::{Tally, sum_below};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "churn",
-    about: "spawn a process, call it, make it exit; N times in sequence",
-    counts: "cycles",
-    count: 1_000_000,
-    keys: &[Key {
-        name: "warmup",
-        kind: Kind::Number(10_000),
-        about: "number of cycles before the clock starts and memory is first measured",
-    }],
-    metrics: "cycle_ns rss_growth_bytes",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(|settings| {
-            runtimes::throng::drive(settings, ALIVE_MAX, |runtime, settings| {
-                measure(Throng { runtime }, settings)
-            })
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => runtimes::throng::drive(settings, ALIVE_MAX, |runtime, settings| {
+            measure(Throng { runtime }, settings)
         }),
-        runtimes::tokio::peer(|settings| {
-            runtimes::tokio::drive(settings, |settings| measure(Tokio(Recv), settings))
+        "tokio" => runtimes::tokio::drive(settings, |settings| measure(Tokio(Recv), settings)),
+        "smol" => runtimes::smol::drive(settings, |settings| measure(Smol, settings)),
+        "actix" => runtimes::actix::drive(settings, |settings| measure(Actix::default(), settings)),
+        "kameo" => runtimes::kameo::drive(settings, |settings| measure(Kameo, settings)),
+        "ractor" => runtimes::ractor::drive(settings, |settings| measure(Ractor, settings)),
+        "tellus" => runtimes::tellus::drive(settings, |driver, settings| {
+            measure(Tellus { driver }, settings)
         }),
-        runtimes::smol::peer(|settings| {
-            runtimes::smol::drive(settings, |settings| measure(Smol, settings))
+        "threads" => runtimes::threads::drive(settings, |timers, settings| {
+            measure(Threads { timers }, settings)
         }),
-        runtimes::actix::peer(|settings| {
-            runtimes::actix::drive(settings, |settings| measure(Actix::default(), settings))
-        }),
-        runtimes::kameo::peer(|settings| {
-            runtimes::kameo::drive(settings, |settings| measure(Kameo, settings))
-        }),
-        runtimes::ractor::peer(|settings| {
-            runtimes::ractor::drive(settings, |settings| measure(Ractor, settings))
-        }),
-        runtimes::tellus::peer(|settings| {
-            runtimes::tellus::drive(settings, |driver, settings| {
-                measure(Tellus { driver }, settings)
-            })
-        }),
-        runtimes::threads::peer(|settings| {
-            runtimes::threads::drive(settings, |timers, settings| {
-                measure(Threads { timers }, settings)
-            })
-        }),
-    ],
-};
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Process limit: besides the process that is called, processes may exist whose exit is not
 /// complete.

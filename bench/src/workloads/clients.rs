@@ -22,16 +22,7 @@ use super::service::{Service, Successor};
 use super::shape::ShapeHost;
 use super::tally::{Tally, share};
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
-
-pub(super) const SAMPLES: Key = Key {
-    name: "samples",
-    kind: Kind::Number(200_000),
-    about: "number of further calls, each timed separately for the percentiles",
-};
-
-/// The metrics of a workload of concurrent callers.
-pub(super) const METRICS: &str = "round_trip_ns p50_ns p99_ns";
+use crate::settings::Settings;
 
 /// Callers that are done, and the number of their calls with a correct reply.
 static DONE: Tally = Tally::new();
@@ -54,7 +45,7 @@ pub(super) async fn measure<H: ShapeHost>(
     callers: u64,
     callee_count: u64,
 ) -> io::Result<Outcome> {
-    let samples = settings.get(SAMPLES.name);
+    let samples = settings.get("samples");
     let mut callees = Vec::new();
     let mut replies = 0;
     for value in 0..callee_count {

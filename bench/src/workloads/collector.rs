@@ -9,13 +9,6 @@
 use super::receiver::{Latch, Order, Receiver, ReceiverHost};
 use super::tally::{Tally, sum_below};
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind};
-
-pub(super) const RECEIVERS: Key = Key {
-    name: "receivers",
-    kind: Kind::Number(100),
-    about: "number of processes that receive the messages in turn",
-};
 
 /// Reports of the receivers, with the sums of the numbers.
 static RECEIVED: Tally = Tally::new();

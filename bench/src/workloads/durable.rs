@@ -20,11 +20,7 @@ mod throng;
 mod tokio_heed;
 
 use std::collections::HashMap;
-use std::env;
-use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -38,21 +34,7 @@ pub(super) use self::tokio_heed::TokioHeedHome;
 use super::latency;
 use super::records::{rate, scattered};
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
-
-/// Number of calls in flight.
-pub(super) const INFLIGHT: Key = Key {
-    name: "inflight",
-    kind: Kind::Number(1_000),
-    about: "number of calls in flight; each is made by a process of its own",
-};
-
-/// Length of the measured part of a run.
-pub(super) const SECONDS: Key = Key {
-    name: "seconds",
-    kind: Kind::Count(0),
-    about: "seconds for which calls are made, regardless of the count; 0 for as many as the count",
-};
+use crate::settings::Settings;
 
 /// Number of calls in flight where none is measured: when counters are created, and when values are checked.
 const PREPARING: u64 = 4_096;
@@ -162,10 +144,10 @@ pub(super) struct Calls {
 impl Calls {
     /// Makes as many calls in this order as the settings have, for as long as they have it.
     pub(super) fn of(settings: &Settings, order: Order) -> Calls {
-        let seconds = settings.get(SECONDS.name);
+        let seconds = settings.get("seconds");
         Calls {
             order,
-            inflight: settings.get(INFLIGHT.name),
+            inflight: settings.get("inflight"),
             reads: 0,
             count: if seconds > 0 { u64::MAX } else { settings.count },
             time: (seconds > 0).then(|| Duration::from_secs(seconds)),
@@ -416,40 +398,6 @@ async fn check_listed(
     outcome.check(&format!("counters read {moment}"), replies.count, due);
     outcome.check(&format!("wrong counters {moment}"), replies.wrong, 0);
     Ok(())
-}
-
-/// Names of the environment variables that tell a child its part of the workload and its directory.
-const PART: &str = "BENCH_PART";
-const DIRECTORY: &str = "BENCH_DIRECTORY";
-
-/// The part of the workload that this process has as a child, and its directory; `None` in the run itself.
-pub(super) fn part() -> Option<(String, PathBuf)> {
-    Some((env::var(PART).ok()?, env::var_os(DIRECTORY)?.into()))
-}
-
-/// Runs a part of the workload in this program once more, with the same arguments, and waits for its end.
-///
-/// # Errors
-/// If the child cannot be started.
-pub(super) fn run_part(part: &str, directory: &Path) -> io::Result<ExitStatus> {
-    let mut child = Command::new(env::current_exe()?);
-    child.args(env::args_os().skip(1).collect::<Vec<OsString>>());
-    child.env(PART, part).env(DIRECTORY, directory);
-    child.stdin(Stdio::null()).stdout(Stdio::null()).status()
-}
-
-/// Name of the part of a workload that stores the counters.
-pub(super) const LOADING: &str = "load";
-
-/// Stores counters in a child, so that nothing of that stays in this process, and waits until all are at rest.
-///
-/// # Errors
-/// If the child fails.
-pub(super) fn load_in_child(directory: &Path) -> io::Result<()> {
-    match run_part(LOADING, directory)? {
-        status if status.success() => Ok(()),
-        status => Err(io::Error::other(format!("the counters were not stored: {status}"))),
-    }
 }
 
 #[cfg(test)]

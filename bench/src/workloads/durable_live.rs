@@ -15,29 +15,17 @@
 use std::io;
 use std::time::Instant;
 
-use super::Workload;
 use super::durable::{self, Acknowledged, Calls, Counters, Home, ThrongHome, call_all};
-use crate::memory::{self, SETTLE};
+use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::stores::Directory;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "durable-live",
-    about: "N live durable counters, each after a turn: memory, time of the shutdown",
-    counts: "entities",
-    count: 1_000_000,
-    keys: &[SETTLE, Directory::KEY],
-    metrics: "bytes_per_entity settled_rss_bytes settled_anonymous_bytes peak_rss_bytes shutdown_s",
-    processes: Settings::sum,
-    peers: &[runtimes::throng::peer(run)],
-};
-
 /// Number of counters that the check reads.
 const SAMPLE: u64 = 10_000;
 
-fn run(settings: &Settings) -> Measured {
+pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let processes = durable::processes(settings.count, 0);
     runtimes::throng::drive(settings, processes, move |runtime, settings| async move {

@@ -22,49 +22,18 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Signal, getpid, kill_process};
-
-use super::Workload;
-use super::durable::{
-    self, Acknowledged, Calls, Counters, Home, INFLIGHT, Order, SECONDS, ThrongHome, call_all,
-};
+use super::durable::{self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all};
+use super::part;
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::Settings;
 use crate::stores::{Directory, disk_bytes};
-
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "durable-rest",
-    about: "N durable counters at rest: disk, start after a stop and a kill, memory, turns",
-    counts: "entities",
-    count: 1_000_000,
-    keys: &[
-        INFLIGHT,
-        Key {
-            name: "killed",
-            kind: Kind::Number(100_000),
-            about: "number of turns after which a process is killed before the start",
-        },
-        Key { kind: Kind::Number(10), about: "seconds for which turns are made", ..SECONDS },
-        Key {
-            name: "cap",
-            kind: Kind::Number(1_000_000),
-            about: "number of counters that may be live",
-        },
-        Directory::KEY,
-    ],
-    metrics: "disk_bytes_per_entity start_clean_s start_killed_s anonymous_bytes \
-              turns_per_s p50_ns p99_ns p999_ns file_growth_bytes",
-    processes: Settings::sum,
-    peers: &[runtimes::throng::peer(run)],
-};
 
 /// Name of the part that makes turns and kills itself.
 const VICTIM: &str = "victim";
@@ -79,8 +48,8 @@ const SAMPLE: u64 = 10_000;
 /// Time between the start and the reading of the memory.
 const IDLE: Duration = Duration::from_secs(1);
 
-fn run(settings: &Settings) -> Measured {
-    match durable::part() {
+pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
+    match part::own() {
         Some((part, directory)) if part == VICTIM => run_victim(settings, &directory),
         Some((_, directory)) => durable::load(settings, &directory, settings.count),
         None => run_all(settings),
@@ -90,12 +59,12 @@ fn run(settings: &Settings) -> Measured {
 /// The number of processes of a node of this workload, at most.
 fn processes(settings: &Settings) -> u64 {
     let live = settings.get("cap").min(settings.count);
-    durable::processes(live, settings.get(INFLIGHT.name))
+    durable::processes(live, settings.get("inflight"))
 }
 
 /// The calls of the victim.
 fn fatal_calls(settings: &Settings) -> Calls {
-    let (killed, inflight) = (settings.get("killed"), settings.get(INFLIGHT.name));
+    let (killed, inflight) = (settings.get("killed"), settings.get("inflight"));
     let count = killed.saturating_add(inflight);
     Calls { count, time: None, ..Calls::of(settings, Order::Random(1)) }
 }
@@ -124,7 +93,7 @@ fn run_victim(settings: &Settings, directory: &Path) -> Measured {
             note(&notes, number);
             if acknowledged.fetch_add(1, Ordering::AcqRel) + 1 == killed {
                 // If the signal failed, the run would find this process alive.
-                let _ = kill_process(getpid(), Signal::KILL);
+                let _ = part::kill_own();
             }
         });
         let calls = Calls { on_reply: Some(on_reply), ..fatal_calls(&settings) };
@@ -152,12 +121,9 @@ fn run_all(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let node = directory.path().join(NODE);
     fs::create_dir(&node)?;
-    durable::load_in_child(&node)?;
+    part::run("load", &node, false)?;
     let disk = disk_bytes(&node)?;
-    let status = durable::run_part(VICTIM, directory.path())?;
-    if status.signal() != Some(Signal::KILL.as_raw()) {
-        return Err(io::Error::other(format!("the victim was not killed: {status}")));
-    }
+    part::run(VICTIM, directory.path(), true)?;
     let (start_clean, turns) = read_notes(&directory.path().join(NOTES))?;
 
     let mut outcome = Outcome::default();

@@ -21,72 +21,28 @@
 
 use std::io;
 
-use super::Workload;
 use super::durable::{
-    self, Acknowledged, Calls, Counters, Home, INFLIGHT, Order, SECONDS, TellusHome, ThrongHome,
-    TokioHeedHome, call_all,
+    self, Acknowledged, Calls, Counters, Home, Order, TellusHome, ThrongHome, TokioHeedHome,
+    call_all,
 };
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::peer::{Class, Peer, Threads};
 use crate::runtimes::{self, Measured};
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::Settings;
 use crate::stores::Directory;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "durable-turns",
-    about: "N calls to durable counters, replied to when the change is on the disk, all checked",
-    counts: "turns",
-    count: 1_000_000,
-    keys: &[
-        Key {
-            name: "entities",
-            kind: Kind::Number(10_000),
-            about: "number of counters; each call picks a random counter",
-        },
-        INFLIGHT,
-        Key {
-            name: "reads",
-            kind: Kind::Count(0),
-            about: "percentage of the calls that only read",
-        },
-        SECONDS,
-        CAP,
-        CHECKPOINT,
-        Directory::KEY,
-    ],
-    metrics: "turns_per_s p50_ns p99_ns p999_ns written_bytes_per_turn \
-              device_bytes_per_turn disk_bytes_per_entity",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(run_throng),
-        Peer::here(
-            "tokio+heed",
-            concat!(env!("VERSION_TOKIO"), " + ", env!("VERSION_HEED")),
-            Class::StacklessTask,
-            Threads::Workers,
-            run_tokio_heed,
-        ),
-        runtimes::tellus::peer(run_tellus).named("tellus-memory"),
-    ],
-};
-
-/// Limit of live counters.
-pub(super) const CAP: Key = Key {
-    name: "cap",
-    kind: Kind::Count(0),
-    about: "number of counters that may be live in throng; 0 for all",
-};
-
-const CHECKPOINT: Key = Key {
-    name: "checkpoint",
-    kind: Kind::Count(0),
-    about: "MiB of changes in memory that throng writes to its data file at a time; 0 for its default",
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => run_throng(settings),
+        "tokio+heed" => run_tokio_heed(settings),
+        "tellus-memory" => run_tellus(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// The limit of live counters in the settings, above the number of counters if there is none.
 pub(super) fn live_max(settings: &Settings, counters: u64) -> u64 {
-    match settings.get(CAP.name) {
+    match settings.get("cap") {
         0 => durable::unlimited(counters),
         cap => cap,
     }
@@ -99,10 +55,10 @@ fn run_throng(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let entities = settings.get("entities");
     let live = live_max(settings, entities).min(entities);
-    let processes = durable::processes(live, settings.get(INFLIGHT.name));
+    let processes = durable::processes(live, settings.get("inflight"));
     runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
         let mut home = ThrongHome::new(&runtime, directory.path());
-        if let mebibytes @ 1.. = settings.get(CHECKPOINT.name) {
+        if let mebibytes @ 1.. = settings.get("checkpoint") {
             home = home.checkpoint_bytes(mebibytes << 20);
         }
         measure(home, directory, settings).await
@@ -157,7 +113,7 @@ async fn measure<H: Home>(
     outcome.metric("device_bytes_per_turn", device as f64 / turns.count.max(1) as f64);
     outcome.metric("disk_bytes_per_entity", disk as f64 / entities as f64);
     outcome.check("counters created", created.count, entities);
-    if settings.get(SECONDS.name) == 0 {
+    if settings.get("seconds") == 0 {
         outcome.check("turns", turns.count, due);
     }
     outcome.check("wrong replies", created.wrong + turns.wrong, 0);

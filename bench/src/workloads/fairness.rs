@@ -19,32 +19,18 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use super::latency;
 use super::receiver::{Order, Receiver, ReceiverHost};
 use super::service::{Service, Successor};
 use super::shape::{self, Shape, ShapeHost};
 use super::tally::{Tally, sum_below};
-use super::{Workload, latency};
 use crate::outcome::Outcome;
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "fairness",
-    about: "M calls from outside, one at a time, while many processes flood themselves",
-    counts: "calls",
-    count: 50,
-    keys: &[
-        Key {
-            name: "flooders",
-            kind: Kind::Number(10_000),
-            about: "number of processes that each send themselves a message on every message",
-        },
-        Key { name: "pause", kind: Kind::Count(2), about: "milliseconds before each call" },
-    ],
-    metrics: "p50_ns p99_ns message_ns",
-    processes: Fairness::processes,
-    peers: &shape::yielding_peers::<Fairness>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Fairness>(row, settings)
+}
 
 /// Flooders that have received their first message.
 static RUNNING: Tally = Tally::new();
@@ -56,10 +42,6 @@ struct Fairness;
 
 impl Shape for Fairness {
     const OUTSIDE: bool = true;
-
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("flooders") + 1
-    }
 
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         measure(host, settings)

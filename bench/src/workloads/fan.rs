@@ -13,43 +13,23 @@
 use std::io;
 use std::time::Instant;
 
-use super::Workload;
 use super::collector::{self, Chunks, Sender};
 use super::shape::{self, Shape, ShapeHost};
 use super::tally::Tally;
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "fan",
-    about: "M messages from one process to several, round robin in one turn",
-    counts: "messages",
-    count: 10_000_000,
-    keys: &[
-        collector::RECEIVERS,
-        Key {
-            name: "chunk",
-            kind: Kind::Count(0),
-            about: "number of messages to send before the sender waits for their receipt; 0: never wait",
-        },
-        memory::SETTLE,
-    ],
-    metrics: "delivered_ns rss_after_bytes",
-    processes: Fan::processes,
-    peers: &shape::peers::<Fan>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Fan>(row, settings)
+}
 
 static SENT: Tally = Tally::new();
 
 struct Fan;
 
 impl Shape for Fan {
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("receivers") + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         measure(host, settings)
     }

@@ -35,39 +35,20 @@ use ::tokio::time::timeout;
 
 use self::client::{Client, Timing};
 use self::processor::Usage;
-use super::clients::SAMPLES;
 use super::tally::TIMEOUT;
-use super::{Workload, latency, served};
+use super::{latency, served};
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "http",
-    about: "N requests to a web server that counts the requests of each user, each answer checked",
-    counts: "requests",
-    count: 200_000,
-    keys: &[
-        Key {
-            name: "connections",
-            kind: Kind::Number(64),
-            about: "number of connections, each with one request in flight",
-        },
-        Key { name: "users", kind: Kind::Number(1_000_000), about: "number of users" },
-        Key {
-            kind: Kind::Number(100_000),
-            about: "number of further requests, each timed separately for the percentiles",
-            ..SAMPLES
-        },
-    ],
-    metrics: "requests_per_s p50_ns p99_ns server_cpu_ns client_cpu_ns",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        axum::peer(axum::run),
-        runtimes::tokio::peer(tokio::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "axum" => axum::run(settings),
+        "tokio" => tokio::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// The users of a server: each has a number below the number of users, and a count of its requests.
 trait Users: Clone + Send + Sync + 'static {
@@ -90,7 +71,7 @@ async fn visit<U: Users>(
 
 /// Drives the workload on the server's runtime: its order, clocks and checks.
 async fn measure<U: Users>(users: U, settings: Settings) -> io::Result<Outcome> {
-    let samples = settings.get(SAMPLES.name);
+    let samples = settings.get("samples");
     let connection_count = settings.get("connections");
     served::allow_open_files()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;

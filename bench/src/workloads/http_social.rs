@@ -26,51 +26,16 @@ mod throng;
 
 pub(crate) use client::run as client;
 
-use super::Workload;
-use super::message_node::IO_THREADS;
-use crate::peer::{Class, Peer, Threads};
-use crate::runtimes;
-use crate::settings::{Key, Kind};
-use crate::stores::Directory;
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "http-social",
-    about: "N requests to the message service, and N reads, each answer checked; beside a bare web server",
-    counts: "requests",
-    count: 100_000,
-    keys: &[
-        Key {
-            name: "connections",
-            kind: Kind::Number(64),
-            about: "number of connections, each with one request in flight",
-        },
-        Key { name: "users", kind: Kind::Number(1_000), about: "number of users" },
-        Key {
-            name: "follows",
-            kind: Kind::Number(25),
-            about: "number of users that a user follows",
-        },
-        Key {
-            name: "posts",
-            kind: Kind::Number(10),
-            about: "number of posts of a user at the start",
-        },
-        IO_THREADS,
-        Directory::KEY,
-    ],
-    metrics: "requests_per_s p50_ns p99_ns post_p50_ns post_p99_ns reads_per_s server_cpu_ns client_cpu_ns",
-    processes: |settings| settings.get("users").saturating_mul(4),
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        Peer::here(
-            AXUM_HELLO,
-            env!("VERSION_AXUM"),
-            Class::StacklessTask,
-            Threads::Workers,
-            axum::run,
-        ),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "axum-hello" => axum::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Name of the row whose server does nothing.
 const AXUM_HELLO: &str = "axum-hello";

@@ -13,19 +13,12 @@ use throng_durable::Node;
 use throng_node::http::{Limits, Server, Signer, Sockets};
 use tokio::task::spawn_blocking;
 
-use super::{Workload, served};
+use super::served;
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::Settings;
 
 /// Key that signs the tokens: the client makes its own, because a login costs a hash of a password.
 const KEY: [u8; 32] = *b"a key for the benchmark's tokens";
-
-/// Setting of the threads that drive the sockets of the service.
-pub(crate) const IO_THREADS: Key = Key {
-    name: "io",
-    kind: Kind::Count(0),
-    about: "threads of throng that drive sockets [0: as many as throng has by default]",
-};
 
 /// Time for which a token is valid; no run takes as long.
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
@@ -56,7 +49,7 @@ pub(crate) fn on_node(
     work: impl AsyncFnOnce(&RuntimeHandle, Social) -> io::Result<Outcome>,
 ) -> io::Result<Outcome> {
     let mut builder = Runtime::builder().workers(settings.workers);
-    match settings.get(IO_THREADS.name) {
+    match settings.get("io") {
         0 => {}
         threads => builder = builder.io_threads(threads as usize),
     }
@@ -78,7 +71,6 @@ pub(crate) fn on_node(
 pub(crate) async fn serve(
     runtime: &RuntimeHandle,
     social: Social,
-    workload: &'static Workload,
     settings: Settings,
 ) -> io::Result<Outcome> {
     let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
@@ -92,7 +84,7 @@ pub(crate) async fn serve(
         limits: RateLimits::default(),
     };
     let serving = server.start(social::routes(social, service), runtime.tokio());
-    let client = spawn_blocking(move || served::run_client(workload, "throng", address, &settings));
+    let client = spawn_blocking(move || served::run_client("throng", address, &settings));
     let outcome = client.await.map_err(io::Error::other)?;
     let drained = serving.drain().await;
     let mut outcome = outcome?;

@@ -26,33 +26,22 @@ use std::time::Instant;
 use ::tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use ::tokio::time::timeout;
 
-use super::Workload;
 use super::tally::{TIMEOUT, Tally};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "monitors",
-    about: "N processes that are monitored, until all of them have ended",
-    counts: "processes",
-    count: 100_000,
-    keys: &[Key {
-        name: WATCHERS,
-        kind: Kind::Number(1),
-        about: "number of processes that each monitor all of the N",
-    }],
-    metrics: "monitor_ns down_ns bytes_per_monitor",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::kameo::peer(kameo::run),
-        runtimes::ractor::peer(ractor::run),
-        runtimes::tellus::peer(tellus::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => tokio::run(settings),
+        "kameo" => kameo::run(settings),
+        "ractor" => ractor::run(settings),
+        "tellus" => tellus::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Name of the setting for the number of watchers.
 const WATCHERS: &str = "watchers";

@@ -21,35 +21,23 @@ mod tokio;
 use std::io;
 use std::time::Instant;
 
-use super::Workload;
 use super::tally::Tally;
-use crate::limits::Limit;
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 use crate::usage;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "processes",
-    about: "N processes that wait for `die`, spawned in a loop, as in \"Programming Erlang\"",
-    counts: "processes",
-    count: 1_000_000,
-    keys: &[Key {
-        name: MAXIMUM,
-        kind: Kind::Number(10_000_000),
-        about: "number of processes that are allowed; a run with more is an error",
-    }],
-    metrics: "wall_ns cpu_ns",
-    processes: |settings| settings.get(MAXIMUM),
-    peers: &[
-        runtimes::throng::peer(throng::run).limited(&[Limit::of_memory(&["processes"], 80)]),
-        runtimes::tokio::peer(tokio::run).limited(&[Limit::of_memory(&["processes"], 1300)]),
-        runtimes::smol::peer(smol::run).limited(&[Limit::of_memory(&["processes"], 1900)]),
-        runtimes::actix::peer(actix::run).limited(&[Limit::of_memory(&["processes"], 1000)]),
-        runtimes::threads::peer(threads::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => tokio::run(settings),
+        "smol" => smol::run(settings),
+        "actix" => actix::run(settings),
+        "threads" => threads::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Name of the setting for the number of processes that are allowed.
 pub(crate) const MAXIMUM: &str = "maximum";

@@ -28,38 +28,24 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::Workload;
 use super::tally::{Tally, share, sum_below};
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "send",
-    about: "M messages from one process to another, until the receiver confirms their sum",
-    counts: "messages",
-    count: 10_000_000,
-    keys: &[
-        Key {
-            name: "senders",
-            kind: Kind::Number(1),
-            about: "number of processes that send; each sends its share of the messages",
-        },
-        runtimes::throng::feature::KEY,
-    ],
-    metrics: "send_ns delivered_ns",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(throng::run).knowing(runtimes::throng::feature::WORDS),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::smol::peer(smol::run),
-        runtimes::actix::peer(actix::run),
-        runtimes::kameo::peer(kameo::run),
-        runtimes::ractor::peer(ractor::run),
-        runtimes::tellus::peer(tellus::run),
-        runtimes::threads::peer(threads::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => tokio::run(settings),
+        "smol" => smol::run(settings),
+        "actix" => actix::run(settings),
+        "kameo" => kameo::run(settings),
+        "ractor" => ractor::run(settings),
+        "tellus" => tellus::run(settings),
+        "threads" => threads::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 static SENDERS_DONE: Tally = Tally::new();
 static LAST_DONE_NS: AtomicU64 = AtomicU64::new(0);

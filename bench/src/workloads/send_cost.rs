@@ -40,41 +40,22 @@ use std::time::{Duration, Instant};
 
 use ::tokio::sync::Semaphore;
 
-use super::Workload;
 use super::tally::{Tally, sum_below};
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "send-cost",
-    about: "messages to another process for some time, beside local calls for as long, as an article on \
-            Elixir measures them",
-    counts: "milliseconds of the longest loop",
-    count: 500,
-    keys: &[
-        Key {
-            name: PAYLOAD,
-            kind: Kind::Count(8),
-            about: "bytes that each message carries, copied from the sender's buffer; 0 for a number",
-        },
-        Key {
-            name: DEPTH,
-            kind: Kind::Count(0),
-            about: "number of messages that wait in the mailbox when a round of sending begins",
-        },
-    ],
-    metrics: "local_ns send_ns delivered_ns",
-    processes: |_| 1,
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::actix::peer(actix::run),
-        runtimes::kameo::peer(kameo::run),
-        runtimes::ractor::peer(ractor::run),
-        runtimes::tellus::peer(tellus::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => tokio::run(settings),
+        "actix" => actix::run(settings),
+        "kameo" => kameo::run(settings),
+        "ractor" => ractor::run(settings),
+        "tellus" => tellus::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 const PAYLOAD: &str = "payload";
 const DEPTH: &str = "depth";

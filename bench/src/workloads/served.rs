@@ -15,14 +15,12 @@
 use std::env;
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::{self, Command, Stdio};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Builder;
 use tokio::time::timeout;
 
-use super::Workload;
 use super::tally::TIMEOUT;
 use crate::outcome::{Line, Outcome};
 use crate::settings::Settings;
@@ -32,9 +30,6 @@ pub(crate) const CLIENT_VARIABLE: &str = "BENCH_CLIENT";
 
 /// The function that runs a workload's client in this process.
 pub(crate) type Client = fn(&Settings, &Server) -> io::Result<Outcome>;
-
-/// The function that prepares the data of a workload's server in a directory.
-pub(crate) type Seed = fn(&Settings, &Path) -> io::Result<()>;
 
 /// The server that a client measures.
 pub(crate) struct Server {
@@ -49,14 +44,13 @@ pub(crate) struct Server {
 /// # Errors
 /// If the client cannot be started, fails, or prints no result.
 pub(crate) fn run_client(
-    workload: &Workload,
     row: &str,
     address: SocketAddr,
     settings: &Settings,
 ) -> io::Result<Outcome> {
     let mut client = Command::new(env::current_exe()?);
     client.args(["client", "--server", row, "--address", &address.to_string()]);
-    client.args(["--process", &process::id().to_string(), workload.name]);
+    client.args(["--process", &process::id().to_string(), settings.workload.name]);
     client.args(["--count", &settings.count.to_string()]);
     client.args(["--workers", &settings.workers.to_string()]);
     for (key, value) in settings.keys() {

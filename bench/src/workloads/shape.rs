@@ -14,7 +14,6 @@ use super::service::smol::Smol;
 use super::service::threads::Threads;
 use super::service::throng::Throng;
 use super::service::tokio::{Recv, RecvMany, Take, Tokio};
-use crate::peer::Peer;
 use crate::runtimes::{self, Measured, Work};
 use crate::settings::Settings;
 
@@ -23,9 +22,6 @@ pub(super) trait Shape {
     /// Whether the workload runs outside of the runtime's processes, as the future of `block_on`,
     /// and not in a process.
     const OUTSIDE: bool = false;
-
-    /// Number of processes that the workload starts, at most.
-    fn processes(settings: &Settings) -> u64;
 
     /// Drives the workload: its order, clocks and checks.
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work;
@@ -85,85 +81,63 @@ impl ShapeHost for Threads {
     }
 }
 
-/// The peers of a shape in this program: every runtime that has a [`ShapeHost`], and actix with several
-/// arbiters.
-pub(super) const fn peers<S: Shape>() -> [Peer; 10] {
-    let [throng, tokio, recv_many, current_thread, actix, kameo, ractor] = rust_peers::<S>();
-    let smol = runtimes::smol::peer(|settings| {
-        runtimes::smol::drive(settings, |settings| S::measure(Smol, settings))
-    });
-    let arbiters = runtimes::actix::arbiters_peer(|settings| {
-        let measure = |arbiters, settings| S::measure(Actix { arbiters }, settings);
-        runtimes::actix::drive_on_arbiters(settings, measure)
-    });
-    let threads = threads_peer::<S>();
-    [throng, tokio, recv_many, current_thread, smol, actix, arbiters, kameo, ractor, threads]
-}
-
-/// The peers of a shape whose processes never run out of messages. An actix actor and a task of smol handle
-/// messages until their mailbox is empty, so they would keep their thread for ever.
-pub(super) const fn yielding_peers<S: Shape>() -> [Peer; 7] {
-    let [throng, tokio, recv_many, current_thread, _, kameo, ractor] = rust_peers::<S>();
-    [throng, tokio, recv_many, current_thread, kameo, ractor, threads_peer::<S>()]
-}
-
-/// The peer of a shape on threads, whose driver is a thread like the others.
-const fn threads_peer<S: Shape>() -> Peer {
-    runtimes::threads::peer(|settings| {
-        runtimes::threads::drive(settings, |timers, settings| {
-            S::measure(Threads { timers }, settings)
-        })
-    })
-}
-
-/// The peers of a shape on throng, tokio and the actors on it.
-pub(super) const fn rust_peers<S: Shape>() -> [Peer; 7] {
-    [
-        runtimes::throng::peer(|settings| {
-            let processes = S::processes(settings);
+/// Runs a row of a shape.
+pub(super) fn run<S: Shape>(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => {
+            let processes = settings.processes();
             let measure = |runtime, settings| S::measure(Throng { runtime }, settings);
             if S::OUTSIDE {
                 runtimes::throng::drive_outside(settings, processes, measure)
             } else {
                 runtimes::throng::drive(settings, processes, measure)
             }
-        }),
-        runtimes::tokio::peer(|settings| on_tokio::<S, _>(Tokio(Recv), settings)),
-        runtimes::tokio::peer(|settings| on_tokio::<S, _>(Tokio(RecvMany), settings))
-            .named("tokio-recv-many"),
-        runtimes::tokio::current_thread_peer(|settings| {
+        }
+        "tokio" => on_tokio::<S, _>(Tokio(Recv), settings),
+        "tokio-recv-many" => on_tokio::<S, _>(Tokio(RecvMany), settings),
+        "tokio-current-thread" => {
             let measure = |settings| S::measure(Tokio(Recv), settings);
             if S::OUTSIDE {
                 runtimes::tokio::drive_current_thread_outside(settings, measure)
             } else {
                 runtimes::tokio::drive_current_thread(settings, measure)
             }
-        }),
-        runtimes::actix::peer(|settings| {
+        }
+        "smol" => runtimes::smol::drive(settings, |settings| S::measure(Smol, settings)),
+        "actix" => {
             let measure = |settings| S::measure(Actix::default(), settings);
             if S::OUTSIDE {
                 runtimes::actix::drive_outside(settings, measure)
             } else {
                 runtimes::actix::drive(settings, measure)
             }
-        }),
-        runtimes::kameo::peer(|settings| {
+        }
+        "actix-arbiters" => {
+            let measure = |arbiters, settings| S::measure(Actix { arbiters }, settings);
+            runtimes::actix::drive_on_arbiters(settings, measure)
+        }
+        "kameo" => {
             let measure = |settings| S::measure(Kameo, settings);
             if S::OUTSIDE {
                 runtimes::tokio::drive_outside(settings, measure)
             } else {
                 runtimes::kameo::drive(settings, measure)
             }
-        }),
-        runtimes::ractor::peer(|settings| {
+        }
+        "ractor" => {
             let measure = |settings| S::measure(Ractor, settings);
             if S::OUTSIDE {
                 runtimes::tokio::drive_outside(settings, measure)
             } else {
                 runtimes::ractor::drive(settings, measure)
             }
+        }
+        // The driver is a thread like the others.
+        "threads" => runtimes::threads::drive(settings, |timers, settings| {
+            S::measure(Threads { timers }, settings)
         }),
-    ]
+        _ => Err(runtimes::no_row(row)),
+    }
 }
 
 fn on_tokio<S: Shape, T: Take>(host: Tokio<T>, settings: &Settings) -> Measured {

@@ -20,34 +20,22 @@ use std::io;
 use std::ops::Range;
 use std::time::Instant;
 
-use super::Workload;
 use super::tally::{Tally, share, sum_below};
 use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "skynet",
-    about: "a tree of processes with N leaves, until the root has the sum of their numbers",
-    counts: "leaves",
-    count: 1_000_000,
-    keys: &[],
-    metrics: "wall_s",
-    processes: |settings| processes(settings.count),
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::tokio::peer(|settings| runtimes::tokio::drive(settings, tokio::measure)),
-        runtimes::tokio::peer(|settings| runtimes::tokio::drive(settings, tokio_channels::measure))
-            .named("tokio-channels"),
-        runtimes::tokio::current_thread_peer(|settings| {
-            runtimes::tokio::drive_current_thread(settings, tokio::measure)
-        }),
-        runtimes::smol::peer(|settings| runtimes::smol::drive(settings, smol::measure)),
-        runtimes::threads::peer(|settings| {
-            runtimes::threads::drive(settings, |_, settings| threads::measure(settings))
-        }),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => runtimes::tokio::drive(settings, tokio::measure),
+        "tokio-channels" => runtimes::tokio::drive(settings, tokio_channels::measure),
+        "tokio-current-thread" => runtimes::tokio::drive_current_thread(settings, tokio::measure),
+        "smol" => runtimes::smol::drive(settings, smol::measure),
+        "threads" => runtimes::threads::drive(settings, |_, settings| threads::measure(settings)),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// The root's sum, for a runtime in which no process awaits the root.
 static ROOT: Tally = Tally::new();

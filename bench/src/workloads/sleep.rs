@@ -26,40 +26,28 @@ use std::io;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use super::Workload;
 use super::tally::{Tally, sum_below};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::peer::Class;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "sleep",
-    about: "N processes wait for a message with a time-out, until all have timed out",
-    counts: "processes",
-    count: 1_000_000,
-    keys: &[Key {
-        name: "seconds",
-        kind: Kind::Number(10),
-        about: "seconds after which each process times out",
-    }],
-    metrics: "peak_rss_bytes finished_s",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::throng::peer(throng_async::run).named("throng-async"),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::tokio::peer(tokio_sleep::run).named("tokio-sleep"),
-        runtimes::tokio::peer(tokio_join::run).named("tokio-join").of_class(Class::Timer),
-        runtimes::smol::peer(smol::run),
-        runtimes::actix::peer(actix::run),
-        runtimes::kameo::peer(kameo::run),
-        runtimes::ractor::peer(ractor::run),
-        runtimes::tellus::peer(tellus::run),
-        runtimes::threads::peer(threads::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "throng-async" => throng_async::run(settings),
+        "tokio" => tokio::run(settings),
+        "tokio-sleep" => tokio_sleep::run(settings),
+        "tokio-join" => tokio_join::run(settings),
+        "smol" => smol::run(settings),
+        "actix" => actix::run(settings),
+        "kameo" => kameo::run(settings),
+        "ractor" => ractor::run(settings),
+        "tellus" => tellus::run(settings),
+        "threads" => threads::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 static TIMED_OUT: Tally = Tally::new();
 static EARLY: Tally = Tally::new();

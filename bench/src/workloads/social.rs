@@ -23,74 +23,17 @@ use std::io;
 
 use self::plan::{Kind as Requested, Sums};
 use self::throng::Service;
-use super::{Workload, latency};
+use super::latency;
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "social",
-    about: "a microblog of N users: clients post to followers, and read timelines and profiles",
-    counts: "users",
-    count: 10_000,
-    keys: &[
-        Key {
-            name: "part",
-            kind: Kind::Word(&["mix", "deliveries", "timelines", "profiles"]),
-            about: "kind of the requests; a mix is of 80 % timelines, 15 % profiles and 5 % posts",
-        },
-        Key {
-            name: "graph",
-            kind: Kind::Word(&["uniform", "zipf", "ring"]),
-            about: "users that are followed: any; the first ones mostly; those after the follower",
-        },
-        Key {
-            name: "follows",
-            kind: Kind::Count(25),
-            about: "number of users that each user follows, less those drawn twice",
-        },
-        Key {
-            name: "posts",
-            kind: Kind::Count(10),
-            about: "number of posts of each user before the clock starts",
-        },
-        Key {
-            name: "requests",
-            kind: Kind::Number(100_000),
-            about: "number of requests in a round, by all clients together",
-        },
-        Key {
-            name: "clients",
-            kind: Kind::Number(64),
-            about: "number of concurrent clients, each with one request in flight",
-        },
-        Key {
-            name: "users_per_process",
-            kind: Kind::Number(1000),
-            about: "number of users that a process holds, where processes hold shards of users",
-        },
-        Key {
-            name: "read",
-            kind: Kind::Count(20),
-            about: "number of posts that a client reads of each answer",
-        },
-        Key { name: "rounds", kind: Kind::Number(1), about: "number of rounds" },
-        Key {
-            name: "dropped",
-            kind: Kind::Count(0),
-            about: "number of first rounds that are not counted",
-        },
-    ],
-    metrics: "deliveries_per_s? posts_per_s? timelines_per_s? profiles_per_s? p50_ns p99_ns round_p50_ns",
-    processes,
-    peers: &[runtimes::throng::peer(throng::run).knowing(&[
-        "deliveries",
-        "timelines",
-        "profiles",
-        "zipf",
-        "ring",
-    ])],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Number of requests of a client to each that is timed separately, which is the first of them.
 const SAMPLED: usize = 8;

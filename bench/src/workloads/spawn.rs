@@ -25,36 +25,25 @@ mod tokio;
 use std::io;
 use std::time::Instant;
 
-use super::Workload;
 use super::tally::{Tally, sum_below};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "spawn",
-    about: "N live processes, each with a u64: start, count themselves, stop",
-    counts: "processes",
-    count: 1_000_000,
-    keys: &[Key {
-        name: "chunk",
-        kind: Kind::Number(4096),
-        about: "number of processes to send a message to, or to stop, before the driver waits",
-    }],
-    metrics: "spawn_ns ready_ns bytes_per_process peak_rss_bytes exit_ns",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::smol::peer(smol::run),
-        runtimes::actix::peer(actix::run),
-        runtimes::kameo::peer(kameo::run),
-        runtimes::ractor::peer(ractor::run),
-        runtimes::tellus::peer(tellus::run),
-        runtimes::threads::peer(threads::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => tokio::run(settings),
+        "smol" => smol::run(settings),
+        "actix" => actix::run(settings),
+        "kameo" => kameo::run(settings),
+        "ractor" => ractor::run(settings),
+        "tellus" => tellus::run(settings),
+        "threads" => threads::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Number of addresses in a block of the driver's memory; the driver frees each block once its
 /// processes are stopped.

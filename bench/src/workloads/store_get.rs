@@ -14,43 +14,24 @@
 use std::io;
 use std::time::Instant;
 
-use super::Workload;
 use super::records::{Random, RoleStats, rate};
 use super::store_read::{self, Entries};
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, Read, Redb, Throng, View};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
+use crate::stores::{Engine, Fjall, Heed, Read, Redb, Throng, View};
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "store-get",
-    about: "threads get random entries of 200 to 500 bytes, first hits, then misses, all checked",
-    counts: "entries in the store",
-    count: 1_000_000,
-    keys: &[
-        Key {
-            name: "gets",
-            kind: Kind::Number(1_000_000),
-            about: "number of hits, and also of misses, that each thread asks for",
-        },
-        Key {
-            name: "samples",
-            kind: Kind::Number(200_000),
-            about: "number of further gets of each kind, each timed separately",
-        },
-        store_read::WRITERS,
-        store_read::PACE,
-        store_read::REST,
-        stores::DURABILITY,
-        stores::CHECKSUMS,
-        Directory::KEY,
-    ],
-    metrics: "wall_s gets_per_s hits_per_s misses_per_s hit_p50_ns hit_p99_ns hit_p999_ns \
-              miss_p50_ns miss_p99_ns miss_p999_ns puts_meanwhile_per_s",
-    processes: Settings::sum,
-    peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => measure::<Throng>(settings),
+        "heed" => measure::<Heed>(settings),
+        "redb" => measure::<Redb>(settings),
+        "fjall" => measure::<Fjall>(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
-fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     let (gets, samples) = (settings.get("gets"), settings.get("samples"));
     let read = store_read::on_threads(settings, |engine: &E, entries, thread| {
         let mut reader = engine.reader(View::Frozen)?;

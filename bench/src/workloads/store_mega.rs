@@ -26,59 +26,21 @@ mod throng;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use super::Workload;
 use super::records::{Key as RecordKey, Random, RoleStats, Values, rate, scattered};
 use crate::outcome::Outcome;
-use crate::peer::Class;
-use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
+use crate::stores::{Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "store-mega",
-    about: "16 writers, 20 readers and 8 listers share a store, each result checked",
-    counts: "puts per writer, and gets per reader",
-    count: 250_000,
-    keys: &[
-        Key {
-            name: "durability",
-            kind: Kind::Word(&["volatile", "durable"]),
-            about: "whether a completed put is only with the operating system, or on the disk",
-        },
-        Key {
-            name: "values",
-            kind: Kind::Word(&["random", "premade"]),
-            about: "whether writers generate each value during the run, or use premade noise",
-        },
-        Key {
-            name: "roles",
-            kind: Kind::Word(&["once", "whole"]),
-            about: "whether readers and listers do a fixed share, or run as long as the writers",
-        },
-        Key {
-            name: "inflight",
-            kind: Kind::Number(1),
-            about: "maximum number of puts in flight per writer",
-        },
-        stores::CHECKSUMS,
-        stores::MAP,
-        Directory::KEY,
-    ],
-    metrics: "wall_s puts_per_s put_p50_ns put_p99_ns put_p999_ns gets_per_s hits_per_s \
-              misses_per_s hit_p50_ns hit_p99_ns hit_p999_ns miss_p50_ns miss_p99_ns \
-              miss_p999_ns rows_per_s pass_p50_ns pass_p99_ns pass_p999_ns \
-              original_puts_per_s original_gets_per_s original_rows_per_s \
-              original_combined_per_s",
-    processes: Settings::sum,
-    peers: &[
-        stores::peer("throng", env!("VERSION_THRONG"), throng::run)
-            .of_class(Class::Actor)
-            .knowing(stores::MAPPED_WORDS),
-        stores::peer("heed", env!("VERSION_HEED"), threads::run::<Heed>)
-            .knowing(stores::MAPPED_WORDS),
-        stores::peer("redb", env!("VERSION_REDB"), threads::run::<Redb>),
-        stores::peer("fjall", env!("VERSION_FJALL"), threads::run::<Fjall>),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "heed" => threads::run::<Heed>(settings),
+        "redb" => threads::run::<Redb>(settings),
+        "fjall" => threads::run::<Fjall>(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 const WRITERS: u64 = 16;
 const READERS: u64 = 20;

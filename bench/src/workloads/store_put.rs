@@ -18,43 +18,21 @@ mod throng;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Workload;
 use super::records::{Key as RecordKey, RoleStats, Values};
 use crate::outcome::Outcome;
-use crate::peer::Class;
-use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
+use crate::stores::{Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "store-put",
-    about: "many processes put entries of 200 to 500 bytes, many puts in flight, all checked",
-    counts: "puts",
-    count: 1_000_000,
-    keys: &[
-        Key { name: "processes", kind: Kind::Number(64), about: "number of processes that put" },
-        Key {
-            name: "inflight",
-            kind: Kind::Number(256),
-            about: "maximum number of puts in flight per process",
-        },
-        Key {
-            name: "batch",
-            kind: Kind::Number(1_000),
-            about: "number of puts per transaction in the other stores",
-        },
-        stores::DURABILITY,
-        stores::CHECKSUMS,
-        Directory::KEY,
-    ],
-    metrics: "wall_s puts_per_s put_p50_ns put_p99_ns put_p999_ns",
-    processes: Settings::sum,
-    peers: &[
-        stores::peer("throng", env!("VERSION_THRONG"), throng::run).of_class(Class::Actor),
-        stores::peer("heed", env!("VERSION_HEED"), run::<Heed>),
-        stores::peer("redb", env!("VERSION_REDB"), run::<Redb>),
-        stores::peer("fjall", env!("VERSION_FJALL"), run::<Fjall>),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "heed" => measure::<Heed>(settings),
+        "redb" => measure::<Redb>(settings),
+        "fjall" => measure::<Fjall>(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// The entries. Process p of P puts the entries whose number is p modulo P.
 struct Entries {
@@ -108,7 +86,7 @@ impl Entries {
 }
 
 /// Runs the workload on a store that leaves batching to its users, in a single thread.
-fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     let directory = Directory::make(settings)?;
     let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let entries = Entries::of(settings);

@@ -7,31 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::records::{Key as RecordKey, RoleStats, Values, rate};
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::Settings;
 use crate::stores::writers::{Committer, with_committer};
 use crate::stores::{Directory, Engine, OpenOptions};
-
-/// The setting for the number of threads that write concurrently.
-pub(super) const WRITERS: Key = Key {
-    name: "writers",
-    kind: Kind::Count(0),
-    about: "number of threads that concurrently put other entries, each waiting for its put",
-};
-
-/// The setting for the writers' rate, so that the slowdown of readers can be compared between
-/// stores that write at different speeds.
-pub(super) const PACE: Key = Key {
-    name: "pace",
-    kind: Kind::Count(0),
-    about: "maximum puts per second of all writers together; 0: no maximum",
-};
-
-/// The setting for a rest between loading and reading.
-pub(super) const REST: Key = Key {
-    name: "rest",
-    kind: Kind::Count(0),
-    about: "seconds between loading and reading, in which a store may write in the background",
-};
 
 /// The entries that are read: 200 to 500 bytes each, with even numbers.
 pub(super) struct Entries {
@@ -86,8 +64,8 @@ pub(super) fn on_threads<E: Engine, R: Send>(
     let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let entries = Entries { count: settings.count, values: Values::of(200..=500) };
     entries.load(&engine)?;
-    thread::sleep(Duration::from_secs(settings.get(REST.name)));
-    let (writers, pace) = (settings.get(WRITERS.name), settings.get(PACE.name));
+    thread::sleep(Duration::from_secs(settings.get("rest")));
+    let (writers, pace) = (settings.get("writers"), settings.get("pace"));
     let interval = (pace > 0).then(|| Duration::from_secs(writers).div_f64(pace as f64));
     with_committer(&engine, writers as usize, |committer| {
         let (stop, puts) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -6,7 +6,7 @@
 //!                                   ├────────────────────── open_s ┤
 //! ```
 //!
-//! - The filler is this program once more, with the same arguments and the directory in [`FILL`]. It kills
+//! - The filler is this program once more, with the same arguments. It kills
 //!   itself as soon as the last transaction is complete, so the store is not closed.
 //! - throng's filler lets the changes in memory grow without a bound, so that all entries are in the log and
 //!   none is in the tree, as the run checks. The run opens the store with the bound `memory`.
@@ -20,59 +20,26 @@
 //! - The processor time, instructions and resident memory of a row are those of the filler and the run together.
 //! - The files are in the system's cache, as they are after the end of a process. A key has ten bytes.
 
-use std::env;
-use std::ffi::OsString;
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use rustix::process::{Signal, getpid, kill_process};
-
-use super::Workload;
+use super::part;
 use super::records::{Key as RecordKey, Values, rate, shuffled};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, OpenOptions, Read, Redb, Throng, View};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
+use crate::stores::{Directory, Engine, Fjall, OpenOptions, Read, Redb, Throng, View};
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "store-recover",
-    about: "opening after a kill with N entries (key 10 bytes) in the log: time, memory",
-    counts: "entries",
-    count: 10_000_000,
-    keys: &[
-        Key {
-            name: "memory",
-            kind: Kind::Number(128),
-            about: "MiB of changes in memory after which throng writes them to its tree",
-        },
-        Key {
-            name: "order",
-            kind: Kind::Word(&["random", "sorted"]),
-            about: "order of the keys in which the entries are put; each transaction is sorted",
-        },
-        Key { name: "value", kind: Kind::Number(16), about: "bytes of a value" },
-        Key {
-            name: "batch",
-            kind: Kind::Number(1_000),
-            about: "number of entries per transaction; in redb a million, if that is more",
-        },
-        stores::DURABILITY,
-        stores::CHECKSUMS,
-        Directory::KEY,
-    ],
-    metrics: "open_s entries_per_s anonymous_peak_bytes read_bytes",
-    processes: Settings::sum,
-    peers: &[
-        stores::peer("throng", env!("VERSION_THRONG"), run_logged),
-        stores::peer("redb", env!("VERSION_REDB"), run_in_tree).knowing(&["sorted", "off"]),
-        stores::peer("fjall", env!("VERSION_FJALL"), run_journaled),
-    ],
-};
-
-/// Name of the environment variable that tells a filler its directory.
-const FILL: &str = "BENCH_FILL";
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => run_logged(settings),
+        "redb" => run_in_tree(settings),
+        "fjall" => run_journaled(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// The entries, numbered in the order of their keys.
 struct Entries {
@@ -111,8 +78,7 @@ impl Entries {
             let entries: Vec<_> = numbers.iter().map(|number| self.entry(*number)).collect();
             engine.commit(&entries)?;
         }
-        kill_process(getpid(), Signal::KILL)?;
-        Err(io::Error::other("a killed process goes on"))
+        Err(part::kill_own())
     }
 
     /// Checks that a store has exactly these entries.
@@ -153,17 +119,11 @@ fn run_journaled(settings: &Settings) -> io::Result<Outcome> {
 /// Runs the workload with `batch` entries per transaction; returns also the bytes that the opening read.
 fn recover<E: Engine>(settings: &Settings, batch: u64) -> io::Result<(Outcome, u64)> {
     let entries = Entries::of(settings);
-    if let Some(directory) = env::var_os(FILL) {
-        return Ok((entries.fill::<E>(Path::new(&directory), settings, batch)?, 0));
+    if let Some((_, directory)) = part::own() {
+        return Ok((entries.fill::<E>(&directory, settings, batch)?, 0));
     }
     let directory = Directory::make(settings)?;
-    let mut filler = Command::new(env::current_exe()?);
-    filler.args(env::args_os().skip(1).collect::<Vec<OsString>>());
-    filler.env(FILL, directory.path()).stdin(Stdio::null()).stdout(Stdio::null());
-    let status = filler.status()?;
-    if std::os::unix::process::ExitStatusExt::signal(&status) != Some(Signal::KILL.as_raw()) {
-        return Err(io::Error::other(format!("the filler was not killed: {status}")));
-    }
+    part::run("fill", directory.path(), true)?;
 
     // A number that does not fit is more than any memory.
     let bound = usize::try_from(settings.get("memory").saturating_mul(1 << 20));

@@ -14,44 +14,22 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
-use super::Workload;
 use super::records::{Key as RecordKey, Random, RoleStats, rate, scattered, shuffled};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, Throng, View};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
+use crate::stores::{Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, Throng, View};
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "store-rest",
-    about: "N entries (key 10 bytes, value 16 bytes), loaded and updated: disk, memory, gets",
-    counts: "entries",
-    count: 100_000_000,
-    keys: &[
-        Key {
-            name: "batch",
-            kind: Kind::Number(10_000),
-            about: "number of entries per transaction",
-        },
-        Key {
-            name: "order",
-            kind: Kind::Word(&["sorted", "random"]),
-            about: "order of the keys in which the entries are loaded",
-        },
-        Key {
-            name: "updates",
-            kind: Kind::Count(0),
-            about: "number of random keys that get another value after the load",
-        },
-        Key { name: "gets", kind: Kind::Number(1_000_000), about: "number of gets after the load" },
-        stores::DURABILITY,
-        stores::CHECKSUMS,
-        Directory::KEY,
-    ],
-    metrics: "wall_s loads_per_s bytes_per_entry anonymous_bytes anonymous_peak_bytes \
-              gets_per_s get_p50_ns get_p99_ns get_p999_ns",
-    processes: Settings::sum,
-    peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => measure::<Throng>(settings),
+        "heed" => measure::<Heed>(settings),
+        "redb" => measure::<Redb>(settings),
+        "fjall" => measure::<Fjall>(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// The entry of a number, whose value changes with its updates.
 fn entry(number: u64, updates: u8) -> (RecordKey, [u8; 16]) {
@@ -114,7 +92,7 @@ impl Entries {
     }
 }
 
-fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     let directory = Directory::make(settings)?;
     let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let batch = usize::try_from(settings.get("batch").max(1)).unwrap_or(usize::MAX);

@@ -8,37 +8,24 @@
 use std::io;
 use std::time::Instant;
 
-use super::Workload;
 use super::records::RoleStats;
 use super::store_read;
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, Read, Redb, Throng, View};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
+use crate::stores::{Engine, Fjall, Heed, Read, Redb, Throng, View};
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "store-scan",
-    about: "threads scan all entries of 200 to 500 bytes in order, all rows checked by sums",
-    counts: "entries in the store",
-    count: 1_000_000,
-    keys: &[
-        Key {
-            name: "passes",
-            kind: Kind::Number(10),
-            about: "number of times that each thread scans all entries",
-        },
-        store_read::WRITERS,
-        store_read::PACE,
-        store_read::REST,
-        stores::DURABILITY,
-        stores::CHECKSUMS,
-        Directory::KEY,
-    ],
-    metrics: "wall_s rows_per_s pass_p50_ns pass_p99_ns pass_p999_ns puts_meanwhile_per_s",
-    processes: Settings::sum,
-    peers: &stores::peers([run::<Throng>, run::<Heed>, run::<Redb>, run::<Fjall>]),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => measure::<Throng>(settings),
+        "heed" => measure::<Heed>(settings),
+        "redb" => measure::<Redb>(settings),
+        "fjall" => measure::<Fjall>(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
-fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     let passes = settings.get("passes");
     let read = store_read::on_threads(settings, |engine: &E, entries, _| {
         let from = entries.key(0);

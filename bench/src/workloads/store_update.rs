@@ -19,34 +19,22 @@ use std::time::Instant;
 
 use throng_store::{Batch, Ticket};
 
-use super::Workload;
 use super::records::{Key as RecordKey, Random, RoleStats};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
-use crate::stores::{self, Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, Throng, View};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
+use crate::stores::{Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, Throng, View};
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "store-update",
-    about: "single puts of random keys among K that exist: rate, latency, bytes written, bytes at rest",
-    counts: "puts",
-    count: 1_000_000,
-    keys: &[
-        Key { name: "keys", kind: Kind::Number(1_000_000), about: "number of keys that exist" },
-        Key { name: "inflight", kind: Kind::Number(1_000), about: "number of puts in flight" },
-        stores::DURABILITY,
-        stores::CHECKSUMS,
-        Directory::KEY,
-    ],
-    metrics: "wall_s puts_per_s put_p50_ns put_p99_ns put_p999_ns written_bytes_per_put bytes_per_entry",
-    processes: Settings::sum,
-    peers: &stores::peers([
-        run_pipelined,
-        run_batched::<Heed>,
-        run_batched::<Redb>,
-        run_batched::<Fjall>,
-    ]),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => run_pipelined(settings),
+        "heed" => run_batched::<Heed>(settings),
+        "redb" => run_batched::<Redb>(settings),
+        "fjall" => run_batched::<Fjall>(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Number of entries of a transaction of the load.
 const LOADED_AT_ONCE: usize = 10_000;

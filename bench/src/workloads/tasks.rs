@@ -26,33 +26,22 @@ use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 
+use super::latency;
 use super::tally::{Tally, sum_below};
-use super::{Workload, latency};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "tasks",
-    about: "N tasks that use a shared map, pass messages round a ring, and wait until they time out",
-    counts: "tasks",
-    count: 1_000_000,
-    keys: &[Key {
-        name: "seconds",
-        kind: Kind::Number(10),
-        about: "seconds after which the last receive of each task times out",
-    }],
-    metrics: "spawn_ns ready_ns ready_rss_bytes messages_per_s late_p50_ns late_p99_ns late_max_ns \
-              peak_rss_bytes rss_after_bytes",
-    processes: Settings::sum,
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::smol::peer(smol::run),
-        runtimes::threads::peer(threads::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => tokio::run(settings),
+        "smol" => smol::run(settings),
+        "threads" => threads::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Number of messages that each task sends to the next.
 const EACH: u64 = 4;

@@ -27,47 +27,23 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::latency;
 use super::tally::Tally;
-use super::{Workload, latency};
-use crate::limits::Limit;
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes;
-use crate::settings::{Key, Kind, Settings};
+use crate::runtimes::{self, Measured};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "timers",
-    about: "a process starts N timers to itself, and cancels all but every hundredth",
-    counts: "timers",
-    count: 500_000,
-    keys: &[
-        Key {
-            name: "live",
-            kind: Kind::Number(100_000),
-            about: "number of timers that the process starts before it cancels them",
-        },
-        Key {
-            name: "seconds",
-            kind: Kind::Number(10),
-            about: "seconds after which the timers that are cancelled would fire",
-        },
-        Key {
-            name: "longest",
-            kind: Kind::Number(1000),
-            about: "milliseconds after which the last of the other timers fires",
-        },
-    ],
-    metrics: "start_ns cancel_ns late_p50_ns late_p99_ns late_max_ns bytes_per_timer",
-    processes: |_| 1,
-    peers: &[
-        runtimes::throng::peer(throng::run),
-        runtimes::tokio::peer(tokio::run),
-        runtimes::tokio::peer(tokio_sleep::run).named("tokio-sleep"),
-        // An actor's context searches the list of its timers for each that is cancelled.
-        runtimes::actix::peer(actix::run).limited(&[Limit::of_time(&["timers"], "live", 2000)]),
-        runtimes::ractor::peer(ractor::run),
-    ],
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    match row {
+        "throng" => throng::run(settings),
+        "tokio" => tokio::run(settings),
+        "tokio-sleep" => tokio_sleep::run(settings),
+        "actix" => actix::run(settings),
+        "ractor" => ractor::run(settings),
+        _ => Err(runtimes::no_row(row)),
+    }
+}
 
 /// Number of timers that the process starts or cancels on a message; the last of them is not cancelled.
 const SLICE: u64 = 100;

@@ -17,18 +17,8 @@ use throng::{
 
 use self::scraper::Scraper;
 use crate::outcome::Outcome;
-use crate::settings::{Key, Kind, Settings};
+use crate::settings::Settings;
 use crate::workloads::tally::Tally;
-
-/// The setting, for the workloads that have it.
-pub(crate) const KEY: Key = Key {
-    name: "feature",
-    kind: Kind::Word(&["none", MONITOR, BOUNDED, SUPERVISOR, METRICS]),
-    about: "a feature that the receiving processes use, to measure its cost (throng only)",
-};
-
-/// The features besides `none`.
-pub(crate) const WORDS: &[&str] = &[MONITOR, BOUNDED, SUPERVISOR, METRICS];
 
 /// A single process monitors each receiving process.
 const MONITOR: &str = "monitor";
@@ -109,7 +99,7 @@ enum Feature {
 /// Whether the settings ask for supervised processes, which [`Fixture::supervise`] starts; all
 /// others are started by [`Fixture::start`].
 pub(crate) fn is_supervised(settings: &Settings) -> bool {
-    settings.word(KEY.name) == SUPERVISOR
+    settings.word("feature") == SUPERVISOR
 }
 
 impl<P: Process> Fixture<Address<P>> {
@@ -129,7 +119,7 @@ impl<P: Process> Fixture<Address<P>> {
         capacity: u64,
         make: impl Fn() -> P,
     ) -> io::Result<Self> {
-        let feature = settings.word(KEY.name);
+        let feature = settings.word("feature");
         let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
         let bound = (feature == BOUNDED).then(|| MailboxBound::new(capacity, Overflow::Reject));
         let processes: Vec<_> = (0..count).map(|_| start(runtime, bound, make())).collect();

@@ -4,51 +4,34 @@
 //! Users, rooms and memberships are stored by a process of its own before the server starts, so that its memory
 //! has only what it needs.
 
-use std::env;
 use std::io;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use social::{Name, RoomName};
 
-use super::{Layout, WORKLOAD, room_name, user_name};
+use super::{Layout, room_name, user_name};
 use crate::outcome::Outcome;
 use crate::runtimes::Measured;
 use crate::settings::Settings;
 use crate::stores::Directory;
 use crate::workloads::message_node::{each, on_node, register, serve};
-use crate::workloads::served;
+use crate::workloads::{part, served};
 
 pub(super) fn run(settings: &Settings) -> Measured {
+    if let Some((_, directory)) = part::own() {
+        return seed(settings, &directory);
+    }
     Layout::of(settings)?;
     served::allow_open_files()?;
     let directory = Directory::make(settings)?;
-    seed_in_process(settings, directory.path())?;
+    part::run("seed", directory.path(), false)?;
     on_node(settings, directory.path(), async |runtime, social| {
-        serve(runtime, social, &WORKLOAD, settings.clone()).await
+        serve(runtime, social, settings.clone()).await
     })
 }
 
-/// Runs [`seed`] in a process of its own.
-fn seed_in_process(settings: &Settings, directory: &Path) -> io::Result<()> {
-    let mut seeder = Command::new(env::current_exe()?);
-    seeder.arg("seed").arg("--directory").arg(directory).arg(WORKLOAD.name);
-    seeder.args(["--workers", &settings.workers.to_string()]);
-    for (key, value) in settings.keys() {
-        seeder.arg("--set").arg(format!("{key}={value}"));
-    }
-    let status = seeder.stdin(Stdio::null()).stdout(Stdio::null()).status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("the users could not be stored ({status})"))),
-    }
-}
-
 /// Stores all users, their rooms and their memberships.
-///
-/// # Errors
-/// If the directory cannot be used, or the service refuses.
-pub(crate) fn seed(settings: &Settings, directory: &Path) -> io::Result<()> {
+fn seed(settings: &Settings, directory: &Path) -> Measured {
     let layout = Layout::of(settings)?;
     on_node(settings, directory, async |_, social| {
         register(&social, layout.sockets, name).await?;
@@ -64,7 +47,6 @@ pub(crate) fn seed(settings: &Settings, directory: &Path) -> io::Result<()> {
         .await?;
         Ok(Outcome::default())
     })
-    .map(drop)
 }
 
 fn name(socket: u64) -> io::Result<Name> {

@@ -16,7 +16,6 @@ use tokio::task::spawn_blocking;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use super::WORKLOAD;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::workloads::served;
@@ -76,8 +75,7 @@ pub(super) fn run(settings: &Settings) -> Measured {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let server = tokio::spawn(accept(listener));
-        let client =
-            spawn_blocking(move || served::run_client(&WORKLOAD, "tokio", address, &settings));
+        let client = spawn_blocking(move || served::run_client("tokio", address, &settings));
         let outcome = client.await.map_err(io::Error::other)?;
         server.abort();
         outcome

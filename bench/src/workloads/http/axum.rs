@@ -6,14 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::http::StatusCode;
 
 use super::Users;
-use crate::peer::{Class, Peer, Threads};
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
-
-/// Creates the peer of axum without processes.
-pub(super) const fn peer(run: fn(&Settings) -> Measured) -> Peer {
-    Peer::here("axum", env!("VERSION_AXUM"), Class::StacklessTask, Threads::Workers, run)
-}
 
 pub(super) fn run(settings: &Settings) -> Measured {
     runtimes::tokio::drive_outside(settings, |settings| {

@@ -7,7 +7,7 @@ use axum::body::Bytes;
 use tokio::net::TcpListener;
 use tokio::task::spawn_blocking;
 
-use super::{AXUM_HELLO, WORKLOAD};
+use super::AXUM_HELLO;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::workloads::served;
@@ -23,8 +23,7 @@ pub(super) fn run(settings: &Settings) -> Measured {
         // The body of a post has to be read, so that the connection can be used again.
         let hello = Router::new().fallback(|_: Bytes| async { HELLO });
         let server = tokio::spawn(axum::serve(listener, hello).into_future());
-        let client =
-            spawn_blocking(move || served::run_client(&WORKLOAD, AXUM_HELLO, address, &settings));
+        let client = spawn_blocking(move || served::run_client(AXUM_HELLO, address, &settings));
         let outcome = client.await.map_err(io::Error::other)?;
         server.abort();
         outcome

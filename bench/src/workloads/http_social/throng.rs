@@ -4,7 +4,6 @@ use std::io;
 
 use social::{Name, Social, Text};
 
-use super::WORKLOAD;
 use super::population::{self, Population};
 use crate::runtimes::Measured;
 use crate::settings::Settings;
@@ -17,7 +16,7 @@ pub(super) fn run(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     on_node(settings, directory.path(), async |runtime, social| {
         seed(&social, Population::of(settings)).await?;
-        serve(runtime, social, &WORKLOAD, settings.clone()).await
+        serve(runtime, social, settings.clone()).await
     })
 }
 

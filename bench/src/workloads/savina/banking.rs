@@ -14,24 +14,16 @@
 
 use std::collections::VecDeque;
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
 use super::super::tally::sum_below;
-use super::{METRICS, Random, Reporter, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Random, Reporter, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "banking",
-    about: "a teller has N transfers made between accounts, one at a time for each account",
-    counts: "transactions",
-    count: 50_000,
-    keys: &[Key { name: "accounts", kind: Kind::Number(1000), about: "number of accounts" }],
-    metrics: METRICS,
-    processes: Banking::processes,
-    peers: &shape::peers::<Banking>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Banking>(row, settings)
+}
 
 struct Banking;
 
@@ -43,10 +35,6 @@ impl Banking {
 }
 
 impl Shape for Banking {
-    fn processes(settings: &Settings) -> u64 {
-        Banking::accounts(settings) + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (transfers, accounts) = (settings.count, Banking::accounts(&settings));

@@ -12,35 +12,19 @@
 
 use std::collections::VecDeque;
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Random, Reporter, busy, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Random, Reporter, busy, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "barber",
-    about: "N customers wait in a room for a barber; one that finds it full tries again",
-    counts: "customers",
-    count: 5_000,
-    keys: &[
-        Key { name: "room", kind: Kind::Number(1000), about: "places in the waiting room" },
-        Key { name: "arrival", kind: Kind::Number(1000), about: "steps between arrivals, at most" },
-        Key { name: "work", kind: Kind::Number(1000), about: "steps of a haircut, at most" },
-    ],
-    metrics: METRICS,
-    processes: Sleeping::processes,
-    peers: &shape::peers::<Sleeping>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Sleeping>(row, settings)
+}
 
 struct Sleeping;
 
 impl Shape for Sleeping {
-    fn processes(settings: &Settings) -> u64 {
-        settings.count.saturating_add(3)
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let [places, arrival, work] =

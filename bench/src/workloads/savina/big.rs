@@ -10,31 +10,19 @@
 
 use std::sync::Arc;
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Random, Reporter, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Random, Reporter, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "big",
-    about: "actors each send N pings to random others, and answer those of others",
-    counts: "pings per actor",
-    count: 20_000,
-    keys: &[Key { name: "actors", kind: Kind::Number(120), about: "number of actors" }],
-    metrics: METRICS,
-    processes: Big::processes,
-    peers: &shape::peers::<Big>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Big>(row, settings)
+}
 
 struct Big;
 
 impl Shape for Big {
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("actors") + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (pings, actors) = (settings.count, settings.get("actors"));

@@ -14,36 +14,19 @@
 
 use std::collections::VecDeque;
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Random, Reporter, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Random, Reporter, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "buffer",
-    about: "producers each make N items, which pass through a bounded buffer to consumers",
-    counts: "items per producer",
-    count: 1_000,
-    keys: &[
-        Key { name: "producers", kind: Kind::Number(40), about: "number of producers" },
-        Key { name: "consumers", kind: Kind::Number(40), about: "number of consumers" },
-        Key { name: "capacity", kind: Kind::Number(50), about: "items in the buffer, at most" },
-        Key { name: "work", kind: Kind::Number(25), about: "steps to make or consume an item" },
-    ],
-    metrics: METRICS,
-    processes: Buffer::processes,
-    peers: &shape::peers::<Buffer>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Buffer>(row, settings)
+}
 
 struct Buffer;
 
 impl Shape for Buffer {
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("producers") + settings.get("consumers") + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let [producers, consumers, capacity, work] =

@@ -10,23 +10,15 @@
 //! - The mall counts the meetings of each creature itself, and computes its colour: each request must have
 //!   this colour, and each report this number.
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Reporter, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Reporter, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "chameneos",
-    about: "a mall pairs creatures for N meetings; a meeting changes their colours",
-    counts: "meetings",
-    count: 200_000,
-    keys: &[Key { name: "creatures", kind: Kind::Number(100), about: "number of creatures" }],
-    metrics: METRICS,
-    processes: Chameneos::processes,
-    peers: &shape::peers::<Chameneos>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Chameneos>(row, settings)
+}
 
 struct Chameneos;
 
@@ -38,10 +30,6 @@ impl Chameneos {
 }
 
 impl Shape for Chameneos {
-    fn processes(settings: &Settings) -> u64 {
-        Chameneos::creatures(settings) + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (meetings, creatures) = (settings.count, Chameneos::creatures(&settings));

@@ -12,34 +12,19 @@
 
 use std::collections::HashMap;
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Random, Reporter, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Random, Reporter, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "dictionary",
-    about: "clients each make N reads and writes of a dictionary, one at a time",
-    counts: "requests per client",
-    count: 10_000,
-    keys: &[
-        Key { name: "clients", kind: Kind::Number(20), about: "number of clients" },
-        Key { name: "writes", kind: Kind::Number(10), about: "writes in a hundred requests" },
-    ],
-    metrics: METRICS,
-    processes: Concurrent::processes,
-    peers: &shape::peers::<Concurrent>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Concurrent>(row, settings)
+}
 
 struct Concurrent;
 
 impl Shape for Concurrent {
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("clients") + 2
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let clients = settings.get("clients");

@@ -10,31 +10,19 @@
 //! - Apart from the forks the arbiter notes which philosophers eat: beside one that eats, nobody may. When a
 //!   meal is over its forks must be taken, and at the end all must be free.
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Reporter, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Reporter, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "philosophers",
-    about: "philosophers each eat N meals with two forks, which an arbiter grants or denies",
-    counts: "meals per philosopher",
-    count: 10_000,
-    keys: &[Key { name: "philosophers", kind: Kind::Number(20), about: "number of philosophers" }],
-    metrics: METRICS,
-    processes: Dining::processes,
-    peers: &shape::peers::<Dining>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Dining>(row, settings)
+}
 
 struct Dining;
 
 impl Shape for Dining {
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("philosophers") + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (meals, philosophers) = (settings.count, settings.get("philosophers"));

@@ -10,38 +10,19 @@
 //! - Boards have no priorities here.
 //! - The driver counts the solutions by another method: with sets of columns and diagonals as bits.
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Reporter, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Reporter, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "queens",
-    about: "all ways to place N queens, found by solvers that divide boards among each other",
-    counts: "queens",
-    count: 12,
-    keys: &[
-        Key { name: "solvers", kind: Kind::Number(20), about: "number of solvers" },
-        Key {
-            name: "threshold",
-            kind: Kind::Number(4),
-            about: "queens on a board from which a solver does not divide it",
-        },
-    ],
-    metrics: METRICS,
-    processes: Queens::processes,
-    peers: &shape::peers::<Queens>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Queens>(row, settings)
+}
 
 struct Queens;
 
 impl Shape for Queens {
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("solvers") + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let make = |reporter| Master::<H> {

@@ -12,31 +12,19 @@
 
 use std::convert::Infallible;
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Reporter, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Reporter, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "sieve",
-    about: "the primes below N, found by a chain of filters",
-    counts: "limit",
-    count: 100_000,
-    keys: &[Key { name: "block", kind: Kind::Number(1000), about: "primes of a filter, at most" }],
-    metrics: METRICS,
-    processes: Sieve::processes,
-    peers: &shape::peers::<Sieve>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Sieve>(row, settings)
+}
 
 struct Sieve;
 
 impl Shape for Sieve {
-    fn processes(settings: &Settings) -> u64 {
-        settings.count / settings.get("block") + 2
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (limit, block) = (settings.count, settings.get("block"));

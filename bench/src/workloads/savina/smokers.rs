@@ -9,31 +9,19 @@
 //! - The arbiter goes on when a smoker has begun, so several may be busy at a time.
 //! - Each smoker must have smoked as often as the arbiter chose it.
 
-use super::super::Workload;
 use super::super::actor::{Actor, ActorContext, ActorHost};
 use super::super::shape::{self, Shape, ShapeHost};
-use super::{METRICS, Random, Reporter, busy, measure};
-use crate::runtimes::Work;
-use crate::settings::{Key, Kind, Settings};
+use super::{Random, Reporter, busy, measure};
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
-pub(crate) const WORKLOAD: Workload = Workload {
-    name: "smokers",
-    about: "an arbiter lets one random smoker after another smoke, for N rounds",
-    counts: "rounds",
-    count: 1_000,
-    keys: &[Key { name: "smokers", kind: Kind::Number(200), about: "number of smokers" }],
-    metrics: METRICS,
-    processes: Smoking::processes,
-    peers: &shape::peers::<Smoking>(),
-};
+pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
+    shape::run::<Smoking>(row, settings)
+}
 
 struct Smoking;
 
 impl Shape for Smoking {
-    fn processes(settings: &Settings) -> u64 {
-        settings.get("smokers") + 1
-    }
-
     fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (rounds, smokers) = (settings.count, settings.get("smokers"));

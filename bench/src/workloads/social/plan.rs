@@ -195,7 +195,7 @@ mod tests {
 
     fn plan(graph: &str, set: &[(&str, u64)]) -> Plan {
         let workload = workloads::find("social").expect("the workload exists");
-        let mut settings = Settings::new(100, 2, workload.keys);
+        let mut settings = Settings::new(workload, 100, 2);
         for (name, value) in [("graph", graph.to_owned())]
             .into_iter()
             .chain(set.iter().map(|(name, value)| (*name, value.to_string())))
