@@ -115,7 +115,6 @@ struct Value {
     runtime: String,
     /// The runtime whose median the value is divided by.
     over: Option<String>,
-    /// A factor, for another unit.
     factor: Option<f64>,
 }
 
@@ -131,7 +130,6 @@ struct Figure {
     block: String,
     /// Name of the figure in the report.
     figure: String,
-    /// Description for readers who do not see it.
     alt: String,
 }
 
@@ -158,9 +156,6 @@ pub(crate) type Texts = BTreeMap<String, String>;
 
 impl Ledger {
     /// Reads the claims of the repository in `root`, and their rows.
-    ///
-    /// # Errors
-    /// If a file can not be read or is garbled.
     pub(crate) fn read(root: &Path) -> Result<Ledger, ClaimError> {
         let bench = root.join("bench");
         let claims: Claims = toml::from_str(&read_text(bench.join(CLAIMS))?)?;
@@ -169,9 +164,6 @@ impl Ledger {
     }
 
     /// The files that have blocks, with the blocks filled from the rows, and the figures that they show.
-    ///
-    /// # Errors
-    /// If a claim has no row, or a text has no block for it.
     pub(crate) fn texts(&self) -> Result<Texts, ClaimError> {
         let mut texts = Texts::new();
         let Claims { table, sentence, figure, .. } = &self.claims;
@@ -193,9 +185,6 @@ impl Ledger {
     }
 
     /// Writes all texts whose blocks differ, and returns their paths.
-    ///
-    /// # Errors
-    /// An error of [`texts`](Self::texts), or a file that cannot be written.
     pub(crate) fn write(&self) -> Result<Vec<String>, ClaimError> {
         let mut written = Vec::new();
         for (file, text) in self.texts()? {
@@ -215,9 +204,6 @@ impl Ledger {
 
     /// The numbers that nothing explains or a row contradicts, each with its file and paragraph; and the entries
     /// of `claims.toml` that explain none.
-    ///
-    /// # Errors
-    /// If a text can not be read.
     pub(crate) fn unexplained(&self) -> Result<Vec<String>, ClaimError> {
         coverage::unexplained(self)
     }

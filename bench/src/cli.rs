@@ -516,6 +516,9 @@ fn list() {
             }
         }
         println!("  metrics: {}", listed(workload.metrics().map(|metric| metric.name)));
+        if !workload.measures.is_empty() {
+            println!("    {}", workload.measures);
+        }
         let runtimes = runtimes::peers(workload.name).map(|peer| match peer.program {
             Program::Here { version, .. } => {
                 format!("{} {} ({})", peer.runtime, runtimes::version(version), peer.class)
@@ -523,6 +526,9 @@ fn list() {
             Program::Foreign { .. } => format!("{} ({})", peer.runtime, peer.class),
         });
         println!("  runtimes: {}", listed(runtimes));
+        for peer in runtimes::peers(workload.name).filter(|peer| !peer.about.is_empty()) {
+            println!("    {}: {}", peer.runtime, peer.about);
+        }
     }
 }
 

@@ -68,6 +68,8 @@ pub(crate) struct Step {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForeignRow {
     pub(crate) name: &'static str,
+    #[serde(default)]
+    about: &'static str,
     class: Option<&'static str>,
     only: Option<&'static str>,
     but: Option<&'static str>,
@@ -101,6 +103,7 @@ impl ForeignRuntime {
         });
         having.map(move |row| Peer {
             runtime: row.name,
+            about: row.about,
             class: row.class.unwrap_or(self.class),
             program: Program::Foreign { runtime: self, row },
             words: row.words.unwrap_or(self.words),
@@ -113,9 +116,6 @@ impl ForeignRuntime {
     }
 
     /// Creates the command that runs a row.
-    ///
-    /// # Errors
-    /// If files that the command names are not there, or were built from other sources.
     pub(crate) fn command(
         &'static self,
         row: &'static ForeignRow,
@@ -159,9 +159,6 @@ impl ForeignRuntime {
     }
 
     /// The file that marks a step as done, and its text; `None` if the step leaves nothing in `{target}`.
-    ///
-    /// # Errors
-    /// If the sources cannot be read.
     pub(crate) fn mark(&self, step: &Step) -> io::Result<Option<(PathBuf, String)>> {
         let (name, text) = match step {
             Step { needs, .. } if !needs.is_empty() => return Ok(None),

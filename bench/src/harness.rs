@@ -42,7 +42,6 @@ const REPEATS_MAX: u32 = 2;
 pub(crate) struct Request {
     pub(crate) peers: Vec<Peer>,
     pub(crate) settings: Settings,
-    /// Number of counted runs per peer, at least 1.
     pub(crate) runs: u64,
     /// Whether a run of half the size, which does not count, comes first.
     pub(crate) warms_up: bool,
@@ -64,7 +63,6 @@ pub(crate) struct Row {
     pub(crate) metrics: Vec<Summary>,
     /// Instructions in user mode per operation, which `--count` counts; `None` if there is no counter.
     pub(crate) instructions_per_op: Option<f64>,
-    /// Medians over the runs of each quantile.
     pub(crate) quantiles: Quantiles,
     /// The counted runs that completed, in order.
     pub(crate) runs: Vec<CountedRun>,
@@ -177,7 +175,6 @@ struct PeerRuns {
     due: u64,
     /// The line of the latest run, which has the version and the number of workers.
     latest: Option<Line>,
-    /// Instructions of the warm-up.
     warm_up: Option<f64>,
     counted: Vec<CountedRun>,
     failures: Vec<String>,

@@ -1,16 +1,16 @@
 //! The program `bench`, which measures throng beside other runtimes doing the same work.
 //!
 //! ```text
-//! cli ── run ─→ harness ─ one child process per run ─→ peer ─→ workloads/W/R.rs (bench peer W R)
+//! cli ── run ─→ harness ─ one child process per run ─→ peer ─→ workloads/W.rs (bench peer W R)
 //!  │               │                                      └──→ peers/…          (another language)
 //!  │               └─→ table, or row (a line of JSON) ─→ results (a directory per run of the suite)
 //!  └─ compare, report, claims ◀────────────────────────────────┘
 //!  └─ setup ─→ setup ─→ peers/target (what `foreign` declares is installed and built)
 //! ```
 //!
-//! - `workloads/W.rs` defines a workload: its work, its metrics and its checks. `workloads/W/R.rs`
-//!   implements the workload's steps on runtime R; `runtimes/R.rs` starts that runtime;
-//!   `stores/S.rs` adapts a store.
+//! - `workloads.toml`, `runtimes.toml` and `suite.toml` have the workloads, the rows and the measurements as data.
+//! - `workloads/W.rs` has a workload's order of work, clocks and checks, mostly in terms of a host (`host.rs`);
+//!   `runtimes/R.rs` starts a runtime and is its host; `stores/S.rs` adapts a store.
 //! - Every measured run is a fresh process that prints one line of JSON; the harness cannot tell a
 //!   peer compiled into this program from a program in another language.
 //! - The allocator belongs to the whole program, so there are two programs with all peers: `bench` has
@@ -26,6 +26,7 @@ mod cores;
 mod counter;
 mod foreign;
 mod harness;
+mod host;
 mod limits;
 mod memory;
 mod origin;

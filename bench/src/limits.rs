@@ -12,7 +12,6 @@ use crate::settings::Settings;
 #[derive(Deserialize, Clone, Copy, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Limit {
-    /// Names of the workloads that have the limit.
     pub(crate) workloads: &'static str,
     pub(crate) setting: &'static str,
     most: u64,
@@ -46,9 +45,6 @@ pub(crate) struct Beyond {
 }
 
 /// Checks that the settings are within the limits of a row.
-///
-/// # Errors
-/// If a setting is beyond its limit.
 pub(crate) fn check(limits: &[Limit], settings: &Settings) -> Result<(), Beyond> {
     let is_own =
         |limit: &&Limit| limit.workloads.split(' ').any(|name| name == settings.workload.name);

@@ -23,44 +23,29 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 /// The kernel walks the page tables, so the number is exact (`statm` lags by the changes that each
 /// core has yet to report). The call takes milliseconds when much memory is resident: never make it
 /// while a clock runs.
-///
-/// # Errors
-/// If there is no `/proc/self/smaps_rollup`, as outside Linux.
 pub(crate) fn resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/smaps_rollup", "Rss:")
 }
 
 /// Current resident memory of another process of this user, in bytes.
-///
-/// # Errors
-/// If the process has ended, or the same as [`resident_bytes`].
 pub(crate) fn resident_bytes_of(process: u32) -> io::Result<u64> {
     kibibytes(&format!("/proc/{process}/smaps_rollup"), "Rss:")
 }
 
 /// Resident memory after the number of seconds that [`SETTLE`] is set to, in bytes; called in a tokio
 /// runtime with timers.
-///
-/// # Errors
-/// The same as [`resident_bytes`].
 pub(crate) async fn settled_bytes(settings: &Settings) -> io::Result<u64> {
     tokio::time::sleep(Duration::from_secs(settings.get("settle"))).await;
     resident_bytes()
 }
 
 /// Peak resident memory since the start of the process, in bytes.
-///
-/// # Errors
-/// If there is no `/proc/self/status`, as outside Linux.
 pub(crate) fn peak_resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "VmHWM:")
 }
 
 /// Current resident memory that is not mapped from a file, in bytes; lags by the changes that each
 /// core has yet to report.
-///
-/// # Errors
-/// If there is no `/proc/self/status`, as outside Linux.
 pub(crate) fn anonymous_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "RssAnon:")
 }
@@ -68,18 +53,12 @@ pub(crate) fn anonymous_bytes() -> io::Result<u64> {
 /// Bytes that this process has caused to be sent to the disk so far, as the kernel counts them: when a page of
 /// its cache becomes dirty, and a large folio as a whole. On ext4 of Linux 6.18 that is seven times the bytes
 /// that the disk gets from `store-update`.
-///
-/// # Errors
-/// If there is no `/proc/self/io`, as outside Linux.
 pub(crate) fn disk_written_bytes() -> io::Result<u64> {
     moved_bytes("write_bytes:")
 }
 
 /// Bytes that the disk below a path was sent so far, by all programs; `None` if the system does not say, as for a
 /// file system without a disk of its own.
-///
-/// # Errors
-/// If there is nothing at the path.
 pub(crate) fn device_written_bytes(path: &Path) -> io::Result<Option<u64>> {
     const SECTOR_BYTES: u64 = 512;
     let device = fs::metadata(path)?.dev();
@@ -91,18 +70,12 @@ pub(crate) fn device_written_bytes(path: &Path) -> io::Result<Option<u64>> {
 
 /// Bytes that this process has read by system calls so far, from files, the kernel's own included, and from
 /// sockets, whether the disk was read or not. Reads through a map do not count.
-///
-/// # Errors
-/// If there is no `/proc/self/io`, as outside Linux.
 pub(crate) fn read_bytes() -> io::Result<u64> {
     moved_bytes("rchar:")
 }
 
 /// Bytes that this process has caused to be read from the disk so far, as the kernel counts them; pages that are in
 /// its cache do not count.
-///
-/// # Errors
-/// If there is no `/proc/self/io`, as outside Linux.
 pub(crate) fn disk_read_bytes() -> io::Result<u64> {
     moved_bytes("read_bytes:")
 }
@@ -114,9 +87,6 @@ fn moved_bytes(field: &str) -> io::Result<u64> {
 }
 
 /// Runs `work`, and returns its result and the peak of anonymous memory sampled during it, in bytes.
-///
-/// # Errors
-/// If the work failed, or the same as [`anonymous_bytes`].
 pub(crate) fn with_anonymous_peak<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<(T, u64)> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -159,9 +129,6 @@ impl AnonymousSampler {
     }
 
     /// Stops sampling; returns the mean of the last tenth of the samples less the mean of the first tenth, or 0.
-    ///
-    /// # Errors
-    /// The same as [`anonymous_bytes`].
     pub(crate) fn growth(self) -> io::Result<u64> {
         self.done.store(true, Ordering::Relaxed);
         let samples = self.thread.join();
@@ -178,9 +145,6 @@ fn growth(samples: &[u64]) -> u64 {
 }
 
 /// Memory of the machine that programs could still use without swapping, in bytes.
-///
-/// # Errors
-/// If there is no `/proc/meminfo`, as outside Linux.
 pub(crate) fn available_bytes() -> io::Result<u64> {
     kibibytes("/proc/meminfo", "MemAvailable:")
 }

@@ -34,6 +34,8 @@ pub(crate) const STALE: &str = "built from other sources than the program that s
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     pub(crate) runtime: &'static str,
+    /// Difference to the runtime's default row.
+    pub(crate) about: &'static str,
     /// Kind of the runtime's processes: figures of different classes buy different things.
     pub(crate) class: &'static str,
     pub(crate) program: Program,
@@ -95,9 +97,6 @@ pub(crate) enum RunError {
 
 impl Peer {
     /// Checks that the peer supports the settings.
-    ///
-    /// # Errors
-    /// If it does not.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), RunError> {
         if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
             return Err(RunError::Unsupported { word });
@@ -107,9 +106,6 @@ impl Peer {
 
     /// Runs the workload once in a fresh process and waits for its line and its end; returns also the
     /// resources that the process used.
-    ///
-    /// # Errors
-    /// See [`RunError`]. A failed verification is not an error: the line reports it.
     pub(crate) fn run(&self, settings: &Settings) -> Result<(Line, ResourceUsage), RunError> {
         self.check(settings)?;
         let workload = settings.workload;
@@ -141,9 +137,6 @@ impl Peer {
 
     /// Runs the workload in this process: the child's side of [`Peer::run`]. Returns `None` for a
     /// peer in another language.
-    ///
-    /// # Errors
-    /// If the workload could not run.
     pub(crate) fn run_here(&self, settings: &Settings) -> Option<io::Result<Line>> {
         let Program::Here { version, threads } = &self.program else { return None };
         let workers = match threads {

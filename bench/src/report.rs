@@ -40,9 +40,6 @@ const FIGURE_STYLE: &str = include_str!("report/figure.css");
 
 /// Writes `report.html`, and each figure as an SVG of its own, into a directory. The page marks the ratios
 /// that differ in the rows of another run, `again`, which is empty if there is none.
-///
-/// # Errors
-/// If a file can not be written.
 pub(crate) fn write(rows: &[Row], again: &[Row], directory: &Path) -> io::Result<()> {
     let measured = measured(rows);
     fs::write(directory.join(PAGE), page::page(rows, again, &measured).into_string())?;

@@ -36,10 +36,6 @@ pub(crate) struct Results {
 
 impl Results {
     /// Opens a directory to add rows; creates it if there is none.
-    ///
-    /// # Errors
-    /// If the directory has rows already and `continues` is false; or if a file can not be read or
-    /// written.
     pub(crate) fn open(directory: &Path, continues: bool) -> Result<Results, ResultsError> {
         let path = directory.join(ROWS);
         let failed = |source| ResultsError::Io { path: path.clone(), source };
@@ -59,9 +55,6 @@ impl Results {
     }
 
     /// Appends the rows of a measurement.
-    ///
-    /// # Errors
-    /// If the file can not be written.
     pub(crate) fn add(&mut self, rows: &[Row]) -> Result<(), ResultsError> {
         let lines: String = rows.iter().map(|row| row.line() + "\n").collect();
         let failed = |source| ResultsError::Io { path: self.path.clone(), source };
@@ -70,9 +63,6 @@ impl Results {
 }
 
 /// Reads all rows of a directory.
-///
-/// # Errors
-/// If the file can not be read, or has a line that is no row.
 pub(crate) fn read(directory: &Path) -> Result<Vec<Row>, ResultsError> {
     let path = directory.join(ROWS);
     let failed = |source| ResultsError::Io { path: path.clone(), source };

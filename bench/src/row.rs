@@ -22,7 +22,6 @@ pub(crate) struct Row {
     pub(crate) measurement: Option<String>,
     pub(crate) workload: String,
     pub(crate) runtime: String,
-    /// Class of the runtime's processes.
     pub(crate) class: String,
     pub(crate) version: Option<String>,
     pub(crate) commit: Option<String>,

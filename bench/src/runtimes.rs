@@ -37,7 +37,6 @@ pub(crate) type AnyWork = Pin<Box<dyn Work>>;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, bound(deserialize = "'de: 'static"))]
 struct Table {
-    /// Names of workloads by the name of their list.
     lists: BTreeMap<&'static str, &'static str>,
     row: Vec<Row>,
     foreign: Vec<ForeignRuntime>,
@@ -48,6 +47,8 @@ struct Table {
 #[serde(deny_unknown_fields)]
 struct Row {
     name: &'static str,
+    #[serde(default)]
+    about: &'static str,
     class: &'static str,
     version: &'static str,
     #[serde(default)]
@@ -87,6 +88,7 @@ pub(crate) fn has(workloads: &str, name: &str) -> bool {
 pub(crate) fn peers(workload: &str) -> impl Iterator<Item = Peer> {
     let here = TABLE.row.iter().filter(move |row| has(row.workloads, workload)).map(|row| Peer {
         runtime: row.name,
+        about: row.about,
         class: row.class,
         program: Program::Here { version: row.version, threads: row.threads },
         words: row.words,

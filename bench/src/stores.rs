@@ -27,7 +27,6 @@ use crate::settings::Settings;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenOptions {
     pub(crate) durable: bool,
-    /// Whether throng's values have checksums.
     pub(crate) checksums: bool,
     /// Whether LMDB writes through its map; takes effect only if the store is volatile.
     pub(crate) write_map: bool,

@@ -28,7 +28,6 @@ const PEAK_TOLERANCE_FOREIGN: f64 = 0.1;
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Usage {
     pub(crate) elapsed_s: f64,
-    /// Processor time of the run's process, in seconds.
     pub(crate) cpu_s: Option<f64>,
     /// Processor time divided by the time that the run took.
     pub(crate) cores_used: Option<f64>,
@@ -51,9 +50,6 @@ pub(crate) fn own_cpu_ns() -> u64 {
 }
 
 /// Number of times so far that a thread of this process gave up its core to wait.
-///
-/// # Errors
-/// If there is no `/proc` with a `status` for each thread, as outside Linux.
 pub(crate) fn own_sleeps() -> io::Result<u64> {
     let field = |line: &str| line.strip_prefix("voluntary_ctxt_switches:")?.trim().parse().ok();
     sum_of_threads("/proc/self/task", "status", |status| status.lines().find_map(field))
@@ -61,9 +57,6 @@ pub(crate) fn own_sleeps() -> io::Result<u64> {
 
 /// Processor time so far of all threads that another process has, in nanoseconds, to within a tick of the
 /// kernel's clock for each thread that runs.
-///
-/// # Errors
-/// If the process has ended, or there is no `/proc` with a `schedstat` for each thread, as outside Linux.
 pub(crate) fn cpu_ns_of(process: u32) -> io::Result<u64> {
     let running = |times: &str| times.split_whitespace().next()?.parse().ok();
     sum_of_threads(&format!("/proc/{process}/task"), "schedstat", running)

@@ -5,11 +5,8 @@
 
 pub(crate) mod account;
 pub(crate) mod activate;
-pub(crate) mod actor;
 pub(crate) mod answer;
-pub(crate) mod burst;
 pub(crate) mod call;
-pub(crate) mod calls;
 pub(crate) mod chat;
 pub(crate) mod children;
 pub(crate) mod churn;
@@ -20,28 +17,19 @@ pub(crate) mod durable_live;
 pub(crate) mod durable_rest;
 pub(crate) mod durable_turns;
 pub(crate) mod fairness;
-pub(crate) mod fan;
-pub(crate) mod first_call;
 pub(crate) mod http;
 pub(crate) mod http_social;
 pub(crate) mod latency;
 pub(crate) mod message_node;
 pub(crate) mod monitors;
-pub(crate) mod outside;
-pub(crate) mod pairs;
 pub(crate) mod part;
 pub(crate) mod processes;
-pub(crate) mod receiver;
 pub(crate) mod records;
 pub(crate) mod relay;
-pub(crate) mod ring;
 pub(crate) mod savina;
 pub(crate) mod send;
 pub(crate) mod send_cost;
-pub(crate) mod send_then_call;
 pub(crate) mod served;
-pub(crate) mod service;
-pub(crate) mod shape;
 pub(crate) mod skynet;
 pub(crate) mod sleep;
 pub(crate) mod social;
@@ -71,13 +59,14 @@ use crate::settings::{ALLOCATOR, Key, Settings};
 pub(crate) struct Workload {
     pub(crate) name: &'static str,
     pub(crate) about: &'static str,
-    /// Name of the unit that `--count` counts.
     pub(crate) counts: &'static str,
-    /// Default of `--count`.
     pub(crate) count: u64,
     #[serde(default)]
     pub(crate) keys: Vec<Key>,
     metrics: &'static str,
+    /// When the clocks of the metrics stop, and what is checked.
+    #[serde(default)]
+    pub(crate) measures: &'static str,
     /// Number of processes that the workload starts, at most: see [`Settings::processes`].
     pub(crate) processes: Option<&'static str>,
 }
@@ -124,9 +113,6 @@ pub(crate) fn find(name: &str) -> Option<&'static Workload> {
 }
 
 /// Runs a row of a workload in this process.
-///
-/// # Errors
-/// If the row has no such workload, or the workload could not run.
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     let run: fn(&str, &Settings) -> Measured = match settings.workload.name {
         "processes" => processes::run,
@@ -137,17 +123,17 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
         "churn" => churn::run,
         "sleep" => sleep::run,
         "tasks" => tasks::run,
-        "pairs" => pairs::run,
-        "ring" => ring::run,
-        "calls" => calls::run,
-        "outside" => outside::run,
-        "first-call" => first_call::run,
-        "send-then-call" => send_then_call::run,
+        "pairs" => relay::pairs,
+        "ring" => relay::ring,
+        "calls" => clients::calls,
+        "outside" => clients::outside,
+        "first-call" => account::first_call,
+        "send-then-call" => account::send_then_call,
         "http" => http::run,
         "http-social" => http_social::run,
         "chat" => chat::run,
-        "fan" => fan::run,
-        "burst" => burst::run,
+        "fan" => collector::fan,
+        "burst" => collector::burst,
         "fairness" => fairness::run,
         "skynet" => skynet::run,
         "monitors" => monitors::run,

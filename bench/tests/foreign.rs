@@ -1,77 +1,34 @@
 //! Runs the runtimes in other languages, as far as they are installed, and sets them up.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use serde::Deserialize;
 use serde_json::Value;
 
-/// Small runs of every workload that all runtimes in other languages have.
-const WORK: &[&str] = &[
-    "processes --count 5000",
-    "spawn --count 5000 --set chunk=300",
-    "send --count 10000 --set senders=7",
-    "send-cost --count 5 --set payload=0",
-    "send-cost --count 5 --set payload=1",
-    "send-cost --count 5 --set payload=1000000",
-    "send-cost --count 5 --set depth=1000",
-    "call --count 1000 --set callees=10 --set samples=100",
-    "churn --count 1000 --set warmup=100",
-    "sleep --count 1000 --set seconds=1",
-    "tasks --count 1000 --set seconds=1",
-    "tasks --count 1 --set seconds=1",
-    "pairs --count 20000 --set pairs=100",
-    "pairs --count 3 --set pairs=5",
-    "ring --count 7 --set processes=50",
-    "ring --count 1000 --set processes=1",
-    "calls --count 5000 --set samples=500 --set callees=7",
-    "calls --count 3 --set samples=1 --set callers=5",
-    "fan --count 50000 --set settle=0",
-    "fan --count 1234 --set chunk=100 --set receivers=7 --set settle=0",
-    "fan --count 3 --set receivers=7 --set settle=0",
-    "burst --count 50000 --set settle=0",
-    "fairness --count 5 --set flooders=50",
-    "skynet --count 12345",
-    "skynet --count 1",
-    "monitors --count 2000",
-    "monitors --count 100 --set watchers=7",
-    // A cancelled timer that fires does so before the run ends.
-    "timers --count 2050 --set live=1000 --set seconds=1",
-    "timers --count 7 --set longest=1",
-];
+/// The contents of `foreign.toml`, which explains the fields.
+#[derive(Deserialize)]
+struct Runs {
+    work: BTreeMap<String, Vec<String>>,
+    rows: Vec<Rows>,
+}
 
-/// Small runs of every workload of Savina, which Erlang, Go and Java have.
-const SAVINA: &[&str] = &[
-    "chameneos --count 2000",
-    "chameneos --count 1 --set creatures=2",
-    "big --count 100",
-    "big --count 10 --set actors=1",
-    "dictionary --count 100",
-    "buffer --count 20",
-    "buffer --count 10 --set producers=5 --set consumers=1 --set capacity=1",
-    "philosophers --count 100",
-    "barber --count 50",
-    "barber --count 50 --set room=1 --set arrival=1",
-    "smokers --count 50",
-    "banking --count 500",
-    "banking --count 100 --set accounts=1",
-    "sieve --count 5000 --set block=100",
-    "queens --count 8",
-    "queens --count 1",
-];
-
-/// Small runs of the microblog, which only Erlang has.
-const SOCIAL: &[&str] = &[
-    "social --count 300 --set requests=2000 --set users_per_process=70",
-    "social --count 100 --set requests=500 --set graph=zipf --set users_per_process=1 --set part=timelines",
-    "social --count 100 --set requests=200 --set rounds=3 --set dropped=1 --set clients=1 --set part=profiles",
-    "social --count 1 --set requests=50 --set follows=3",
-];
-
-/// The same with posts only, which the central design of Erlang has not.
-const SOCIAL_POSTS: &[&str] = &[
-    "social --count 300 --set requests=2000 --set part=deliveries",
-    "social --count 50 --set requests=200 --set graph=ring --set follows=7 --set part=deliveries",
-];
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Rows {
+    runtime: String,
+    names: String,
+    class: String,
+    work: String,
+    #[serde(default)]
+    without: Vec<String>,
+    workers: Vec<String>,
+    beside: Option<String>,
+    states: Option<String>,
+    #[serde(default)]
+    optional: bool,
+}
 
 fn bench(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
@@ -95,50 +52,25 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Rows of a runtime that do the same work.
-struct Rows<'a> {
-    names: &'a [&'a str],
-    class: &'a str,
-    /// Workloads, or units of work, that the rows leave out.
-    without: &'a [&'a str],
-    /// The number of workers that a row states; `None` if it is the number that the run asks for.
-    workers: Option<&'static str>,
-}
-
-impl Rows<'_> {
-    /// Runs all work on the rows beside tokio, with each of some numbers of workers, and checks that every
-    /// row is verified.
-    #[track_caller]
-    fn check_work(&self, workers: &[&str], configure: impl Fn(&mut Command)) {
-        let left_out = |work: &str| self.without.iter().any(|start| work.starts_with(start));
-        let work: Vec<&str> = WORK.iter().copied().filter(|work| !left_out(work)).collect();
-        self.check(&work, workers, configure);
-    }
-
-    /// The same with the work of Savina.
-    #[track_caller]
-    fn check_savina(&self, workers: &[&str], configure: impl Fn(&mut Command)) {
-        self.check(SAVINA, workers, configure);
-    }
-
-    #[track_caller]
-    fn check(&self, work: &[&str], workers: &[&str], configure: impl Fn(&mut Command)) {
-        self.check_beside("tokio", work, workers, configure);
-    }
-
-    /// Runs work on the rows beside a runtime of this program.
-    #[track_caller]
-    fn check_beside(
-        &self,
-        other: &str,
-        work: &[&str],
-        workers: &[&str],
-        configure: impl Fn(&mut Command),
-    ) {
-        for work in work {
-            for &workers in workers {
-                let runtimes = self.names.join(",");
-                let line = format!("run {work} --quick --json --runtime {runtimes},{other}");
+/// Makes the runs of a runtime, and checks that every row of them is verified.
+#[track_caller]
+fn check_work(runtime: &str, configure: impl Fn(&mut Command)) {
+    let runs: Runs = toml::from_str(include_str!("foreign.toml")).expect("it is well formed");
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).to_string();
+    let of_runtime: Vec<&Rows> = runs.rows.iter().filter(|rows| rows.runtime == runtime).collect();
+    assert!(!of_runtime.is_empty(), "{runtime}");
+    for rows in of_runtime {
+        if rows.optional && lacks_flags(&rows.names) {
+            println!("skipped: {} has flags that the version does not know", rows.names);
+            continue;
+        }
+        let is_left_out = |work: &String| rows.without.iter().any(|start| work.starts_with(start));
+        for work in runs.work[&rows.work].iter().filter(|work| !is_left_out(work)) {
+            for workers in &rows.workers {
+                let names: Vec<&str> = rows.names.split(' ').collect();
+                let beside = rows.beside.as_deref().unwrap_or("tokio");
+                let runtimes = format!("{},{beside}", names.join(","));
+                let line = format!("run {work} --quick --json --runtime {runtimes}");
                 let mut command = bench(&line);
                 configure(command.args(["--workers", workers]));
                 let output = output(&mut command);
@@ -147,17 +79,27 @@ impl Rows<'_> {
                     .lines()
                     .map(|line| serde_json::from_str(line).expect("each line is JSON"))
                     .collect();
-                assert_eq!(found.len(), self.names.len() + 1, "{work}: {}", stderr(&output));
-                for (row, runtime) in found.iter().zip(self.names) {
-                    assert_eq!(row["runtime"], *runtime);
-                    assert_eq!(row["class"], self.class, "{row}");
+                assert_eq!(found.len(), names.len() + 1, "{work}: {}", stderr(&output));
+                let stated = match rows.states.as_deref() {
+                    Some("cores") => cores.as_str(),
+                    Some(one) => one,
+                    None => workers.as_str(),
+                };
+                for (row, name) in found.iter().zip(names) {
+                    assert_eq!(row["runtime"], name);
+                    assert_eq!(row["class"], *rows.class, "{row}");
                     assert_eq!(row["verified"], true, "{row}");
-                    let stated = row["params"]["workers"].to_string();
-                    assert_eq!(stated, self.workers.unwrap_or(workers), "{row}");
+                    assert_eq!(row["params"]["workers"].to_string(), *stated, "{row}");
                 }
             }
         }
     }
+}
+
+/// Whether a row is absent because the installed version does not know its flags.
+fn lacks_flags(row: &str) -> bool {
+    let tried = output(&mut bench(&format!("run send --count 10 --runs 1 --runtime {row}")));
+    stderr(&tried).contains(&format!("{row}: absent: the version that"))
 }
 
 /// Whether a runtime is set up in the place for all users of this checkout, or can be built without
@@ -210,21 +152,8 @@ fn built(name: &str) -> PathBuf {
 #[test]
 fn erlang_does_the_same_work_where_it_is_set_up() {
     if is_set_up("erlang") {
-        let names = &["erlang", "erlang-tuned"];
-        let rows = Rows { names, class: "isolated process", without: &[], workers: None };
-        rows.check_work(&["2"], |_| {});
-        rows.check_savina(&["1", "2"], |_| {});
+        check_work("erlang", |_| {});
         check_limit("erlang", |_| {});
-    }
-}
-
-#[test]
-fn erlang_has_both_designs_of_the_microblog_where_it_is_set_up() {
-    if is_set_up("erlang") {
-        let all = &["erlang", "erlang-tuned", "erlang-central"];
-        let rows = |names| Rows { names, class: "isolated process", without: &[], workers: None };
-        rows(all).check_beside("throng", SOCIAL, &["1", "2"], |_| {});
-        rows(&all[..2]).check_beside("throng", SOCIAL_POSTS, &["2"], |_| {});
         let line = "run social --runs 1 --count 10 --set part=deliveries --runtime erlang-central";
         let refused = output(&mut bench(line));
         assert_eq!(status(&refused), 1);
@@ -234,101 +163,18 @@ fn erlang_has_both_designs_of_the_microblog_where_it_is_set_up() {
 }
 
 #[test]
-fn elixir_does_the_same_work_where_it_is_installed() {
-    if is_set_up("elixir") {
-        let names = &["elixir", "elixir-tuned"];
-        let rows = Rows {
-            names,
-            class: "isolated process",
-            without: &["processes", "tasks"],
-            workers: None,
-        };
-        rows.check_work(&["2"], |_| {});
-    }
+fn java_and_pekko_do_the_same_work_where_they_are_set_up() {
+    check_all("java pekko");
 }
 
 #[test]
-fn java_does_the_same_work_where_it_is_set_up() {
-    if !is_set_up("java") {
-        return;
-    }
-    let class = "green thread";
-    let names = &["java-virtual"];
-    let rows = Rows { names, class, without: &["fairness", "processes", "tasks"], workers: None };
-    rows.check_work(&["1"], |_| {});
-    rows.check_savina(&["2"], |_| {});
-    let tuned = output(&mut bench("run send --count 10 --runs 1 --runtime java-virtual-tuned"));
-    if stderr(&tuned).contains("java-virtual-tuned: absent: the version that") {
-        println!("skipped: the JRE does not know the flags of java-virtual-tuned");
-    } else {
-        let names = &["java-virtual-tuned"];
-        Rows { names, class, without: &["fairness", "processes", "tasks"], workers: None }
-            .check_work(&["2"], |_| {});
-    }
+fn elixir_caf_node_bun_and_python_do_the_same_work_where_they_are_set_up() {
+    check_all("elixir caf node bun python");
 }
 
-#[test]
-fn threads_of_java_do_the_same_work_where_it_is_set_up() {
-    if is_set_up("java") {
-        // Threads run on all cores.
-        let cores = std::thread::available_parallelism().map_or(1, usize::from).to_string();
-        let workers = Some(&*cores.leak());
-        // So many leaves are beyond a limit of the row.
-        let without = &["skynet --count 12345", "processes", "tasks"];
-        let rows = Rows { names: &["java-threads"], class: "OS thread", without, workers };
-        rows.check_work(&["1"], |_| {});
-        rows.check_savina(&["1"], |_| {});
-    }
-}
-
-#[test]
-fn pekko_does_the_same_work_where_it_is_set_up() {
-    if !is_set_up("pekko") {
-        return;
-    }
-    let class = "actor";
-    let without = &["fairness", "processes", "tasks", "send-cost", "monitors", "timers"];
-    Rows { names: &["pekko"], class, without, workers: None }.check_work(&["1", "2"], |_| {});
-    let tuned = output(&mut bench("run send --count 10 --runs 1 --runtime pekko-tuned"));
-    if stderr(&tuned).contains("pekko-tuned: absent: the version that") {
-        println!("skipped: the JRE does not know the flags of pekko-tuned");
-    } else {
-        Rows { names: &["pekko-tuned"], class, without, workers: None }.check_work(&["2"], |_| {});
-    }
-    check_fairness_alone("pekko-thread-pool");
-}
-
-#[test]
-fn caf_does_the_same_work_where_it_is_set_up() {
-    if !is_set_up("caf") {
-        return;
-    }
-    let without = &["fairness", "processes", "tasks", "send-cost", "monitors", "timers"];
-    let rows = Rows { names: &["caf"], class: "actor", without, workers: None };
-    rows.check_work(&["1", "2"], |_| {});
-    check_fairness_alone("caf-max-throughput");
-}
-
-/// Runs `fairness` on a row of actors that has no other workload.
-#[track_caller]
-fn check_fairness_alone(row: &str) {
-    let others: Vec<&str> =
-        WORK.iter().copied().filter(|work| !work.starts_with("fairness")).collect();
-    Rows { names: &[row], class: "actor", without: &others, workers: None }
-        .check_work(&["1", "2"], |_| {});
-}
-
-#[test]
-fn node_bun_and_python_do_the_same_work_on_one_thread_where_they_are_set_up() {
-    for (runtime, names) in
-        [("node", &["node"][..]), ("bun", &["bun"]), ("python", &["python", "python-uvloop"])]
-    {
-        if is_set_up(runtime) {
-            let (class, workers) = ("stackless task", Some("1"));
-            let without = &["fairness", "processes", "tasks", "monitors"];
-            let rows = Rows { names, class, without, workers };
-            rows.check_work(&["2"], |_| {});
-        }
+fn check_all(runtimes: &str) {
+    for runtime in runtimes.split(' ').filter(|runtime| is_set_up(runtime)) {
+        check_work(runtime, |_| {});
     }
 }
 
@@ -394,13 +240,7 @@ fn go_is_built_and_does_the_same_work_where_it_is_installed() {
     assert_eq!(status(&first), 0, "{}", stderr(&first));
     assert!(stdout(&first).starts_with("go: ready, Go 1."), "{}", stdout(&first));
     assert_eq!(stdout(&set_up("setup go --dry-run")), "go: nothing to do\n");
-    let names = &["go", "go-tuned"];
-    let rows = Rows { names, class: "green thread", without: &[], workers: None };
-    rows.check_work(&["1", "2"], with_target);
-    rows.check_savina(&["1", "2"], with_target);
-    let syncmap =
-        Rows { names: &["go-syncmap"], class: "green thread", without: &[], workers: None };
-    syncmap.check(&["tasks --count 1000 --set seconds=1"], &["2"], with_target);
+    check_work("go", with_target);
     check_limit("go", with_target);
 
     // A program that was built from other sources is not measured.
@@ -549,7 +389,7 @@ fn the_scripts_of_java_and_pekko_take_a_jre_by_its_release_and_link_it_by_its_fl
     let releases =
         [("1.8", false, false), ("17", false, false), ("21", true, false), ("25", true, true)];
     for (peer, (release, taken, tuned)) in
-        ["java", "pekko"].into_iter().flat_map(|peer| releases.map(|release| (peer, release)))
+        ["java", "java/pekko"].into_iter().flat_map(|peer| releases.map(|release| (peer, release)))
     {
         let flags = if tuned { "" } else { "case $* in *Compact*) exit 1 ;; esac\n" };
         let java = format!("{flags}echo '    java.specification.version = {release}' >&2");

@@ -4,7 +4,7 @@ set -e
 here=$(dirname "$0")
 java=$(sh "$here/jre.sh" "$1")
 rm -rf "$1/classes" "$1/java" "$1/java-tuned"
-javac -d "$1/classes" "$here"/*.java
+javac -d "$1/classes" "$here"/*.java "$here"/shared/*.java
 ln -s "$java" "$1/java"
 if "$java" -XX:+UseParallelGC -XX:+UseCompactObjectHeaders -version > /dev/null 2>&1; then
     ln -s "$java" "$1/java-tuned"

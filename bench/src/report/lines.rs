@@ -39,7 +39,6 @@ struct Line<'a> {
 
 /// A point of a line, and the values of the lowest and the highest run.
 struct Point {
-    /// Index of the label.
     at: usize,
     value: f64,
     range: (f64, f64),

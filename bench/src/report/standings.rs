@@ -8,7 +8,6 @@ pub(crate) struct Standing<'a> {
     pub(crate) measurement: &'static str,
     pub(crate) group: &'static str,
     pub(crate) metric: &'static str,
-    /// The best of the other runtimes.
     pub(crate) rival: &'a Row,
     pub(crate) throng: f64,
     pub(crate) best: f64,

@@ -18,9 +18,6 @@ impl Directory {
     /// Creates a directory inside the parent that the settings name; by default beside this
     /// program, on the disk it was built on. Warns on standard error if the parent's file system is
     /// in memory, where a flush costs nothing.
-    ///
-    /// # Errors
-    /// If the parent does not exist or is not writable.
     pub(crate) fn make(settings: &Settings) -> io::Result<Directory> {
         let parent = match settings.word("dir") {
             "" => match env::current_exe()?.parent() {
@@ -41,9 +38,6 @@ impl Directory {
     }
 
     /// Size of the disk blocks that the directory's files occupy.
-    ///
-    /// # Errors
-    /// If the directory cannot be read.
     pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
         disk_bytes(self.path())
     }
@@ -51,9 +45,6 @@ impl Directory {
 
 /// Size of all blocks that the files below a path occupy, in bytes; holes in a file do not count, nor do files that a
 /// store removes meanwhile.
-///
-/// # Errors
-/// If a file cannot be read.
 pub(crate) fn disk_bytes(path: &Path) -> io::Result<u64> {
     let metadata = fs::symlink_metadata(path)?;
     let mut bytes = metadata.blocks() * 512;

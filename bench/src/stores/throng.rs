@@ -113,9 +113,6 @@ impl PutsInFlight {
 
     /// Submits a put, then waits until fewer than `limit` are in flight; with a limit of 1 it waits
     /// for this put.
-    ///
-    /// # Errors
-    /// If this put or an earlier put failed.
     pub(crate) async fn put(
         &mut self,
         engine: &Throng,
@@ -133,9 +130,6 @@ impl PutsInFlight {
     }
 
     /// Waits for all puts in flight.
-    ///
-    /// # Errors
-    /// If a put failed.
     pub(crate) async fn wait_for_all(&mut self, role: &mut RoleStats) -> io::Result<()> {
         while !self.tickets.is_empty() {
             self.wait_for_oldest(role).await?;

@@ -40,9 +40,6 @@ pub(crate) struct Committer<'e, E> {
 
 /// Runs `body` with a committing thread for `writers` writers, all of which must end before `body`
 /// returns.
-///
-/// # Errors
-/// If a commit or `body` fails.
 pub(crate) fn with_committer<E: Engine, R>(
     engine: &E,
     writers: usize,
@@ -129,9 +126,6 @@ impl<'e, E: Engine> Committer<'e, E> {
 impl<E: Engine> WriterHandle<'_, E> {
     /// Submits a put, then waits until fewer than the limit are in flight. Records the latency of
     /// each completed put.
-    ///
-    /// # Errors
-    /// If a commit failed.
     pub(crate) fn put(&mut self, key: Key, value: Vec<u8>, role: &mut RoleStats) -> io::Result<()> {
         let begun = Instant::now();
         let Some(pending) = &self.committer.pending else {
@@ -146,9 +140,6 @@ impl<E: Engine> WriterHandle<'_, E> {
     }
 
     /// Waits until at most `rest` puts are in flight.
-    ///
-    /// # Errors
-    /// If a commit failed.
     pub(crate) fn wait_until_at_most(
         &mut self,
         rest: usize,

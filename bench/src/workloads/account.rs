@@ -1,4 +1,4 @@
-//! New processes and their first messages, for `first-call` and `send-then-call`: a tokio task opens N accounts, one
+//! `first-call` and `send-then-call`: new processes and their first messages. A tokio task opens N accounts, one
 //! after the other, as the handlers of a web server do for users whom they have not seen before.
 //!
 //! ```text
@@ -11,20 +11,29 @@
 //!   reply shows the key of its account and all deposits.
 //! - `sleeps_per_call` counts the times that a thread of the program gave up its core to wait, divided by N: a call
 //!   whose turn runs on another thread makes the caller's thread sleep until the reply.
-
-mod throng;
-mod tokio;
-
+use std::collections::HashMap;
 use std::io;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use self::throng::Throng;
-use self::tokio::Tokio;
+use throng::{Address, Context, Handle, Message, Process, Registry, RuntimeHandle};
+use tokio::runtime::Handle as TokioHandle;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
 use super::latency;
 use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::usage;
+
+pub(crate) fn first_call(row: &str, settings: &Settings) -> Measured {
+    run::<false>(row, settings)
+}
+
+pub(crate) fn send_then_call(row: &str, settings: &Settings) -> Measured {
+    run::<true>(row, settings)
+}
 
 /// A runtime's means to open accounts, with the accounts that are open; used in a tokio task.
 trait AccountHost: Send + 'static {
@@ -47,20 +56,17 @@ trait AccountHost: Send + 'static {
 }
 
 /// Runs a row of a workload that contacts an account by a call, or, if it `SENDS`, by a send and a call.
-pub(super) fn run<const SENDS: bool>(row: &str, settings: &Settings) -> Measured {
+fn run<const SENDS: bool>(row: &str, settings: &Settings) -> Measured {
     let on_tokio = |settings| measure::<SENDS, _>(Tokio::default(), settings);
     match row {
         "throng" => on_throng::<SENDS, true>(settings),
         "throng-default" => on_throng::<SENDS, false>(settings),
-        "tokio" => runtimes::tokio::drive_outside(settings, on_tokio),
-        "tokio-current-thread" => runtimes::tokio::drive_current_thread_outside(settings, on_tokio),
-        _ => Err(runtimes::no_row(row)),
+        _ => runtimes::tokio::drive_row(row, settings, true, on_tokio),
     }
 }
 
 fn on_throng<const SENDS: bool, const NEVER_BLOCKS: bool>(settings: &Settings) -> Measured {
-    let processes = settings.count + settings.get("samples");
-    runtimes::throng::drive_outside(settings, processes, |runtime, settings| {
+    runtimes::throng::drive(settings, true, |runtime, settings| {
         measure::<SENDS, _>(Throng::<NEVER_BLOCKS>::on(runtime), settings)
     })
 }
@@ -70,7 +76,7 @@ fn on_throng<const SENDS: bool, const NEVER_BLOCKS: bool>(settings: &Settings) -
 async fn measure<const SENDS: bool, H: AccountHost>(host: H, settings: Settings) -> Measured {
     let accounts = Vec::with_capacity((settings.count + settings.get("samples")) as usize);
     let task = Task::<SENDS, H> { host, accounts };
-    ::tokio::spawn(task.measure(settings)).await.map_err(io::Error::other)?
+    tokio::spawn(task.measure(settings)).await.map_err(io::Error::other)?
 }
 
 /// The task that contacts the accounts, with those of them that are in no table.
@@ -117,5 +123,120 @@ impl<const SENDS: bool, H: AccountHost> Task<SENDS, H> {
         } else {
             H::call(&self.host.get_or_open(key), 1).await == Some(key + 1)
         }
+    }
+}
+
+/// A process type that promises `NEVER_BLOCKS`, so that the threads of the calling tokio runtime run its turns, or one
+/// without the promise, which is the default and runs on throng's workers only.
+struct Throng<const NEVER_BLOCKS: bool> {
+    runtime: RuntimeHandle,
+    accounts: Registry<u64, Account<NEVER_BLOCKS>>,
+}
+
+impl<const NEVER_BLOCKS: bool> Throng<NEVER_BLOCKS> {
+    fn on(runtime: RuntimeHandle) -> Self {
+        Throng { accounts: Registry::new(&runtime), runtime }
+    }
+}
+
+struct Account<const NEVER_BLOCKS: bool> {
+    balance: u64,
+}
+
+impl<const NEVER_BLOCKS: bool> Process for Account<NEVER_BLOCKS> {
+    const NEVER_BLOCKS: bool = NEVER_BLOCKS;
+}
+
+struct Deposit(u64);
+
+impl Message for Deposit {
+    type Reply = u64;
+}
+
+impl<const NEVER_BLOCKS: bool> Handle<Deposit> for Account<NEVER_BLOCKS> {
+    async fn handle(&mut self, Deposit(amount): Deposit, _: &mut Context<Self>) -> u64 {
+        self.balance += amount;
+        self.balance
+    }
+}
+
+impl<const NEVER_BLOCKS: bool> AccountHost for Throng<NEVER_BLOCKS> {
+    type Address = Address<Account<NEVER_BLOCKS>>;
+
+    fn get_or_open(&self, key: u64) -> Self::Address {
+        match self.accounts.get_or_spawn(key, || Account { balance: key }) {
+            Ok(account) => account,
+            Err(error) => panic!("the process limit leaves room for every process: {error}"),
+        }
+    }
+
+    fn open(&self, key: u64) -> Self::Address {
+        runtimes::throng::start(&self.runtime, Account { balance: key })
+    }
+
+    fn send(account: &Self::Address, amount: u64) {
+        let _ = account.send(Deposit(amount));
+    }
+
+    async fn call(account: &Self::Address, amount: u64) -> Option<u64> {
+        account.call(Deposit(amount)).await.ok()
+    }
+
+    fn processes(&self) -> u64 {
+        self.runtime.metrics().processes
+    }
+}
+
+/// Tasks that own the receiver of an unbounded channel, in a map of senders behind a lock. A deposit carries a oneshot if
+/// its reply is awaited.
+#[derive(Default)]
+struct Tokio {
+    accounts: Mutex<HashMap<u64, UnboundedSender<Request>>>,
+}
+
+struct Request {
+    amount: u64,
+    reply: Option<oneshot::Sender<u64>>,
+}
+
+fn spawn(mut balance: u64) -> UnboundedSender<Request> {
+    let (account, mut deposits) = unbounded_channel::<Request>();
+    tokio::spawn(async move {
+        while let Some(Request { amount, reply }) = deposits.recv().await {
+            balance += amount;
+            if let Some(reply) = reply {
+                // If the caller has given up, it counts the reply as missing.
+                let _ = reply.send(balance);
+            }
+        }
+    });
+    account
+}
+
+impl AccountHost for Tokio {
+    type Address = UnboundedSender<Request>;
+
+    fn get_or_open(&self, key: u64) -> Self::Address {
+        let mut accounts = self.accounts.lock().unwrap_or_else(PoisonError::into_inner);
+        accounts.entry(key).or_insert_with(|| spawn(key)).clone()
+    }
+
+    fn open(&self, key: u64) -> Self::Address {
+        spawn(key)
+    }
+
+    fn send(account: &Self::Address, amount: u64) {
+        let _ = account.send(Request { amount, reply: None });
+    }
+
+    async fn call(account: &Self::Address, amount: u64) -> Option<u64> {
+        let (reply, balance) = oneshot::channel();
+        account.send(Request { amount, reply: Some(reply) }).ok()?;
+        balance.await.ok()
+    }
+
+    fn processes(&self) -> u64 {
+        // Beside the task that measures.
+        TokioHandle::current().metrics().num_alive_tasks() as u64 - 1
     }
 }

@@ -57,10 +57,14 @@ pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
     let live = live_max(settings, entities).min(entities);
     let processes = durable::processes(live, inflight);
     let path = directory.path().to_owned();
-    let mut outcome =
-        runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
+    let mut outcome = runtimes::throng::drive_with(
+        settings,
+        processes,
+        false,
+        move |runtime, settings| async move {
             measure(ThrongHome::new(&runtime, &path), settings).await
-        })?;
+        },
+    )?;
     if is_cold {
         measure_disk(directory.path(), inflight, &mut outcome)?;
     } else {

@@ -11,10 +11,6 @@ pub(super) struct Answer<'a> {
 }
 
 /// Parses an answer; returns `None` if it is not complete.
-///
-/// # Errors
-/// If the first line has no status, a line of the head has no colon, there is not exactly one length, or bytes
-/// follow the body. An answer without content needs no length.
 pub(super) fn parse(bytes: &[u8]) -> io::Result<Option<Answer<'_>>> {
     let mut rest = bytes;
     let mut length = None;

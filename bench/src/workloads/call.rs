@@ -11,55 +11,47 @@
 //!   memory is measured.
 //! - The percentiles come from separate calls, since reading the clock around each call would add
 //!   to the mean. The percentiles include that reading, some 20 ns.
-
-mod throng;
-
-use std::io;
 use std::time::Instant;
 
 use super::latency;
-use super::service::actix::Actix;
-use super::service::kameo::Kameo;
-use super::service::ractor::Ractor;
-use super::service::smol::Smol;
-use super::service::tellus::Tellus;
-use super::service::threads::Threads;
-use super::service::tokio::{Recv, Tokio};
-use super::service::{Host, Service, Successor};
+use crate::host::{Host, OnHost, Service, Successor, on_host};
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::throng::feature;
+use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    match row {
-        "throng" => throng::run(settings),
-        "tokio" => runtimes::tokio::drive(settings, |settings| measure_on(Tokio(Recv), settings)),
-        "smol" => runtimes::smol::drive(settings, |settings| measure_on(Smol, settings)),
-        "actix" => {
-            runtimes::actix::drive(settings, |settings| measure_on(Actix::default(), settings))
+    if feature::is_none(settings) {
+        on_host::<Call>(row, settings)
+    } else {
+        feature::call(settings)
+    }
+}
+
+struct Call;
+
+impl OnHost for Call {
+    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
+        async move {
+            let mut callees = Vec::new();
+            for _ in 0..settings.get("callees") {
+                callees.push(host.serve(Successor).await);
+            }
+            measure(Hosted { host, callees }, settings).await
         }
-        "kameo" => runtimes::kameo::drive(settings, |settings| measure_on(Kameo, settings)),
-        "ractor" => runtimes::ractor::drive(settings, |settings| measure_on(Ractor, settings)),
-        "tellus" => runtimes::tellus::drive(settings, |driver, settings| {
-            measure_on(Tellus { driver }, settings)
-        }),
-        "threads" => runtimes::threads::drive(settings, |timers, settings| {
-            measure_on(Threads { timers }, settings)
-        }),
-        _ => Err(runtimes::no_row(row)),
     }
 }
 
 /// A runtime's callees, which are running; used in a process of the runtime.
-trait Callees {
+pub(crate) trait Callees: Send + Sync {
     /// Calls a callee with a value and awaits its reply; returns `None` if no reply came.
-    async fn call(&self, callee: usize, value: u64) -> Option<u64>;
+    fn call(&self, callee: usize, value: u64) -> impl Future<Output = Option<u64>> + Send;
 }
 
 /// The callees of a runtime, as plain services without features.
 struct Hosted<H: Host> {
     host: H,
-    callees: Vec<H::Address<Successor>>,
+    callees: Vec<H::ServiceAddress<Successor>>,
 }
 
 impl<H: Host> Callees for Hosted<H> {
@@ -68,17 +60,8 @@ impl<H: Host> Callees for Hosted<H> {
     }
 }
 
-/// Starts the callees and measures.
-async fn measure_on<H: Host>(host: H, settings: Settings) -> io::Result<Outcome> {
-    let mut callees = Vec::new();
-    for _ in 0..settings.get("callees") {
-        callees.push(host.start(Successor).await);
-    }
-    measure(Hosted { host, callees }, settings).await
-}
-
 /// Drives the workload: its order, clocks and checks.
-async fn measure<C: Callees>(callees: C, settings: Settings) -> io::Result<Outcome> {
+pub(crate) async fn measure<C: Callees>(callees: C, settings: Settings) -> Measured {
     let callee_count = settings.get("callees");
     let samples = settings.get("samples");
     let mut latencies = latency::histogram()?;

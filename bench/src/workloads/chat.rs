@@ -40,15 +40,12 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     sockets: u64,
-    /// Number of sockets in a room.
     room: u64,
     /// Number of sockets in a room that say messages: the first ones.
     senders: u64,
 }
 
 impl Layout {
-    /// # Errors
-    /// If the sockets do not fill the rooms.
     fn of(settings: &Settings) -> io::Result<Layout> {
         let (sockets, room) = (settings.get("sockets"), settings.get("room"));
         if !sockets.is_multiple_of(room) {

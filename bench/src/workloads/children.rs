@@ -8,19 +8,66 @@
 //! - The driver is outside of the runtime's workers, as the future of `block_on`.
 //! - A child counts itself when it is made, and once more when it handles a message; the supervisor
 //!   must then have N children that run.
+use std::io;
+use std::time::Instant;
 
-mod throng;
+use throng::{ChildSpec, Context, Handle, Message, Process, RuntimeHandle, Supervisor};
 
 use super::tally::Tally;
+use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    match row {
-        "throng" => throng::run(settings),
-        _ => Err(runtimes::no_row(row)),
-    }
+pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
+    // Beside the children: the supervisor.
+    runtimes::throng::drive_with(settings, settings.count + 1, true, measure)
 }
 
 static MADE: Tally = Tally::new();
 static COUNTED: Tally = Tally::new();
+
+struct Worker;
+
+impl Process for Worker {}
+
+struct Count;
+
+impl Message for Count {
+    type Reply = ();
+}
+
+impl Handle<Count> for Worker {
+    async fn handle(&mut self, _: Count, _: &mut Context<Self>) {
+        COUNTED.add(1);
+    }
+}
+
+async fn measure(runtime: RuntimeHandle, settings: Settings) -> Measured {
+    let count = settings.count;
+    let supervisor = Supervisor::dynamic().start_async(&runtime).await.map_err(io::Error::other)?;
+    let mut children = Vec::with_capacity(count as usize);
+
+    let clock = Instant::now();
+    for _ in 0..count {
+        let child = ChildSpec::new(|| {
+            MADE.add(1);
+            Worker
+        });
+        children.push(supervisor.spawn_child(child).await.map_err(io::Error::other)?);
+    }
+    let elapsed = clock.elapsed();
+    COUNTED.arm(count);
+    for child in &children {
+        // A message without a receiver is missing in the count.
+        let _ = child.send(Count);
+    }
+    COUNTED.complete().await;
+    let running = supervisor.count_children().await.map_err(io::Error::other)?;
+
+    let mut outcome = Outcome::default();
+    outcome.metric("start_ns", elapsed.as_nanos() as f64 / count as f64);
+    outcome.check("children made", MADE.count(), count);
+    outcome.check("children that handled a message", COUNTED.count(), count);
+    outcome.check("children that run", running.active as u64, count);
+    Ok(outcome)
+}

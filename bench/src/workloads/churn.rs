@@ -10,48 +10,27 @@
 //! - A process replies with the sum of the call's number and its own number.
 //! - Growth of resident memory over N cycles, beyond the memory that the warm-up needed, is memory
 //!   that dead processes keep.
-
-use std::io;
+use std::ops::Range;
 use std::time::Instant;
 
-use super::service::actix::Actix;
-use super::service::kameo::Kameo;
-use super::service::ractor::Ractor;
-use super::service::smol::Smol;
-use super::service::tellus::Tellus;
-use super::service::threads::Threads;
-use super::service::throng::Throng;
-use super::service::tokio::{Recv, Tokio};
-use super::service::{Host, Service};
 use super::tally::{Tally, sum_below};
+use crate::host::{Host, OnHost, Service, on_host};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    match row {
-        "throng" => runtimes::throng::drive(settings, ALIVE_MAX, |runtime, settings| {
-            measure(Throng { runtime }, settings)
-        }),
-        "tokio" => runtimes::tokio::drive(settings, |settings| measure(Tokio(Recv), settings)),
-        "smol" => runtimes::smol::drive(settings, |settings| measure(Smol, settings)),
-        "actix" => runtimes::actix::drive(settings, |settings| measure(Actix::default(), settings)),
-        "kameo" => runtimes::kameo::drive(settings, |settings| measure(Kameo, settings)),
-        "ractor" => runtimes::ractor::drive(settings, |settings| measure(Ractor, settings)),
-        "tellus" => runtimes::tellus::drive(settings, |driver, settings| {
-            measure(Tellus { driver }, settings)
-        }),
-        "threads" => runtimes::threads::drive(settings, |timers, settings| {
-            measure(Threads { timers }, settings)
-        }),
-        _ => Err(runtimes::no_row(row)),
-    }
+    on_host::<Churn>(row, settings)
 }
 
-/// Process limit: besides the process that is called, processes may exist whose exit is not
-/// complete.
-const ALIVE_MAX: u64 = 1_000_000;
+struct Churn;
+
+impl OnHost for Churn {
+    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
+        measure(host, settings)
+    }
+}
 
 static EXITED: Tally = Tally::new();
 
@@ -71,7 +50,7 @@ impl Drop for State {
 }
 
 /// Drives the workload: its order, clocks and checks.
-async fn measure<H: Host>(host: H, settings: Settings) -> io::Result<Outcome> {
+async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
     let warmup = settings.get("warmup");
     let cycles = warmup + settings.count;
     let mut replies = cycle_all(&host, 0..warmup).await;
@@ -93,13 +72,13 @@ async fn measure<H: Host>(host: H, settings: Settings) -> io::Result<Outcome> {
 
 /// Runs a cycle for each value, then waits until all processes so far have exited. Returns the
 /// number of correct replies.
-async fn cycle_all<H: Host>(host: &H, values: std::ops::Range<u64>) -> u64 {
+async fn cycle_all<H: Host>(host: &H, values: Range<u64>) -> u64 {
     let mut replies = 0;
     EXITED.arm(values.end);
     for value in values {
-        let process = host.start(State(value)).await;
+        let process = host.serve(State(value)).await;
         let reply = host.call(&process, 1).await;
-        host.stop(process);
+        host.dismiss(process);
         replies += u64::from(reply == Some(value + 1));
     }
     EXITED.complete().await;

@@ -1,4 +1,4 @@
-//! Concurrent callers, for `calls` and `outside`: each calls its own callee, each call after the
+//! `calls` and `outside`: many callers at once, each of which calls its own callee, each call after the
 //! reply to the previous call.
 //!
 //! ```text
@@ -7,22 +7,51 @@
 //!                                  ├─── round_trip_ns ────┤ p50_ns, p99_ns
 //! ```
 //!
+//! - In `calls` the callers are processes; in `outside` they are tokio tasks, as the handlers of a web server are, on a
+//!   runtime with as many threads as the settings have workers. For tokio and the actors on it, this is the runtime of
+//!   the callee; for throng it is a runtime beside throng's own workers.
 //! - Caller i calls the callee i modulo the number of callees.
 //! - A call carries a `u64`; its reply is that number plus one, and every reply is checked.
 //! - `round_trip_ns` is the time of all calls divided by their number, so it falls with each worker
 //!   that helps. The percentiles are of single calls, while all callers call.
-
-use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use super::latency;
-use super::service::{Service, Successor};
-use super::shape::ShapeHost;
 use super::tally::{Tally, share};
+use crate::host::{ActorHost, OnActors, Service, Successor, on_actors};
 use crate::outcome::Outcome;
+use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
+
+pub(crate) fn calls(row: &str, settings: &Settings) -> Measured {
+    on_actors::<Calls>(row, settings)
+}
+
+pub(crate) fn outside(row: &str, settings: &Settings) -> Measured {
+    on_actors::<Outside>(row, settings)
+}
+
+struct Calls;
+
+impl OnActors for Calls {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
+        let (callers, callees) = (settings.get("callers"), settings.get("callees"));
+        measure(host, settings, Callers::Processes, callers, callees)
+    }
+}
+
+struct Outside;
+
+impl OnActors for Outside {
+    const OUTSIDE: bool = true;
+
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
+        let tasks = settings.get("tasks");
+        measure(host, settings, Callers::Tasks, tasks, 1)
+    }
+}
 
 /// Callers that are done, and the number of their calls with a correct reply.
 static DONE: Tally = Tally::new();
@@ -30,7 +59,7 @@ static LATENCIES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 /// The place where the callers run.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Callers {
+enum Callers {
     /// Each in a process of the runtime.
     Processes,
     /// Each in a tokio task, outside of the runtime's processes.
@@ -38,18 +67,18 @@ pub(super) enum Callers {
 }
 
 /// Drives the workload: its order, clocks and checks.
-pub(super) async fn measure<H: ShapeHost>(
+async fn measure<H: ActorHost>(
     host: H,
     settings: Settings,
     place: Callers,
     callers: u64,
     callee_count: u64,
-) -> io::Result<Outcome> {
+) -> Measured {
     let samples = settings.get("samples");
     let mut callees = Vec::new();
     let mut replies = 0;
     for value in 0..callee_count {
-        let callee = host.start(Successor).await;
+        let callee = host.serve(Successor).await;
         replies += u64::from(host.call(&callee, value).await == Some(Successor.reply(value)));
         callees.push(callee);
     }
@@ -87,18 +116,18 @@ pub(super) async fn measure<H: ShapeHost>(
 }
 
 /// The callees, and the means to start callers.
-struct Group<H: ShapeHost> {
+struct Group<H: ActorHost> {
     host: H,
     place: Callers,
-    callees: Vec<H::Address<Successor>>,
+    callees: Vec<H::ServiceAddress<Successor>>,
 }
 
-impl<H: ShapeHost> Group<H> {
+impl<H: ActorHost> Group<H> {
     /// Starts a caller whose calls are those of `calls`, given the host and the callee.
     async fn start<F: Future<Output = u64> + Send + 'static>(
         &self,
         caller: u64,
-        calls: impl FnOnce(H, H::Address<Successor>) -> F,
+        calls: impl FnOnce(H, H::ServiceAddress<Successor>) -> F,
     ) {
         let callee = self.callees[caller as usize % self.callees.len()].clone();
         let calls = calls(self.host.clone(), callee);
@@ -111,7 +140,11 @@ impl<H: ShapeHost> Group<H> {
 }
 
 /// Calls once with each value; returns the number of correct replies.
-async fn call_all<H: ShapeHost>(host: H, callee: H::Address<Successor>, values: Range<u64>) -> u64 {
+async fn call_all<H: ActorHost>(
+    host: H,
+    callee: H::ServiceAddress<Successor>,
+    values: Range<u64>,
+) -> u64 {
     let mut replies = 0;
     for value in values {
         replies += u64::from(host.call(&callee, value).await == Some(Successor.reply(value)));
@@ -120,9 +153,9 @@ async fn call_all<H: ShapeHost>(host: H, callee: H::Address<Successor>, values: 
 }
 
 /// Calls once with each value and times each call; returns the number of correct replies.
-async fn sample_all<H: ShapeHost>(
+async fn sample_all<H: ActorHost>(
     host: H,
-    callee: H::Address<Successor>,
+    callee: H::ServiceAddress<Successor>,
     values: Range<u64>,
 ) -> u64 {
     let mut replies = 0;

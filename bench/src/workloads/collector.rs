@@ -1,32 +1,81 @@
-//! Receivers of numbers that one process sends to them in turn, for `fan` and `burst`.
+//! `fan` and `burst`: a process sends numbers to several receivers in turn.
 //!
+//! ```text
+//! fan       one message to each receiver │ start sender │       wait              │ settle │ RSS
+//! sender                                 │ send × M (or × chunk, wait, …)         │
+//!                                        ├──────── delivered_ns ──────────────────┤
+//!
+//! burst     one message to each receiver │ RSS │ start sender, wait │ RSS │ open │ wait │ settle │ RSS
+//! sender                                       │ send × M           │
+//! receivers                              │ wait at the gate                      │ receive │
+//! ```
+//!
+//! - By default the sender of `fan` never waits, so the receivers' backlog is part of the result. With a `chunk`, at most
+//!   that many messages are in flight, and the backlog costs little.
+//! - In `burst` every receiver waits in the handler of its first message until all M messages are queued, so
+//!   `bytes_per_message`, the growth of resident memory until then, counts exactly M messages. With `receivers=1` that is
+//!   the queue of a slow consumer. `rss_after_bytes` is the whole program's resident memory, `settle` seconds after the
+//!   last message was handled.
 //! - The numbers are 0, 1, 2, …, sent round robin: receiver r must receive r, r + R, r + 2R, … in
 //!   this order, where R is the number of receivers.
 //! - The numbers are sent in chunks. A receiver reports the sum of a chunk when it has received its
 //!   last number of the chunk, so counting costs little of what is measured. The first chunk is one
 //!   number for each receiver, so that no first touch of its memory is measured.
+use std::io;
+use std::time::Instant;
 
-use super::receiver::{Latch, Order, Receiver, ReceiverHost};
+use tokio::sync::Semaphore;
+
+use super::relay::Order;
 use super::tally::{Tally, sum_below};
+use crate::host::{ActorHost, Host, Next, OnActors, Receiver, on_actors};
+use crate::memory;
 use crate::outcome::Outcome;
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
 
+pub(crate) fn fan(row: &str, settings: &Settings) -> Measured {
+    on_actors::<Fan>(row, settings)
+}
+
+pub(crate) fn burst(row: &str, settings: &Settings) -> Measured {
+    on_actors::<Burst>(row, settings)
+}
+
+struct Fan;
+
+impl OnActors for Fan {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
+        measure_fan(host, settings)
+    }
+}
+
+struct Burst;
+
+impl OnActors for Burst {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
+        measure_burst(host, settings)
+    }
+}
+
+static GATE: Semaphore = Semaphore::const_new(0);
+static SENT: Tally = Tally::new();
 /// Reports of the receivers, with the sums of the numbers.
 static RECEIVED: Tally = Tally::new();
 
 /// The chunks in which numbers are sent to the receivers.
 #[derive(Clone, Copy)]
-pub(super) struct Chunks {
+struct Chunks {
     receivers: u64,
     /// Numbers in each chunk but the first and the last; a multiple of `receivers`.
     chunk: u64,
-    /// Numbers in all.
     total: u64,
 }
 
 impl Chunks {
     /// The first chunk, then `count` numbers in chunks of `chunk`, rounded up so that each receiver
     /// gets as many; in a single chunk if `chunk` is zero.
-    pub(super) fn new(receivers: u64, chunk: u64, count: u64) -> Self {
+    fn new(receivers: u64, chunk: u64, count: u64) -> Self {
         let chunk = if chunk == 0 { u64::MAX } else { chunk };
         let chunk = chunk.checked_next_multiple_of(receivers).unwrap_or(u64::MAX);
         Self { receivers, chunk, total: receivers + count }
@@ -39,16 +88,16 @@ impl Chunks {
     }
 
     /// Checks that every number was received, and that each receiver received its numbers in order.
-    pub(super) fn check(self, outcome: &mut Outcome) {
+    fn check(self, outcome: &mut Outcome) {
         outcome.check("the sum received", RECEIVED.sum(), sum_below(self.total));
         Order::check(outcome);
     }
 }
 
 /// A receiver.
-pub(super) struct Collector {
+struct Collector {
     chunks: Chunks,
-    latch: Option<&'static Latch>,
+    gate: Option<&'static Semaphore>,
     order: Order,
     /// End of the current chunk.
     end: u64,
@@ -57,7 +106,10 @@ pub(super) struct Collector {
 }
 
 impl Receiver for Collector {
-    fn receive(&mut self, value: u64) {
+    type Message = u64;
+    type Pause = &'static Semaphore;
+
+    fn receive(&mut self, value: u64) -> Next<Self::Pause> {
         let due = self.order.note(value);
         self.sum = self.sum.wrapping_add(value);
         if due >= self.end {
@@ -65,47 +117,41 @@ impl Receiver for Collector {
             self.sum = 0;
             self.end = self.chunks.end(self.end);
         }
-    }
-
-    fn latch(&self) -> Option<&'static Latch> {
-        self.latch
+        self.gate.map_or(Next::Message, Next::Wait)
     }
 }
 
 /// The running receivers, and the numbers sent to them so far.
-pub(super) struct Sender<H: ReceiverHost> {
-    mailboxes: Vec<H::Mailbox<Collector>>,
+struct Sender<H: Host> {
+    mailboxes: Vec<H::Address<Collector>>,
     chunks: Chunks,
     next: u64,
-    /// Reports due for all numbers sent so far.
     reports: u64,
 }
 
-impl<H: ReceiverHost> Sender<H> {
-    /// Starts the receivers and sends the first chunk; returns when it has been received. With a
-    /// latch, each receiver then waits at it.
-    pub(super) async fn start(host: &H, chunks: Chunks, latch: Option<&'static Latch>) -> Self {
-        let make = |index, _: &[H::Mailbox<Collector>]| Collector {
-            chunks,
-            latch,
-            order: Order::new(index as u64, chunks.receivers),
-            end: chunks.end(0),
-            sum: 0,
-        };
-        let mailboxes = host.start_receivers(chunks.receivers, make).await;
+impl<H: Host> Sender<H> {
+    /// Starts the receivers and sends the first chunk; returns when it has been received. With a gate, each receiver then
+    /// waits at it.
+    async fn start(host: &H, chunks: Chunks, gate: Option<&'static Semaphore>) -> io::Result<Self> {
+        let mut mailboxes = Vec::with_capacity(chunks.receivers as usize);
+        for index in 0..chunks.receivers {
+            let order = Order::new(index, chunks.receivers);
+            let receiver = Collector { chunks, gate, order, end: chunks.end(0), sum: 0 };
+            mailboxes.push(host.start_part(index, chunks.receivers, receiver).await?);
+        }
         let mut sender = Self { mailboxes, chunks, next: 0, reports: 0 };
         sender.send_chunk();
-        received().await;
-        sender
+        RECEIVED.complete().await;
+        Ok(sender)
     }
 
     /// Whether every chunk has been sent.
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.next == self.chunks.total
     }
 
     /// Sends the next chunk.
-    pub(super) fn send_chunk(&mut self) {
+    fn send_chunk(&mut self) {
         let end = self.chunks.end(self.next);
         // Every chunk begins with the first receiver; the last chunk may not reach all of them.
         self.reports += self.chunks.receivers.min(end - self.next);
@@ -117,7 +163,52 @@ impl<H: ReceiverHost> Sender<H> {
     }
 }
 
-/// Waits until the chunk that was sent last has been received.
-pub(super) async fn received() {
+async fn measure_fan<H: ActorHost>(host: H, settings: Settings) -> Measured {
+    let count = settings.count;
+    let chunks = Chunks::new(settings.get("receivers"), settings.get("chunk"), count);
+    let mut sender = Sender::start(&host, chunks, None).await?;
+
+    SENT.arm(1);
+    let clock = Instant::now();
+    host.run(async move {
+        while !sender.is_done() {
+            sender.send_chunk();
+            RECEIVED.complete().await;
+        }
+        SENT.add(0);
+    })
+    .await;
+    SENT.complete().await;
+    let elapsed = clock.elapsed();
+
+    let mut outcome = Outcome::default();
+    outcome.metric("delivered_ns", elapsed.as_nanos() as f64 / count as f64);
+    outcome.metric("rss_after_bytes", memory::settled_bytes(&settings).await? as f64);
+    chunks.check(&mut outcome);
+    Ok(outcome)
+}
+
+async fn measure_burst<H: ActorHost>(host: H, settings: Settings) -> Measured {
+    let chunks = Chunks::new(settings.get("receivers"), 0, settings.count);
+    let mut sender = Sender::start(&host, chunks, Some(&GATE)).await?;
+    let resident_before = memory::resident_bytes()?;
+
+    SENT.arm(1);
+    host.run(async move {
+        sender.send_chunk();
+        SENT.add(0);
+    })
+    .await;
+    SENT.complete().await;
+    let resident = memory::resident_bytes()?;
+    GATE.close();
     RECEIVED.complete().await;
+
+    let grown = resident.saturating_sub(resident_before) as f64;
+    let mut outcome = Outcome::default();
+    outcome.metric("bytes_per_message", grown / settings.count as f64);
+    outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
+    outcome.metric("rss_after_bytes", memory::settled_bytes(&settings).await? as f64);
+    chunks.check(&mut outcome);
+    Ok(outcome)
 }

@@ -53,9 +53,6 @@ pub(super) trait Home: Clone + Send + Sync + 'static {
     type Counters: Counters;
 
     /// Opens the counters that were stored there, of which `live_max` may be live.
-    ///
-    /// # Errors
-    /// If they cannot be opened.
     fn open(&self, live_max: u64) -> impl Future<Output = io::Result<Self::Counters>> + Send;
 }
 
@@ -133,7 +130,6 @@ pub(super) struct Calls {
     pub(super) inflight: u64,
     /// Percentage of the calls that only read.
     pub(super) reads: u64,
-    /// Maximum number of calls.
     pub(super) count: u64,
     /// Time after which no further call is made.
     pub(super) time: Option<Duration>,
@@ -210,9 +206,7 @@ impl Acknowledged {
 
 /// The outcome of [`Calls`].
 pub(super) struct Replies {
-    /// Number of calls that were replied to.
     pub(super) count: u64,
-    /// Number of wrong values among the replies.
     pub(super) wrong: u64,
     /// Time from the first call to the last reply.
     pub(super) time: Duration,
@@ -239,9 +233,6 @@ struct Calling<C> {
 }
 
 /// Makes calls until all have been replied to.
-///
-/// # Errors
-/// If a call failed, or a caller died.
 pub(super) async fn call_all<C: Counters>(
     counters: &C,
     calls: Calls,
@@ -339,9 +330,6 @@ impl<C: Counters> Calling<C> {
 }
 
 /// Reads all counters or, of more than a million, `sample` of them at random, and checks the values.
-///
-/// # Errors
-/// If a call failed.
 pub(super) async fn check_values(
     counters: &impl Counters,
     acknowledged: &Arc<Acknowledged>,
@@ -356,9 +344,6 @@ pub(super) async fn check_values(
 }
 
 /// Reads `count` random counters, each once, and checks the values.
-///
-/// # Errors
-/// If a call failed.
 pub(super) async fn check_sample(
     counters: &impl Counters,
     acknowledged: &Arc<Acknowledged>,
@@ -371,9 +356,6 @@ pub(super) async fn check_sample(
 }
 
 /// Reads the counters whose additions have an unknown outcome, and checks the values.
-///
-/// # Errors
-/// If a call failed.
 pub(super) async fn check_unknown(
     counters: &impl Counters,
     acknowledged: &Arc<Acknowledged>,

@@ -28,7 +28,7 @@ const SAMPLE: u64 = 10_000;
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let processes = durable::processes(settings.count, 0);
-    runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
+    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
         let home = ThrongHome::new(&runtime, directory.path());
         measure(home, settings).await
     })

@@ -83,24 +83,30 @@ async fn start(home: ThrongHome, settings: &Settings) -> io::Result<(impl Counte
 /// counter of each acknowledged turn, as numbers of eight bytes.
 fn run_victim(settings: &Settings, directory: &Path) -> Measured {
     let directory = directory.to_owned();
-    runtimes::throng::drive(settings, processes(settings), |runtime, settings| async move {
-        let notes = OpenOptions::new().create_new(true).append(true).open(directory.join(NOTES))?;
-        let home = ThrongHome::new(&runtime, &directory.join(NODE));
-        let (counters, time) = start(home, &settings).await?;
-        note(&notes, time.as_nanos() as u64);
-        let (killed, acknowledged) = (settings.get("killed"), AtomicU64::new(0));
-        let on_reply = Arc::new(move |number| {
-            note(&notes, number);
-            if acknowledged.fetch_add(1, Ordering::AcqRel) + 1 == killed {
-                // If the signal failed, the run would find this process alive.
-                let _ = part::kill_own();
-            }
-        });
-        let calls = Calls { on_reply: Some(on_reply), ..fatal_calls(&settings) };
-        let expected = Acknowledged::all(settings.count, 1).into();
-        call_all(&counters, calls, &expected).await?;
-        Err(io::Error::other("a killed process goes on"))
-    })
+    runtimes::throng::drive_with(
+        settings,
+        processes(settings),
+        false,
+        |runtime, settings| async move {
+            let notes =
+                OpenOptions::new().create_new(true).append(true).open(directory.join(NOTES))?;
+            let home = ThrongHome::new(&runtime, &directory.join(NODE));
+            let (counters, time) = start(home, &settings).await?;
+            note(&notes, time.as_nanos() as u64);
+            let (killed, acknowledged) = (settings.get("killed"), AtomicU64::new(0));
+            let on_reply = Arc::new(move |number| {
+                note(&notes, number);
+                if acknowledged.fetch_add(1, Ordering::AcqRel) + 1 == killed {
+                    // If the signal failed, the run would find this process alive.
+                    let _ = part::kill_own();
+                }
+            });
+            let calls = Calls { on_reply: Some(on_reply), ..fatal_calls(&settings) };
+            let expected = Acknowledged::all(settings.count, 1).into();
+            call_all(&counters, calls, &expected).await?;
+            Err(io::Error::other("a killed process goes on"))
+        },
+    )
 }
 
 /// Appends a number in a single write, which stays whole beside the notes of other threads and survives a kill.
@@ -131,9 +137,14 @@ fn run_all(settings: &Settings) -> Measured {
     outcome.metric("start_clean_s", start_clean.as_secs_f64());
     let due = settings.get("killed");
     outcome.check("turns of the victim", u64::from(turns.len() as u64 >= due), 1);
-    runtimes::throng::drive(settings, processes(settings), move |runtime, settings| async move {
-        measure(ThrongHome::new(&runtime, &node), &node, turns, settings, outcome).await
-    })
+    runtimes::throng::drive_with(
+        settings,
+        processes(settings),
+        false,
+        move |runtime, settings| async move {
+            measure(ThrongHome::new(&runtime, &node), &node, turns, settings, outcome).await
+        },
+    )
 }
 
 /// Starts the node after the kill, measures, and checks the counters.

@@ -56,7 +56,7 @@ fn run_throng(settings: &Settings) -> Measured {
     let entities = settings.get("entities");
     let live = live_max(settings, entities).min(entities);
     let processes = durable::processes(live, settings.get("inflight"));
-    runtimes::throng::drive(settings, processes, move |runtime, settings| async move {
+    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
         let mut home = ThrongHome::new(&runtime, directory.path());
         if let mebibytes @ 1.. = settings.get("checkpoint") {
             home = home.checkpoint_bytes(mebibytes << 20);
@@ -68,12 +68,14 @@ fn run_throng(settings: &Settings) -> Measured {
 fn run_tokio_heed(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let home = TokioHeedHome::new(directory.path())?;
-    runtimes::tokio::drive(settings, |settings| measure(home, directory, settings))
+    runtimes::tokio::drive(settings, false, |settings| measure(home, directory, settings))
 }
 
 fn run_tellus(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
-    runtimes::tokio::drive(settings, |settings| measure(TellusHome::default(), directory, settings))
+    runtimes::tokio::drive(settings, false, |settings| {
+        measure(TellusHome::default(), directory, settings)
+    })
 }
 
 /// Drives the workload: its order, clocks and checks.

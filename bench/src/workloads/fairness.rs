@@ -14,22 +14,20 @@
 //!   receives them in order.
 //! - `message_ns` is the time divided by the messages of the flood: a runtime could answer sooner
 //!   at the cost of the others.
-
-use std::io;
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::latency;
-use super::receiver::{Order, Receiver, ReceiverHost};
-use super::service::{Service, Successor};
-use super::shape::{self, Shape, ShapeHost};
+use super::relay::{Links, Order};
 use super::tally::{Tally, sum_below};
+use crate::host::{ActorHost, Host, Next, OnActors, Receiver, Service, Successor, on_actors};
 use crate::outcome::Outcome;
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Fairness>(row, settings)
+    on_actors::<Fairness>(row, settings)
 }
 
 /// Flooders that have received their first message.
@@ -40,23 +38,28 @@ static STOP: AtomicBool = AtomicBool::new(false);
 
 struct Fairness;
 
-impl Shape for Fairness {
+impl OnActors for Fairness {
     const OUTSIDE: bool = true;
 
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         measure(host, settings)
     }
 }
 
 /// A process that sends itself a message on every message.
-struct Flooder<H: ReceiverHost> {
-    itself: H::Mailbox<Flooder<H>>,
+struct Flooder<H: Host> {
+    links: Links<H, Flooder<H>>,
+    /// Its address, which is looked up with the first message.
+    itself: Option<H::Address<Flooder<H>>>,
     index: u64,
     order: Order,
 }
 
-impl<H: ReceiverHost> Receiver for Flooder<H> {
-    fn receive(&mut self, value: u64) {
+impl<H: Host> Receiver for Flooder<H> {
+    type Message = u64;
+    type Pause = Infallible;
+
+    fn receive(&mut self, value: u64) -> Next {
         let next = self.order.note(value);
         if value == 0 {
             RUNNING.add(self.index);
@@ -64,22 +67,19 @@ impl<H: ReceiverHost> Receiver for Flooder<H> {
         if STOP.load(Ordering::Relaxed) {
             STOPPED.add(next);
         } else {
-            H::send(&self.itself, next);
+            let find = || self.links.all()[self.index as usize].clone();
+            H::send(self.itself.get_or_insert_with(find), next);
         }
+        Next::Message
     }
 }
 
 /// Drives the workload: its order, clocks and checks.
-async fn measure<H: ShapeHost>(host: H, settings: Settings) -> io::Result<Outcome> {
+async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
     let count = settings.get("flooders");
-    let callee = host.start(Successor).await;
-    let flooders = host
-        .start_receivers(count, |index, mailboxes: &[H::Mailbox<Flooder<H>>]| Flooder {
-            itself: mailboxes[index].clone(),
-            index: index as u64,
-            order: Order::new(0, 1),
-        })
-        .await;
+    let callee = host.serve(Successor).await;
+    let make = |index, links| Flooder { links, itself: None, index, order: Order::new(0, 1) };
+    let flooders = Links::start(&host, count, make).await?;
     let pause = Duration::from_millis(settings.get("pause"));
     let mut latencies = latency::histogram()?;
     let mut replies = 0;
@@ -87,8 +87,8 @@ async fn measure<H: ShapeHost>(host: H, settings: Settings) -> io::Result<Outcom
     RUNNING.arm(count);
     STOPPED.arm(count);
     let flooding = Instant::now();
-    for flooder in &flooders {
-        H::send(flooder, 0);
+    for flooder in flooders.all() {
+        H::send::<Flooder<H>>(flooder, 0);
     }
     RUNNING.complete().await;
     for value in 0..settings.count {

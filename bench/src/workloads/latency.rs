@@ -19,9 +19,6 @@ const LATENCY_MAX: Duration = Duration::from_secs(3600);
 
 /// Creates an empty histogram of nanoseconds with three significant digits. Its range is fixed from
 /// the start, since a saturating record does not extend the range.
-///
-/// # Errors
-/// Never: the range and the precision are valid constants.
 pub(crate) fn histogram() -> io::Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).map_err(io::Error::other)
 }

@@ -13,38 +13,43 @@
 //! - All processes end normally, on a message. A watcher puts down each process that is reported, as the
 //!   runtime identifies it, and hands its list to the driver with the last. After the clock every list must have
 //!   each process once, and no other.
+mod joined;
 
-mod kameo;
-mod ractor;
-mod tellus;
-mod throng;
-mod tokio;
-
+use std::convert::Infallible;
 use std::io;
 use std::time::Instant;
 
-use ::tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use ::tokio::time::timeout;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 
+use self::joined::Joined;
 use super::tally::{TIMEOUT, Tally};
+use crate::host::{Next, Receiver};
 use crate::memory;
 use crate::outcome::Outcome;
+use crate::runtimes::kameo::Kameo;
+use crate::runtimes::ractor::Ractor;
+use crate::runtimes::tellus::Tellus;
+use crate::runtimes::throng::Throng;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {
-        "throng" => throng::run(settings),
-        "tokio" => tokio::run(settings),
-        "kameo" => kameo::run(settings),
-        "ractor" => ractor::run(settings),
-        "tellus" => tellus::run(settings),
+        "throng" => runtimes::throng::drive(settings, false, |runtime, settings| {
+            measure(Throng { runtime }, settings)
+        }),
+        "tokio" => runtimes::tokio::drive(settings, false, |settings| {
+            measure(Joined::new(settings.get("watchers") > 1), settings)
+        }),
+        "kameo" => runtimes::kameo::drive(settings, |settings| measure(Kameo, settings)),
+        "ractor" => runtimes::ractor::drive(settings, |settings| measure(Ractor, settings)),
+        "tellus" => runtimes::tellus::drive(settings, |driver, settings| {
+            measure(Tellus { driver }, settings)
+        }),
         _ => Err(runtimes::no_row(row)),
     }
 }
-
-/// Name of the setting for the number of watchers.
-const WATCHERS: &str = "watchers";
 
 /// Messages that processes have answered.
 static ANSWERED: Tally = Tally::new();
@@ -53,18 +58,24 @@ static WATCHING: Tally = Tally::new();
 /// Notifications after the last that a watcher was to get.
 static SURPLUS: Tally = Tally::new();
 
-/// The state of each process.
-struct Watched;
+/// The state of each process, which ends on the message `true`, and answers others.
+pub(crate) struct Watched;
 
-impl Watched {
-    /// Counts a message as answered.
-    fn answer(&self) {
+impl Receiver for Watched {
+    type Message = bool;
+    type Pause = Infallible;
+
+    fn receive(&mut self, ends: bool) -> Next {
+        if ends {
+            return Next::Stop;
+        }
         ANSWERED.add(1);
+        Next::Message
     }
 }
 
 /// The state of a watcher, the same on each runtime. A process is identified by an `I`.
-struct Watch<I> {
+pub(crate) struct Watch<I> {
     /// Number of notifications to come, in all.
     due: usize,
     report: Report<I>,
@@ -87,12 +98,12 @@ impl<I> Watch<I> {
     }
 
     /// Counts the watcher; called when it has made all its monitors.
-    fn begin(&self) {
+    pub(crate) fn begin(&self) {
         WATCHING.add(1);
     }
 
     /// Puts down a process that has ended.
-    fn notify(&mut self, process: I, is_normal: bool) {
+    pub(crate) fn notify(&mut self, process: I, is_normal: bool) {
         if self.due == 0 {
             return SURPLUS.add(1);
         }
@@ -107,69 +118,66 @@ impl<I> Watch<I> {
     }
 }
 
-/// A runtime's implementation of the steps; called in a process of the runtime.
-trait MonitorsSteps {
+/// A runtime's means to monitor processes; used in a process of the runtime.
+pub(crate) trait MonitorHost: Send + Sync + 'static {
     /// The address of a process that is monitored.
-    type Process;
+    type Process: Send + Sync;
 
     /// The address of a watcher.
-    type Watcher;
+    type Watcher: Send + Sync;
 
     /// The identity of a process in a notification.
-    type Id: Ord;
+    type Id: Ord + Send + 'static;
 
     /// The processes as a watcher needs them.
-    type Targets: Clone;
+    type Targets: Clone + Send;
 
     /// Whether a monitor is a signal, which its process has yet to handle when the watcher has gone on.
-    const BY_SIGNAL: bool;
+    const BY_SIGNAL: bool = false;
 
-    /// Starts a process that counts messages as answered, until one makes it end.
-    async fn start(&mut self) -> Self::Process;
+    /// Starts a process.
+    fn start_watched(&mut self) -> impl Future<Output = io::Result<Self::Process>> + Send;
 
-    /// Sends the message that the process counts as answered.
-    fn ask(&self, process: &Self::Process);
+    /// Sends a message to a process.
+    fn request(process: &Self::Process, ends: bool);
 
-    /// Sends the message on which the process ends.
-    fn end(&self, process: &Self::Process);
-
-    /// The identity of a process that [`start`](Self::start) has started as the one with this number.
+    /// The identity of the process that was started as the one with this number.
     fn id(&self, number: u64, process: &Self::Process) -> Self::Id;
 
     /// Starts a watcher.
-    async fn start_watcher(&self, watch: Watch<Self::Id>) -> Self::Watcher;
+    fn start_watcher(&self, watch: Watch<Self::Id>) -> impl Future<Output = Self::Watcher> + Send;
 
     /// Collects all processes for the watchers.
     fn targets(&mut self, processes: &[Self::Process]) -> Self::Targets;
 
     /// Makes a watcher monitor all processes, and begin.
-    fn watch(&self, watcher: &Self::Watcher, targets: Self::Targets);
+    fn watch(watcher: &Self::Watcher, targets: Self::Targets);
 }
 
 /// Drives the workload: its order, clocks and checks.
-async fn measure<S: MonitorsSteps>(mut steps: S, settings: Settings) -> io::Result<Outcome> {
-    let (count, watcher_count) = (settings.count, settings.get(WATCHERS));
+async fn measure<H: MonitorHost>(mut host: H, settings: Settings) -> Measured {
+    let (count, watcher_count) = (settings.count, settings.get("watchers"));
     let mut processes = memory::resident_vec(count as usize);
     for _ in 0..count {
-        processes.push(steps.start().await);
+        processes.push(host.start_watched().await?);
     }
-    ask_all(&steps, &processes, count).await;
+    ask_all::<H>(&processes, count).await;
     let (reports, mut reported) = unbounded_channel();
     let mut watchers = Vec::new();
     for _ in 0..watcher_count {
-        watchers.push(steps.start_watcher(Watch::new(count, reports.clone())).await);
+        watchers.push(host.start_watcher(Watch::new(count, reports.clone())).await);
     }
-    let targets = steps.targets(&processes);
+    let targets = host.targets(&processes);
     let resident_before = memory::resident_bytes()?;
 
     WATCHING.arm(watcher_count);
     let clock = Instant::now();
     for watcher in &watchers {
-        steps.watch(watcher, targets.clone());
+        H::watch(watcher, targets.clone());
     }
     WATCHING.complete().await;
-    if S::BY_SIGNAL {
-        ask_all(&steps, &processes, 2 * count).await;
+    if H::BY_SIGNAL {
+        ask_all::<H>(&processes, 2 * count).await;
     }
     let established = clock.elapsed();
     let resident = memory::resident_bytes()?;
@@ -177,7 +185,7 @@ async fn measure<S: MonitorsSteps>(mut steps: S, settings: Settings) -> io::Resu
     let mut found = Vec::with_capacity(watchers.len());
     let clock = Instant::now();
     for process in &processes {
-        steps.end(process);
+        H::request(process, true);
     }
     while found.len() < watchers.len() {
         match timeout(TIMEOUT, reported.recv()).await {
@@ -188,12 +196,12 @@ async fn measure<S: MonitorsSteps>(mut steps: S, settings: Settings) -> io::Resu
     }
     let down = clock.elapsed();
 
-    let ids = (0..count).zip(&processes).map(|(number, process)| steps.id(number, process));
+    let ids = (0..count).zip(&processes).map(|(number, process)| host.id(number, process));
     let mut due: Vec<_> = ids.collect();
     due.sort_unstable();
     let each = 1.0 / (count * watcher_count) as f64;
     let grown = resident.saturating_sub(resident_before);
-    let answers = if S::BY_SIGNAL { 2 * count } else { count };
+    let answers = if H::BY_SIGNAL { 2 * count } else { count };
     let once: u64 = found.iter_mut().map(|report| reported_once(&due, &mut report.processes)).sum();
     let mut outcome = Outcome::default();
     outcome.metric("monitor_ns", established.as_nanos() as f64 * each);
@@ -209,10 +217,10 @@ async fn measure<S: MonitorsSteps>(mut steps: S, settings: Settings) -> io::Resu
 }
 
 /// Sends each process a message, and waits until `due` messages have been answered in all.
-async fn ask_all<S: MonitorsSteps>(steps: &S, processes: &[S::Process], due: u64) {
+async fn ask_all<H: MonitorHost>(processes: &[H::Process], due: u64) {
     ANSWERED.arm(due);
     for process in processes {
-        steps.ask(process);
+        H::request(process, false);
     }
     ANSWERED.complete().await;
 }

@@ -21,9 +21,6 @@ pub(super) fn own() -> Option<(String, PathBuf)> {
 }
 
 /// Runs a part, and waits for its end, which is that of a kill if `is_killed`.
-///
-/// # Errors
-/// If the child cannot be started or ends otherwise.
 pub(super) fn run(part: &str, directory: &Path, is_killed: bool) -> io::Result<()> {
     let mut child = Command::new(env::current_exe()?);
     child.args(env::args_os().skip(1).collect::<Vec<OsString>>());
@@ -36,9 +33,6 @@ pub(super) fn run(part: &str, directory: &Path, is_killed: bool) -> io::Result<(
 }
 
 /// Kills this process.
-///
-/// # Errors
-/// If it goes on.
 pub(super) fn kill_own() -> io::Error {
     match kill_process(getpid(), Signal::KILL) {
         Ok(()) => io::Error::other("a killed process goes on"),

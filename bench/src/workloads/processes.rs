@@ -11,41 +11,49 @@
 //! - `maximum` is the limit of processes that the original sets by `erl +P`. A run that exceeds it is an
 //!   error: a runtime with a limit of its own has this one and refuses the next process, elsewhere the
 //!   driver does.
-
-mod actix;
-mod smol;
-mod threads;
-mod throng;
-mod tokio;
-
+use std::convert::Infallible;
 use std::io;
 use std::time::Instant;
 
 use super::tally::Tally;
+use crate::host::{Host, Next, OnHost, Receiver, on_host};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::throng::Throng;
+use crate::runtimes::{self, Measured, Work};
 use crate::settings::Settings;
 use crate::usage;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    match row {
-        "throng" => throng::run(settings),
-        "tokio" => tokio::run(settings),
-        "smol" => smol::run(settings),
-        "actix" => actix::run(settings),
-        "threads" => threads::run(settings),
-        _ => Err(runtimes::no_row(row)),
+    if row != "throng" {
+        return on_host::<Processes>(row, settings);
     }
+    runtimes::throng::drive_limited(settings, settings.get("maximum"), |runtime, settings| {
+        measure(Throng { runtime }, settings)
+    })
 }
 
-/// Name of the setting for the number of processes that are allowed.
-pub(crate) const MAXIMUM: &str = "maximum";
+struct Processes;
+
+impl OnHost for Processes {
+    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
+        measure(host, settings)
+    }
+}
 
 static EXITED: Tally = Tally::new();
 
 /// The state of each process, which counts the process when it is dropped.
 struct Waiting;
+
+impl Receiver for Waiting {
+    type Message = ();
+    type Pause = Infallible;
+
+    fn receive(&mut self, (): ()) -> Next {
+        Next::Stop
+    }
+}
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -53,47 +61,20 @@ impl Drop for Waiting {
     }
 }
 
-/// A runtime's implementation of the steps; called in a process of the runtime.
-trait ProcessesSteps {
-    /// The address of a process.
-    type Address;
-
-    /// Starts a process, beside a number of processes that already live.
-    ///
-    /// # Errors
-    /// If the limit of processes is reached.
-    fn spawn(&self, living: u64) -> io::Result<Self::Address>;
-
-    /// Sends the message on which a process exits.
-    fn die(&self, process: &Self::Address);
-}
-
-/// The limit of a runtime that has none itself.
-struct Maximum(u64);
-
-impl Maximum {
-    fn of(settings: &Settings) -> Maximum {
-        Maximum(settings.get(MAXIMUM))
-    }
-
-    /// Checks that another process is allowed beside those that live.
-    fn allow(&self, living: u64) -> io::Result<()> {
-        if living < self.0 {
-            return Ok(());
-        }
-        Err(io::Error::other(format!("the limit of {} processes is reached", self.0)))
-    }
-}
-
 /// Drives the workload: its order, clocks and checks.
-async fn measure<S: ProcessesSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
-    let (count, maximum) = (settings.count, settings.get(MAXIMUM));
+async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+    let (count, maximum) = (settings.count, settings.get("maximum"));
     let mut processes = memory::resident_vec(count as usize);
     EXITED.arm(count);
 
     let (cpu, clock) = (usage::own_cpu_ns(), Instant::now());
     for living in 0..count {
-        let process = steps.spawn(living).map_err(|error| {
+        let spawned = if H::LIMITS_PROCESSES || living < maximum {
+            host.start(Waiting).await
+        } else {
+            Err(io::Error::other(format!("the limit of {maximum} processes is reached")))
+        };
+        let process = spawned.map_err(|error| {
             let requested = format!("{count} processes requested, {maximum} allowed");
             io::Error::other(format!("{requested}: number {} was refused: {error}", living + 1))
         })?;
@@ -101,7 +82,7 @@ async fn measure<S: ProcessesSteps>(steps: S, settings: Settings) -> io::Result<
     }
     let (cpu, wall) = (usage::own_cpu_ns() - cpu, clock.elapsed());
     for process in &processes {
-        steps.die(process);
+        H::send(process, ());
     }
     EXITED.complete().await;
 

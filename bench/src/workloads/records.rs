@@ -136,7 +136,6 @@ impl Values {
 /// Combined statistics of all threads or processes with the same role.
 pub(crate) struct RoleStats {
     pub(crate) attempts: u64,
-    /// Number of wrong results.
     pub(crate) wrong: u64,
     /// Time from the first start to the last end.
     pub(crate) time: Duration,
@@ -145,9 +144,6 @@ pub(crate) struct RoleStats {
 
 impl RoleStats {
     /// Creates empty statistics.
-    ///
-    /// # Errors
-    /// Never: see [`latency::histogram`].
     pub(crate) fn new() -> io::Result<RoleStats> {
         let (attempts, wrong, time) = (0, 0, Duration::ZERO);
         Ok(RoleStats { attempts, wrong, time, latencies: latency::histogram()? })
@@ -164,9 +160,6 @@ impl RoleStats {
     }
 
     /// Merges the statistics of a thread or process that ran at the same time.
-    ///
-    /// # Errors
-    /// Never: all histograms have the same range.
     pub(crate) fn merge(&mut self, other: &RoleStats) -> io::Result<()> {
         self.attempts += other.attempts;
         self.wrong += other.wrong;

@@ -1,4 +1,5 @@
-//! Rings of processes that pass a number on, for `pairs` and `ring`.
+//! `pairs` and `ring`: rings of processes that pass a number on. In `pairs` all rings have two processes; in `ring` there
+//! is one, as in Savina's `threadring`.
 //!
 //! ```text
 //! driver    start rings × size │ 0 to the first of each ring │            wait
@@ -9,40 +10,111 @@
 //! - Each process adds one to the number that it receives and sends it on, so a ring has one
 //!   message in flight, and the last number proves that every message was sent and received.
 //! - Process i of a ring must receive i, i + size, i + 2 × size, … in this order.
-
+use std::convert::Infallible;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::receiver::{Order, Receiver, ReceiverHost};
 use super::tally::{Tally, share};
+use crate::host::{ActorHost, Host, Next, OnActors, Receiver, on_actors};
 use crate::outcome::Outcome;
+use crate::runtimes::{Measured, Work};
+use crate::settings::Settings;
+
+pub(crate) fn pairs(row: &str, settings: &Settings) -> Measured {
+    on_actors::<Pairs>(row, settings)
+}
+
+pub(crate) fn ring(row: &str, settings: &Settings) -> Measured {
+    on_actors::<Ring>(row, settings)
+}
+
+struct Pairs;
+
+impl OnActors for Pairs {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
+        async move {
+            let count = settings.count;
+            let (elapsed, mut outcome) = measure(host, count, settings.get("pairs"), 2).await?;
+            outcome.metric("message_ns", elapsed.as_nanos() as f64 / count as f64);
+            Ok(outcome)
+        }
+    }
+}
+
+struct Ring;
+
+impl OnActors for Ring {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
+        async move {
+            let count = settings.count;
+            let (elapsed, mut outcome) = measure(host, count, 1, settings.get("processes")).await?;
+            outcome.metric("wall_s", elapsed.as_secs_f64());
+            outcome.metric("hop_ns", elapsed.as_nanos() as f64 / count as f64);
+            Ok(outcome)
+        }
+    }
+}
 
 /// Rings whose last number has arrived, and the number of their messages.
 static FINISHED: Tally = Tally::new();
 
+/// Processes that may send to each other, once all have been started.
+pub(super) struct Links<H: Host, R: Receiver>(Arc<OnceLock<Vec<H::Address<R>>>>);
+
+impl<H: Host, R: Receiver> Links<H, R> {
+    /// Starts `count` receivers: `make` creates the receiver of an index, which can look up others with its first message.
+    pub(super) async fn start(
+        host: &H,
+        count: u64,
+        mut make: impl FnMut(u64, Links<H, R>) -> R + Send,
+    ) -> io::Result<Links<H, R>> {
+        let links = Links(Arc::default());
+        let mut addresses = Vec::with_capacity(count as usize);
+        for index in 0..count {
+            let receiver = make(index, Links(links.0.clone()));
+            addresses.push(host.start_part(index, count, receiver).await?);
+        }
+        let _ = links.0.set(addresses);
+        Ok(links)
+    }
+
+    pub(super) fn all(&self) -> &[H::Address<R>] {
+        self.0.get().map_or(&[], |addresses| addresses)
+    }
+}
+
 /// A process of a ring.
-struct Link<H: ReceiverHost> {
-    next: H::Mailbox<Link<H>>,
+struct Link<H: Host> {
+    links: Links<H, Link<H>>,
+    /// Index of the next process, and its address, which is looked up with the first message.
+    next_index: usize,
+    next: Option<H::Address<Link<H>>>,
     order: Order,
-    /// Number of messages in the ring.
     messages: u64,
 }
 
-impl<H: ReceiverHost> Receiver for Link<H> {
-    fn receive(&mut self, value: u64) {
+impl<H: Host> Receiver for Link<H> {
+    type Message = u64;
+    type Pause = Infallible;
+
+    fn receive(&mut self, value: u64) -> Next {
         self.order.note(value);
         let sent = value + 1;
         if sent == self.messages {
             FINISHED.add(sent);
         } else {
-            H::send(&self.next, sent);
+            let next = self.next.get_or_insert_with(|| self.links.all()[self.next_index].clone());
+            H::send(next, sent);
         }
+        Next::Message
     }
 }
 
 /// Passes `count` messages through `rings` rings of `size` processes, each ring its share; returns
 /// the time that it took, and the outcome of the checks.
-pub(super) async fn measure<H: ReceiverHost>(
+async fn measure<H: Host>(
     host: H,
     count: u64,
     rings: u64,
@@ -52,22 +124,21 @@ pub(super) async fn measure<H: ReceiverHost>(
         let values = share(count, ring, rings);
         values.end - values.start
     };
-    let links = host
-        .start_receivers(rings * size, |index, mailboxes: &[H::Mailbox<Link<H>>]| {
-            let (ring, place) = (index as u64 / size, index as u64 % size);
-            let next = ring * size + (place + 1) % size;
-            let next = mailboxes[next as usize].clone();
-            Link { next, order: Order::new(place, size), messages: messages(ring) }
-        })
-        .await;
+    let make = |index, links| {
+        let (ring, place) = (index / size, index % size);
+        let next_index = (ring * size + (place + 1) % size) as usize;
+        let order = Order::new(place, size);
+        Link { links, next_index, next: None, order, messages: messages(ring) }
+    };
+    let links = Links::start(&host, rings * size, make).await?;
 
     // A ring without a share of the messages does not begin.
     let begun = rings.min(count);
     FINISHED.arm(begun);
     let clock = Instant::now();
-    for (ring, first) in links.iter().step_by(size as usize).enumerate() {
+    for (ring, first) in links.all().iter().step_by(size as usize).enumerate() {
         if messages(ring as u64) > 0 {
-            H::send(first, 0);
+            H::send::<Link<H>>(first, 0);
         }
     }
     FINISHED.complete().await;
@@ -78,4 +149,34 @@ pub(super) async fn measure<H: ReceiverHost>(
     outcome.check("messages passed on", FINISHED.sum(), count);
     Order::check(&mut outcome);
     Ok((elapsed, outcome))
+}
+
+static MISPLACED: AtomicU64 = AtomicU64::new(0);
+
+/// The order in which a receiver must receive its numbers: each greater than the previous number
+/// by the same step.
+pub(super) struct Order {
+    due: u64,
+    step: u64,
+}
+
+impl Order {
+    pub(super) fn new(first: u64, step: u64) -> Self {
+        Self { due: first, step }
+    }
+
+    /// Notes a number that was received; returns the number that must be received next.
+    pub(super) fn note(&mut self, value: u64) -> u64 {
+        if value != self.due {
+            MISPLACED.fetch_add(1, Ordering::Relaxed);
+        }
+        self.due = value.wrapping_add(self.step);
+        self.due
+    }
+
+    /// Checks that no receiver has received a number in the wrong order.
+    pub(super) fn check(outcome: &mut Outcome) {
+        let misplaced = MISPLACED.load(Ordering::Relaxed);
+        outcome.check("messages received in the wrong order", misplaced, 0);
+    }
 }

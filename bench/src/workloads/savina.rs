@@ -9,7 +9,7 @@
 //!   are integers here, and for the checks, most of which Savina does not make.
 //! - The first actor starts all others, or has them started. It reports to the driver when it knows that
 //!   all work is done.
-//! - A workload is written once for all hosts, in terms of [`Actor`](super::actor::Actor). A message has the
+//! - A workload is written once for all hosts, in terms of [`Actor`]. A message has the
 //!   address of an actor where its receiver cannot know that address, and otherwise the actor's index.
 //! - Random numbers are those of Savina's own generator, started with the actor's index plus one.
 
@@ -29,8 +29,8 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use super::actor::{Actor, ActorHost};
 use super::tally::TIMEOUT;
+use crate::host::{Actor, ActorHost};
 use crate::outcome::Outcome;
 
 /// The only metric of each workload.

@@ -2,7 +2,7 @@
 //! process.
 //!
 //! ```text
-//! driver    start senders │                      wait │ ask the receiver for its sum
+//! driver    start senders │                      wait │ wait for the receiver's sum
 //! senders                 │ send × M/senders          │
 //!           ├────── send_ns, the last sender is done ─┤
 //!           ├───────────────────────────── delivered_ns ┤
@@ -13,45 +13,48 @@
 //!   on the runtime, and `delivered_ns` includes its processing.
 //! - Each sender reads the clock itself when it is done, so `send_ns` does not include the wake-up
 //!   of the driver.
-
-mod actix;
-mod kameo;
-mod ractor;
-mod smol;
-mod tellus;
-mod threads;
-mod throng;
-mod tokio;
-
-use std::io;
+use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use super::tally::{Tally, share, sum_below};
+use crate::host::{Host, Next, OnHost, Receiver, on_host};
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::throng::feature;
+use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    match row {
-        "throng" => throng::run(settings),
-        "tokio" => tokio::run(settings),
-        "smol" => smol::run(settings),
-        "actix" => actix::run(settings),
-        "kameo" => kameo::run(settings),
-        "ractor" => ractor::run(settings),
-        "tellus" => tellus::run(settings),
-        "threads" => threads::run(settings),
-        _ => Err(runtimes::no_row(row)),
+    if feature::is_none(settings) {
+        on_host::<Sending>(row, settings)
+    } else {
+        feature::send(settings)
     }
 }
 
+struct Sending;
+
+impl OnHost for Sending {
+    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
+        async move {
+            let receiver = host.start(Adder::new(settings.count)).await?;
+            let send = {
+                let receiver = receiver.clone();
+                move |value| H::send(&receiver, value)
+            };
+            measure(host, send, settings).await
+        }
+    }
+}
+
+/// The sum of the receiver, once it has all messages.
+static RECEIVED: Tally = Tally::new();
 static SENDERS_DONE: Tally = Tally::new();
 static LAST_DONE_NS: AtomicU64 = AtomicU64::new(0);
 
 /// A sender's share of the messages.
-struct Share {
+pub(crate) struct Share {
     values: Range<u64>,
     clock: Instant,
 }
@@ -68,37 +71,74 @@ impl Share {
     }
 }
 
-/// A runtime's implementation of the steps. The receiver is already running. Called in a process of
-/// the runtime.
-trait SendSteps {
-    /// Starts a process that sends a share to the receiver.
-    async fn start_sender(&self, share: Share);
-
-    /// Asks the receiver for the sum of all received values, after every sender is done; returns
-    /// `None` if no reply came.
-    async fn sum(self) -> Option<u64>;
+/// The receiver, which confirms the sum with its last message.
+#[derive(Clone)]
+pub(crate) struct Adder {
+    left: u64,
+    sum: u64,
 }
 
-/// Drives the workload: its order, clocks and checks.
-async fn measure<S: SendSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
+impl Adder {
+    pub(crate) fn new(count: u64) -> Adder {
+        Adder { left: count, sum: 0 }
+    }
+}
+
+impl Receiver for Adder {
+    type Message = u64;
+    type Pause = Infallible;
+
+    fn receive(&mut self, value: u64) -> Next {
+        self.sum = self.sum.wrapping_add(value);
+        self.left = self.left.wrapping_sub(1);
+        if self.left == 0 {
+            RECEIVED.add(self.sum);
+        }
+        Next::Message
+    }
+}
+
+/// A process that sends its whole share in a single turn.
+struct Sender<F>(F);
+
+impl<F: Fn(u64) + Send + Unpin + 'static> Receiver for Sender<F> {
+    type Message = Share;
+    type Pause = Infallible;
+
+    fn receive(&mut self, share: Share) -> Next {
+        share.send_all(&self.0);
+        Next::Message
+    }
+}
+
+/// Drives the workload: its order, clocks and checks. `send` sends to the receiver, which is already running.
+pub(crate) async fn measure<H: Host, F: Fn(u64) + Clone + Send + Unpin + 'static>(
+    host: H,
+    send: F,
+    settings: Settings,
+) -> Measured {
     let count = settings.count;
     let senders = settings.get("senders");
     SENDERS_DONE.arm(senders);
+    RECEIVED.arm(1);
 
     let clock = Instant::now();
+    let mut kept = Vec::with_capacity(senders as usize);
     for sender in 0..senders {
-        steps.start_sender(Share { values: share(count, sender, senders), clock }).await;
+        let process = host.start(Sender(send.clone())).await?;
+        H::send(&process, Share { values: share(count, sender, senders), clock });
+        kept.push(process);
     }
     SENDERS_DONE.complete().await;
-    let sum = steps.sum().await;
+    RECEIVED.complete().await;
     let delivered = clock.elapsed();
 
     let each = 1.0 / count as f64;
     let mut outcome = Outcome::default();
     outcome.metric("send_ns", LAST_DONE_NS.load(Ordering::Relaxed) as f64 * each);
     outcome.metric("delivered_ns", delivered.as_nanos() as f64 * each);
-    outcome.check("receivers that replied", u64::from(sum.is_some()), 1);
-    outcome.check("the sum received", sum.unwrap_or_default(), sum_below(count));
+    outcome.check("receivers that confirmed", RECEIVED.count(), 1);
+    outcome.check("the sum received", RECEIVED.sum(), sum_below(count));
     outcome.check("senders that finished", SENDERS_DONE.count(), senders);
     outcome.check("messages sent", SENDERS_DONE.sum(), count);
     Ok(outcome)

@@ -23,42 +23,34 @@
 //!   to message, so that a message that shared the buffer would be wrong in the sum.
 //! - A suspended receiver takes no message. `delivered_ns` includes the handling of the `depth` messages,
 //!   which come first; it is divided by the messages of the loop only.
-
-mod actix;
-mod kameo;
-mod ractor;
-mod tellus;
-mod throng;
-mod tokio;
-
 use std::hint::black_box;
-use std::io;
 use std::marker::PhantomData;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use ::tokio::sync::Semaphore;
+use tokio::sync::Semaphore;
 
 use super::tally::{Tally, sum_below};
+use crate::host::{Host, Next, OnHost, Receiver, on_host};
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    match row {
-        "throng" => throng::run(settings),
-        "tokio" => tokio::run(settings),
-        "actix" => actix::run(settings),
-        "kameo" => kameo::run(settings),
-        "ractor" => ractor::run(settings),
-        "tellus" => tellus::run(settings),
-        _ => Err(runtimes::no_row(row)),
+    match settings.get("payload") {
+        0 => on_host::<SendCost<u64>>(row, settings),
+        _ => on_host::<SendCost<Vec<u8>>>(row, settings),
     }
 }
 
-const PAYLOAD: &str = "payload";
-const DEPTH: &str = "depth";
+struct SendCost<P>(PhantomData<P>);
+
+impl<P: Payload> OnHost for SendCost<P> {
+    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
+        measure::<P, H>(host, settings)
+    }
+}
 
 /// Calls of the first loop.
 const FIRST_CALLS: u64 = 10;
@@ -129,7 +121,7 @@ impl Payload for Vec<u8> {
     }
 }
 
-/// A message to the receiver, for runtimes with a single type of messages per process.
+/// A message to the receiver. Beside bytes the other entries take no room of their own.
 enum Entry<P> {
     Item(P),
     /// The receiver takes no message until it is let go.
@@ -138,43 +130,30 @@ enum Entry<P> {
 }
 
 /// The receiver's state: the messages that it has received since it confirmed a round.
-#[derive(Default)]
-struct Account {
+struct Account<P> {
     count: u64,
     sum: u64,
+    payload: PhantomData<fn(P)>,
 }
 
-impl Account {
-    fn receive<P: Payload>(&mut self, payload: &P) {
-        self.count += 1;
-        self.sum = self.sum.wrapping_add(payload.value());
-    }
+impl<P: Payload> Receiver for Account<P> {
+    type Message = Entry<P>;
+    type Pause = &'static Semaphore;
 
-    fn confirm(&mut self) {
-        RECEIVED.fetch_add(mem::take(&mut self.count), Ordering::Relaxed);
-        CONFIRMED.add(mem::take(&mut self.sum));
-    }
-
-    /// Waits until the sender lets the receiver go.
-    async fn suspended() {
-        // The semaphore is never closed.
-        if let Ok(permit) = RELEASES.acquire().await {
-            permit.forget();
+    fn receive(&mut self, entry: Entry<P>) -> Next<Self::Pause> {
+        match entry {
+            Entry::Item(payload) => {
+                self.count += 1;
+                self.sum = self.sum.wrapping_add(payload.value());
+            }
+            Entry::Suspend => return Next::Wait(&RELEASES),
+            Entry::Confirm => {
+                RECEIVED.fetch_add(mem::take(&mut self.count), Ordering::Relaxed);
+                CONFIRMED.add(mem::take(&mut self.sum));
+            }
         }
+        Next::Message
     }
-}
-
-/// A runtime's implementation of the steps. The receiver is already running. Called in a process of the
-/// runtime, which is the sender.
-trait SendCostSteps<P: Payload> {
-    /// Sends a message, without waiting.
-    fn send(&self, payload: P);
-
-    /// Sends the message on which the receiver waits at [`Account::suspended`].
-    fn suspend(&self);
-
-    /// Sends the message on which the receiver confirms what it has received.
-    fn confirm(&self);
 }
 
 /// The times of a loop that sends.
@@ -184,17 +163,16 @@ struct Sending {
     delivered: Duration,
 }
 
-struct Sender<P, S> {
-    steps: S,
+struct Sender<P: Payload, H: Host> {
+    receiver: H::Address<Account<P>>,
     buffer: Vec<u8>,
     /// Messages and rounds that were sent, and the messages' sum.
     sent: u64,
     rounds: u64,
     sum: u64,
-    payload: PhantomData<fn(P)>,
 }
 
-impl<P: Payload, S: SendCostSteps<P>> Sender<P, S> {
+impl<P: Payload, H: Host> Sender<P, H> {
     /// Sends messages in rounds, each to a mailbox in which `depth` messages wait.
     async fn send_all(&mut self, count: u64, depth: u64) -> Sending {
         let round = (ROUND_BYTES / (self.buffer.len() as u64 + MESSAGE_BYTES)).max(1);
@@ -206,14 +184,14 @@ impl<P: Payload, S: SendCostSteps<P>> Sender<P, S> {
             self.rounds += 1;
             CONFIRMED.arm(self.rounds);
             if depth > 0 {
-                self.steps.suspend();
+                H::send(&self.receiver, Entry::Suspend);
                 self.send(depth);
                 RELEASES.add_permits(1);
             }
             let clock = Instant::now();
             self.send(now);
             sending.sent += clock.elapsed();
-            self.steps.confirm();
+            H::send(&self.receiver, Entry::Confirm);
             CONFIRMED.complete().await;
             sending.delivered += clock.elapsed();
             if CONFIRMED.count() != self.rounds {
@@ -225,7 +203,7 @@ impl<P: Payload, S: SendCostSteps<P>> Sender<P, S> {
 
     fn send(&mut self, count: u64) {
         for number in 0..count {
-            self.steps.send(P::make(&mut self.buffer, number));
+            H::send(&self.receiver, Entry::Item(P::make(&mut self.buffer, number)));
         }
         self.sent += count;
         self.sum = self.sum.wrapping_add(P::sum(count, self.buffer.len() as u64));
@@ -263,11 +241,8 @@ fn is_long_enough(took: Duration, milliseconds: u64) -> bool {
 }
 
 /// Drives the workload: its order, clocks and checks.
-async fn measure<P: Payload, S: SendCostSteps<P>>(
-    steps: S,
-    settings: Settings,
-) -> io::Result<Outcome> {
-    let (longest, depth) = (settings.count, settings.get(DEPTH));
+async fn measure<P: Payload, H: Host>(host: H, settings: Settings) -> Measured {
+    let (longest, depth) = (settings.count, settings.get("depth"));
     let mut calls = FIRST_CALLS;
     let (mut made, mut local) = call_all(calls);
     for length in lengths(longest) {
@@ -280,8 +255,10 @@ async fn measure<P: Payload, S: SendCostSteps<P>>(
         }
     }
 
-    let buffer = vec![0; settings.get(PAYLOAD) as usize];
-    let mut sender = Sender { steps, buffer, sent: 0, rounds: 0, sum: 0, payload: PhantomData };
+    let buffer = vec![0; settings.get("payload") as usize];
+    let account = Account { count: 0, sum: 0, payload: PhantomData::<fn(P)> };
+    let receiver = host.start(account).await?;
+    let mut sender: Sender<P, H> = Sender { receiver, buffer, sent: 0, rounds: 0, sum: 0 };
     let mut messages = FIRST_CALLS;
     let mut sending = sender.send_all(messages, 0).await;
     for length in lengths(longest) {

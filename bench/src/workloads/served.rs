@@ -33,16 +33,12 @@ pub(crate) type Client = fn(&Settings, &Server) -> io::Result<Outcome>;
 
 /// The server that a client measures.
 pub(crate) struct Server {
-    /// Name of the server's row.
     pub(crate) row: String,
     pub(crate) process: u32,
     pub(crate) address: SocketAddr,
 }
 
 /// Runs the client of a server of this process in a process of its own, and returns its result.
-///
-/// # Errors
-/// If the client cannot be started, fails, or prints no result.
 pub(crate) fn run_client(
     row: &str,
     address: SocketAddr,
@@ -65,9 +61,6 @@ pub(crate) fn run_client(
 }
 
 /// Drives a client in this process, on half as many threads as the server has workers, as in `http`.
-///
-/// # Errors
-/// The client's own; and if it does not end in time.
 pub(crate) fn drive(
     settings: &Settings,
     work: impl Future<Output = io::Result<Outcome>>,
@@ -80,9 +73,6 @@ pub(crate) fn drive(
 
 /// Allows this process as many open files as its hard limit: the usual limit of 1,024 is too low for many
 /// connections.
-///
-/// # Errors
-/// If the system refuses, which it does not for a limit up to the hard limit.
 pub(crate) fn allow_open_files() -> io::Result<()> {
     let limit = getrlimit(Resource::Nofile);
     Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit })?)

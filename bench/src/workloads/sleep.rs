@@ -9,44 +9,93 @@
 //! - No messages are sent: each receive must end by its time-out, and never early.
 //! - Every address is kept until the end, so that a message could still arrive.
 //! - The rows that only sleep have no mailbox; many comparisons call such tasks "a million tasks".
-
-mod actix;
-mod kameo;
-mod ractor;
-mod smol;
-mod tellus;
-mod threads;
-mod throng;
-mod throng_async;
-mod tokio;
-mod tokio_join;
-mod tokio_sleep;
-
 use std::io;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
+use throng::{Inbox, Message};
+use tokio::task::unconstrained;
+use tokio::time::sleep;
+
 use super::tally::{Tally, sum_below};
+use crate::host::{Host, OnHost, Timed, on_host};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::{self, Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {
-        "throng" => throng::run(settings),
-        "throng-async" => throng_async::run(settings),
-        "tokio" => tokio::run(settings),
-        "tokio-sleep" => tokio_sleep::run(settings),
-        "tokio-join" => tokio_join::run(settings),
-        "smol" => smol::run(settings),
-        "actix" => actix::run(settings),
-        "kameo" => kameo::run(settings),
-        "ractor" => ractor::run(settings),
-        "tellus" => tellus::run(settings),
-        "threads" => threads::run(settings),
-        _ => Err(runtimes::no_row(row)),
+        "throng-async" => runtimes::throng::drive(settings, false, as_functions),
+        "tokio-sleep" => runtimes::tokio::drive(settings, false, only_asleep),
+        "tokio-join" => runtimes::tokio::drive(settings, false, in_one_task),
+        _ => on_host::<Sleep>(row, settings),
     }
+}
+
+struct Sleep;
+
+impl OnHost for Sleep {
+    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
+        measure(settings, |count| async move {
+            let mut kept = Vec::with_capacity(count as usize);
+            for number in 0..count {
+                kept.push(host.start_timed(State(number)).await);
+            }
+            kept
+        })
+    }
+}
+
+struct Wake;
+
+impl Message for Wake {
+    type Reply = ();
+}
+
+/// throng's async processes: each is a function that receives with a time-out.
+fn as_functions(runtime: throng::RuntimeHandle, settings: Settings) -> impl Work {
+    measure(settings, |count| async move {
+        let start = |number| {
+            let state = State(number);
+            let begin = async move |mut inbox: Inbox<Wake>| {
+                if inbox.recv_timeout(receive_timeout()).await.is_none() {
+                    state.time_out();
+                }
+            };
+            match runtime.spawn_async(begin) {
+                Ok(address) => address,
+                Err(error) => panic!("the process limit leaves room for every process: {error}"),
+            }
+        };
+        (0..count).map(start).collect::<Vec<_>>()
+    })
+}
+
+/// tokio tasks that only sleep and cannot receive messages.
+fn only_asleep(settings: Settings) -> impl Work {
+    measure(settings, |count| async move {
+        for number in 0..count {
+            tokio::spawn(async move {
+                sleep(receive_timeout()).await;
+                State(number).time_out();
+            });
+        }
+    })
+}
+
+/// A single tokio task that awaits N timers: no timer can run independently of the others.
+fn in_one_task(settings: Settings) -> impl Work {
+    measure(settings, |count| async move {
+        let naps = (0..count).map(|number| async move {
+            sleep(receive_timeout()).await;
+            State(number).time_out();
+        });
+        // `unconstrained`: with a task's budget of polls, `join_all` would poll all N timers again for every 128 that are
+        // done.
+        unconstrained(join_all(naps)).await
+    })
 }
 
 static TIMED_OUT: Tally = Tally::new();
@@ -72,8 +121,15 @@ fn receive_timeout() -> Duration {
 /// The state of each process: a number, which the process adds to the tally when it times out.
 struct State(u64);
 
-impl State {
-    /// Counts the process as timed out; called when its receive has timed out.
+impl Timed for State {
+    type Message = ();
+
+    fn receive(&mut self, (): ()) {}
+
+    fn waits(&mut self) -> Option<Duration> {
+        Some(receive_timeout())
+    }
+
     fn time_out(&self) {
         if timing().begun.elapsed() < receive_timeout() {
             EARLY.add(self.0);
@@ -82,18 +138,12 @@ impl State {
     }
 }
 
-/// A runtime's implementation of the step that starts the processes; called in a process of the
-/// runtime.
-trait SleepSteps {
-    /// The addresses that keep the processes reachable and alive.
-    type Kept;
-
-    /// Starts a process for each state, which waits for a message for [`receive_timeout`].
-    async fn start(self, states: impl Iterator<Item = State> + Send) -> Self::Kept;
-}
-
-/// Drives the workload: its order, clock and checks.
-async fn measure<S: SleepSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
+/// Drives the workload: its order, clock and checks. `start` starts a process for each number below the count, and returns
+/// the addresses that keep the processes reachable and alive.
+async fn measure<K, F: Future<Output = K> + Send>(
+    settings: Settings,
+    start: impl FnOnce(u64) -> F + Send,
+) -> Measured {
     let count = settings.count;
     TIMED_OUT.arm(count);
     let begun = Instant::now();
@@ -102,7 +152,7 @@ async fn measure<S: SleepSteps>(steps: S, settings: Settings) -> io::Result<Outc
         return Err(io::Error::other("the workload can run only once per process"));
     }
 
-    let kept = steps.start((0..count).map(State)).await;
+    let kept = start(count).await;
     TIMED_OUT.complete().await;
     let finished = begun.elapsed();
     drop(kept);

@@ -48,7 +48,6 @@ fn processes(settings: &Settings) -> u64 {
 /// Results of clients.
 #[derive(Default)]
 struct Counted {
-    /// Number of timelines that have received posts.
     deliveries: u64,
     /// Number of requests that failed, or whose answers were wrong.
     wrong: u64,

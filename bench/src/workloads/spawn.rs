@@ -12,36 +12,25 @@
 //! - An exit counts as observed when the process's state has been dropped.
 //! - At most `chunk` messages are in flight, including requests to stop: neither
 //!   `bytes_per_process` nor `peak_rss_bytes` includes a backlog.
-
-mod actix;
-mod kameo;
-mod ractor;
-mod smol;
-mod tellus;
-mod threads;
-mod throng;
-mod tokio;
-
-use std::io;
+use std::convert::Infallible;
 use std::time::Instant;
 
 use super::tally::{Tally, sum_below};
+use crate::host::{Host, Next, OnHost, Receiver, on_host};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    match row {
-        "throng" => throng::run(settings),
-        "tokio" => tokio::run(settings),
-        "smol" => smol::run(settings),
-        "actix" => actix::run(settings),
-        "kameo" => kameo::run(settings),
-        "ractor" => ractor::run(settings),
-        "tellus" => tellus::run(settings),
-        "threads" => threads::run(settings),
-        _ => Err(runtimes::no_row(row)),
+    on_host::<Spawn>(row, settings)
+}
+
+struct Spawn;
+
+impl OnHost for Spawn {
+    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
+        measure(host, settings)
     }
 }
 
@@ -55,10 +44,13 @@ static EXITED: Tally = Tally::new();
 /// The state of each process: a number, which the process adds to each tally it counts itself in.
 struct State(u64);
 
-impl State {
-    /// Counts the process; called when it handles its message.
-    fn count(&self) {
+impl Receiver for State {
+    type Message = ();
+    type Pause = Infallible;
+
+    fn receive(&mut self, (): ()) -> Next {
         COUNTED.add(self.0);
+        Next::Message
     }
 }
 
@@ -68,34 +60,19 @@ impl Drop for State {
     }
 }
 
-/// A runtime's implementation of the steps; called in a process of the runtime.
-trait SpawnSteps {
-    /// The address of a process.
-    type Address;
-
-    /// Starts a process with a state.
-    async fn spawn(&self, state: State) -> Self::Address;
-
-    /// Sends the message on which a process counts itself.
-    fn count(&self, process: &Self::Address);
-
-    /// Makes a process exit.
-    fn stop(&self, process: Self::Address);
-}
-
 /// Drives the workload: its order, clocks and checks.
-async fn measure<S: SpawnSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
+async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
     let count = settings.count;
     let firsts = || (0..count).step_by(ADDRESS_BLOCK as usize);
     let below = |first: u64| first.saturating_add(ADDRESS_BLOCK).min(count);
-    let mut processes: Vec<Vec<S::Address>> =
+    let mut processes: Vec<Vec<H::Address<State>>> =
         firsts().map(|first| memory::resident_vec((below(first) - first) as usize)).collect();
     let resident_before = memory::resident_bytes()?;
 
     let spawning = Instant::now();
     for (block, first) in processes.iter_mut().zip(firsts()) {
         for value in first..below(first) {
-            block.push(steps.spawn(State(value)).await);
+            block.push(host.start(State(value)).await?);
         }
     }
     let spawned = spawning.elapsed();
@@ -105,7 +82,7 @@ async fn measure<S: SpawnSteps>(steps: S, settings: Settings) -> io::Result<Outc
         counted += slice.len() as u64;
         COUNTED.arm(counted);
         for process in slice {
-            steps.count(process);
+            H::send(process, ());
         }
         COUNTED.complete().await;
     }
@@ -121,7 +98,7 @@ async fn measure<S: SpawnSteps>(steps: S, settings: Settings) -> io::Result<Outc
             stopped += slice as u64;
             EXITED.arm(stopped);
             for process in left.by_ref().take(slice) {
-                steps.stop(process);
+                H::stop(process);
             }
             EXITED.complete().await;
         }

@@ -46,7 +46,6 @@ impl Entries {
 
 /// The results of the threads.
 pub(super) struct Read<R> {
-    /// The result of each reading thread.
     pub(super) results: Vec<R>,
     /// Time from the start of the first reading thread to the end of the last.
     pub(super) wall: Duration,

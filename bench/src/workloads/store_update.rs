@@ -43,7 +43,6 @@ const LOADED_AT_ONCE: usize = 10_000;
 struct Expected {
     turns: Vec<u64>,
     random: Random,
-    /// Number of puts so far.
     puts: u64,
 }
 

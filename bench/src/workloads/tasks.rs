@@ -13,13 +13,7 @@
 //! - Task i puts i → f(i), and gets a random key, which another task may not have put yet.
 //! - The order of messages is checked, their sum, the map, and that every task times out, never early.
 //! - A lateness is the time from the end of the `seconds` until the task runs again.
-
-mod smol;
-mod threads;
-mod throng;
-mod tokio;
-
-use std::io;
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -28,18 +22,21 @@ use dashmap::DashMap;
 
 use super::latency;
 use super::tally::{Tally, sum_below};
+use crate::host::{Host, OnHost, Timed, on_host};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    match row {
-        "throng" => throng::run(settings),
-        "tokio" => tokio::run(settings),
-        "smol" => smol::run(settings),
-        "threads" => threads::run(settings),
-        _ => Err(runtimes::no_row(row)),
+    on_host::<Tasks>(row, settings)
+}
+
+struct Tasks;
+
+impl OnHost for Tasks {
+    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
+        measure(host, settings)
     }
 }
 
@@ -63,17 +60,11 @@ struct Shared {
     count: u64,
     begun: Instant,
     timeout: Duration,
-    /// The lateness of each task, in microseconds.
     late: Vec<AtomicU32>,
 }
 
 fn shared() -> &'static Shared {
     SHARED.get_or_init(|| panic!("the driver sets it before it starts any task"))
-}
-
-/// The time-out of the last receive of a task.
-fn receive_timeout() -> Duration {
-    shared().timeout
 }
 
 /// The value that task i puts into the map.
@@ -87,27 +78,33 @@ fn key_for(index: u64, count: u64) -> u64 {
     (u128::from(mixed ^ mixed >> 32) % u128::from(count)) as u64
 }
 
-/// A message round the ring: the task that sent it, and the number among its messages.
-struct Item {
-    from: u64,
-    number: u64,
+/// A message to a task.
+pub(crate) enum Request<H: Host> {
+    /// The address of the next task, to which the task sends its messages.
+    Go(H::TimedAddress<Task<H>>),
+    /// A message round the ring: the task that sent it, and the number among its messages.
+    Item { from: u64, number: u32 },
 }
 
 /// The state of a task, the same on each runtime.
-struct Task {
+pub(crate) struct Task<H: Host> {
     index: u64,
-    /// Number of messages that the task has received.
     received: u64,
     sum: u64,
     has_sent: bool,
     /// Nanoseconds from the beginning until the task began to wait.
     waits_since: u64,
+    host: PhantomData<fn(H)>,
 }
 
-impl Task {
-    fn new(index: u64) -> Task {
-        Task { index, received: 0, sum: 0, has_sent: false, waits_since: 0 }
+impl<H: Host> Task<H> {
+    fn new(index: u64) -> Task<H> {
+        Task { index, received: 0, sum: 0, has_sent: false, waits_since: 0, host: PhantomData }
     }
+}
+
+impl<H: Host> Timed for Task<H> {
+    type Message = Request<H>;
 
     /// Uses the map, and counts the task as ready.
     fn begin(&self) {
@@ -120,37 +117,37 @@ impl Task {
         READY.add(self.index);
     }
 
-    /// Sends all messages to the next task.
-    fn send(&mut self, mut send: impl FnMut(Item)) {
-        for number in 0..EACH {
-            send(Item { from: self.index, number });
+    fn receive(&mut self, request: Request<H>) {
+        match request {
+            Request::Go(next) => {
+                for number in 0..EACH as u32 {
+                    H::send_timed(&next, Request::Item { from: self.index, number });
+                }
+                self.has_sent = true;
+            }
+            Request::Item { from, number } => {
+                let number = u64::from(number);
+                if (from + 1) % shared().count != self.index || number != self.received {
+                    MISPLACED.add(1);
+                }
+                self.received += 1;
+                self.sum = self.sum.wrapping_add(from * EACH + number);
+                if self.received == EACH {
+                    HANDLED.add(self.sum);
+                }
+            }
         }
-        self.has_sent = true;
     }
 
-    /// Handles a message from the task before.
-    fn receive(&mut self, Item { from, number }: Item) {
-        let count = shared().count;
-        if (from + 1) % count != self.index || number != self.received {
-            MISPLACED.add(1);
-        }
-        self.received += 1;
-        self.sum = self.sum.wrapping_add(from * EACH + number);
-        if self.received == EACH {
-            HANDLED.add(self.sum);
-        }
-    }
-
-    /// Whether the task has sent and received everything, and only waits. Notes the time.
-    fn waits(&mut self) -> bool {
+    fn waits(&mut self) -> Option<Duration> {
         let waits = self.has_sent && self.received == EACH;
-        if waits {
+        waits.then(|| {
             self.waits_since = shared().begun.elapsed().as_nanos() as u64;
-        }
-        waits
+            shared().timeout
+        })
     }
 
-    /// Counts the task as timed out, and notes how late; called when its receive has timed out.
+    /// Notes how late.
     fn time_out(&self) {
         let Shared { begun, timeout, late, .. } = shared();
         let waited = (begun.elapsed().as_nanos() as u64).saturating_sub(self.waits_since);
@@ -165,26 +162,14 @@ impl Task {
     }
 }
 
-impl Drop for Task {
+impl<H: Host> Drop for Task<H> {
     fn drop(&mut self) {
         EXITED.add(self.index);
     }
 }
 
-/// A runtime's implementation of the steps; called in a process of the runtime.
-trait TaskSteps {
-    /// The address of a task.
-    type Address;
-
-    /// Starts a process that begins the task and waits for messages.
-    fn start(&self, task: Task) -> Self::Address;
-
-    /// Sends a task the address of the next, on which it sends its messages there.
-    fn go(&self, task: &Self::Address, next: &Self::Address);
-}
-
 /// Drives the workload: its order, clocks and checks.
-async fn measure<S: TaskSteps>(steps: S, settings: Settings) -> io::Result<Outcome> {
+async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
     let count = settings.count;
     let mut tasks = memory::resident_vec(count as usize);
     let shared = Shared {
@@ -198,7 +183,9 @@ async fn measure<S: TaskSteps>(steps: S, settings: Settings) -> io::Result<Outco
 
     READY.arm(count);
     let clock = Instant::now();
-    tasks.extend((0..count).map(|index| steps.start(Task::new(index))));
+    for index in 0..count {
+        tasks.push(host.start_timed(Task::<H>::new(index)).await);
+    }
     let spawned = clock.elapsed();
     READY.complete().await;
     let ready = clock.elapsed();
@@ -208,7 +195,8 @@ async fn measure<S: TaskSteps>(steps: S, settings: Settings) -> io::Result<Outco
     EXITED.arm(count);
     let clock = Instant::now();
     for (index, task) in tasks.iter().enumerate() {
-        steps.go(task, &tasks[(index + 1) % tasks.len()]);
+        let next = tasks[(index + 1) % tasks.len()].clone();
+        H::send_timed::<Task<H>>(task, Request::Go(next));
     }
     HANDLED.complete().await;
     let handled = clock.elapsed();

@@ -14,18 +14,16 @@
 //! - A lateness is the time from when a timer was due, by a clock that was read before it was started, until
 //!   the process handles it. No timer may be early.
 //! - The run ends `longest` after the last round, so with `seconds=1` it sees every cancelled timer that fires.
-
-mod actix;
-mod ractor;
-mod throng;
-mod tokio;
-mod tokio_sleep;
-
 use std::collections::VecDeque;
 use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+
+use futures_util::stream::StreamExt;
+use tokio::sync::mpsc::unbounded_channel;
+use tokio_util::time::DelayQueue;
+use tokio_util::time::delay_queue::Key;
 
 use super::latency;
 use super::tally::Tally;
@@ -36,17 +34,61 @@ use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {
-        "throng" => throng::run(settings),
-        "tokio" => tokio::run(settings),
-        "tokio-sleep" => tokio_sleep::run(settings),
-        "actix" => actix::run(settings),
-        "ractor" => ractor::run(settings),
+        "throng" => runtimes::throng::drive(settings, false, |runtime, settings| {
+            measure(async move || runtimes::throng::start_owner(&runtime), settings)
+        }),
+        "tokio" => runtimes::tokio::drive(settings, false, |settings| {
+            measure(async || start_with_queue(), settings)
+        }),
+        "tokio-sleep" => runtimes::tokio::drive(settings, false, |settings| {
+            measure(async || runtimes::tokio::start_owner(), settings)
+        }),
+        "actix" => runtimes::actix::drive(settings, 1, false, |_, settings| {
+            measure(async || runtimes::actix::start_owner(), settings)
+        }),
+        "ractor" => runtimes::ractor::drive(settings, |settings| {
+            measure(runtimes::ractor::start_owner, settings)
+        }),
         _ => Err(runtimes::no_row(row)),
+    }
+}
+
+/// Starts the process in tokio: a task that owns a `DelayQueue` of tokio-util.
+fn start_with_queue() {
+    let (myself, mut mailbox) = unbounded_channel();
+    let _ = myself.send(());
+    tokio::spawn(async move {
+        let (mut owner, mut timers) = (Owner::new(), DelayQueue::new());
+        loop {
+            tokio::select! {
+                Some(expired) = timers.next() => fire(expired.into_inner()),
+                Some(()) = mailbox.recv() => {
+                    if owner.slice(&mut timers) {
+                        let _ = myself.send(());
+                    }
+                }
+            }
+        }
+    });
+}
+
+impl Timers for DelayQueue<u64> {
+    type Timer = Key;
+
+    fn start(&mut self, delay: Duration, number: u64) -> Key {
+        self.insert(number, delay)
+    }
+
+    fn cancel(&mut self, timer: Key) -> bool {
+        self.try_remove(&timer).is_some()
     }
 }
 
 /// Number of timers that the process starts or cancels on a message; the last of them is not cancelled.
 const SLICE: u64 = 100;
+
+/// The message on which the process starts or cancels some timers; others are the numbers of timers that fire.
+pub(crate) const SLICE_MESSAGE: u64 = u64::MAX;
 
 /// Shortest delay of a timer that fires, in milliseconds.
 const SHORTEST: u64 = 100;
@@ -80,7 +122,6 @@ struct Shared {
     late: Vec<AtomicU64>,
     start_ns: AtomicU64,
     cancel_ns: AtomicU64,
-    /// Resident memory before the first round.
     resident_before: OnceLock<io::Result<u64>>,
     /// Resident memory while the timers of the first round are armed.
     resident: OnceLock<io::Result<u64>>,
@@ -113,7 +154,7 @@ fn sum_of_fires(count: u64) -> u64 {
 }
 
 /// A runtime's timers of the process.
-trait Timers {
+pub(crate) trait Timers {
     /// A handle by which a timer is cancelled.
     type Timer;
 
@@ -125,14 +166,13 @@ trait Timers {
 }
 
 /// The state of the process.
-struct Owner<T> {
+pub(crate) struct Owner<T> {
     phase: Phase,
     /// Number of timers that were started, and that will be when the round is.
     started: u64,
     end: u64,
     /// The timers that are to be cancelled, the oldest first.
     armed: VecDeque<T>,
-    /// When the phase began.
     clock: Instant,
 }
 
@@ -143,13 +183,13 @@ enum Phase {
 }
 
 impl<T> Owner<T> {
-    fn new() -> Owner<T> {
+    pub(crate) fn new() -> Owner<T> {
         let armed = memory::resident_vec(shared().live as usize).into();
         Owner { phase: Phase::Idle, started: 0, end: 0, armed, clock: Instant::now() }
     }
 
     /// Starts or cancels some timers; called on each message that says so. Returns whether there will be more.
-    fn slice(&mut self, timers: &mut impl Timers<Timer = T>) -> bool {
+    pub(crate) fn slice(&mut self, timers: &mut impl Timers<Timer = T>) -> bool {
         let Shared { count, start_ns, cancel_ns, resident_before, resident, .. } = shared();
         let elapsed = self.clock.elapsed().as_nanos() as u64;
         match self.phase {
@@ -212,7 +252,7 @@ impl<T> Owner<T> {
 }
 
 /// Notes a timer that has fired; called when the process handles it.
-fn fire(number: u64) {
+pub(crate) fn fire(number: u64) {
     let Shared { due, late, .. } = shared();
     if !fires(number) {
         return STRAY.add(number);
@@ -231,7 +271,7 @@ fn fire(number: u64) {
 async fn measure<F: Future<Output = ()>>(
     start: impl FnOnce() -> F,
     settings: Settings,
-) -> io::Result<Outcome> {
+) -> Measured {
     let count = settings.count;
     let fire_count = count / SLICE;
     let numbers = |of| (0..fire_count).map(|_| AtomicU64::new(of)).collect();
@@ -254,7 +294,7 @@ async fn measure<F: Future<Output = ()>>(
     start().await;
     DONE.complete().await;
     let rest = Duration::from_millis(shared.longest) + GRACE;
-    ::tokio::time::sleep(rest).await;
+    tokio::time::sleep(rest).await;
     if FIRED.count() < fire_count {
         FIRED.complete().await;
     }

@@ -1,34 +1,13 @@
 //! Runs the built program with small counts, as users run it.
 
-mod durable;
 mod served;
 mod social;
-mod stores;
 
 use std::path::Path;
 use std::process::{Command, Output};
 
+use serde::Deserialize;
 use serde_json::Value;
-
-const IN_THIS_PROGRAM: [&str; 8] =
-    ["throng", "tokio", "smol", "actix", "kameo", "ractor", "tellus", "threads"];
-const SHAPED: [&str; 7] =
-    ["throng", "tokio", "tokio-recv-many", "tokio-current-thread", "actix", "kameo", "ractor"];
-const SHAPED_INSIDE: [&str; 10] = [
-    "throng",
-    "tokio",
-    "tokio-recv-many",
-    "tokio-current-thread",
-    "smol",
-    "actix",
-    "actix-arbiters",
-    "kameo",
-    "ractor",
-    "threads",
-];
-/// The runtimes whose processes are actors, and tokio.
-const ACTORS_AND_TOKIO: [&str; 6] = ["throng", "tokio", "actix", "kameo", "ractor", "tellus"];
-const STORES: [&str; 4] = ["throng", "heed", "redb", "fjall"];
 
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
@@ -53,49 +32,170 @@ fn json_rows(output: &Output) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
 }
 
-/// Runs a workload on every runtime of this program, and checks each row's form and verification.
+#[derive(Deserialize)]
+struct Workloads {
+    workload: Vec<Workload>,
+}
+
+#[derive(Deserialize)]
+struct Workload {
+    name: String,
+    metrics: String,
+}
+
+#[derive(Deserialize)]
+struct Runtimes {
+    lists: std::collections::BTreeMap<String, String>,
+    row: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+struct Row {
+    name: String,
+    workloads: String,
+}
+
+#[derive(Deserialize)]
+struct Runs {
+    run: Vec<Run>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Run {
+    workload: String,
+    #[serde(default)]
+    workers: Vec<String>,
+    with: Vec<String>,
+    #[serde(default)]
+    without: String,
+}
+
+fn parsed<T: for<'de> Deserialize<'de>>(text: &str) -> T {
+    toml::from_str(text).expect("the file is well formed")
+}
+
+/// The metrics of a workload, each with the unit that the end of its name tells.
+fn metrics(workload: &str) -> Vec<(String, &'static str)> {
+    let all: Workloads = parsed(include_str!("../../workloads.toml"));
+    let workload = all.workload.into_iter().find(|known| known.name == workload);
+    let ends = [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s"), ("_per_call", "1"), ("", "bytes")];
+    let unit =
+        |name: &str| ends.iter().find(|(end, _)| name.ends_with(end)).map_or("", |(_, unit)| unit);
+    let metrics = workload.expect("the workload exists").metrics;
+    metrics.split(' ').map(|name| (name.to_owned(), unit(name))).collect()
+}
+
+/// The rows in Rust of a workload.
+fn rows(workload: &str) -> Vec<String> {
+    let Runtimes { lists, row } = parsed(include_str!("../../runtimes.toml"));
+    let has = |listed: &str| match listed.strip_prefix('@') {
+        Some(list) => lists[list]
+            .split(' ')
+            .flat_map(|of| match of.strip_prefix('@') {
+                Some(list) => lists[list].split(' ').collect(),
+                None => vec![of],
+            })
+            .any(|name| name == workload),
+        None => listed == workload,
+    };
+    let own = row.into_iter().filter(|row| row.workloads.split(' ').any(has));
+    own.map(|row| row.name).collect()
+}
+
+/// Makes the small runs of a workload, and checks each row's form and verification.
 #[track_caller]
-fn check(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
-    // On a single worker, spinning or starvation shows as a run that never ends.
-    for workers in ["1", "2"] {
-        check_on(&IN_THIS_PROGRAM, workers, workload, settings, metrics);
+fn check_small(workload: &str) {
+    let all: Runs = parsed(include_str!("small.toml"));
+    let rows = rows(workload);
+    let runs: Vec<Run> = all.run.into_iter().filter(|run| run.workload == workload).collect();
+    assert!(!rows.is_empty() && !runs.is_empty(), "{workload}");
+    for Run { workers, with, without, .. } in &runs {
+        let expected: Vec<&str> =
+            rows.iter().map(String::as_str).filter(|row| row != without).collect();
+        let workers =
+            if workers.is_empty() { &["1", "2"].map(str::to_owned) } else { &workers[..] };
+        for (with, workers) in with.iter().flat_map(|with| workers.iter().map(move |of| (with, of)))
+        {
+            let mut options = vec!["--quick", "--workers", workers];
+            options.extend(with.split(' '));
+            check_rows(&expected, workload, &options, 1);
+        }
     }
 }
 
-/// Runs a shape on every runtime that has it, and checks each row's form and verification.
-#[track_caller]
-fn check_shape(workload: &str, settings: &[&str], metrics: &[(&str, &str)]) {
-    for workers in ["1", "2"] {
-        check_on(&SHAPED_INSIDE, workers, workload, settings, metrics);
-    }
+/// Defines a test for each workload: its small runs are verified on each row.
+macro_rules! verified_on_each_row {
+    ($($test:ident $workload:literal)*) => {
+        $(
+            #[test]
+            fn $test() {
+                check_small($workload);
+            }
+        )*
+
+        /// The workloads with a test of their own are `sleep` and `social`.
+        #[test]
+        fn every_workload_has_small_runs() {
+            let all: Workloads = parsed(include_str!("../../workloads.toml"));
+            for workload in all.workload.iter().map(|workload| workload.name.as_str()) {
+                assert!(["sleep", "social" $(, $workload)*].contains(&workload), "{workload}");
+            }
+        }
+    };
 }
 
-#[track_caller]
-fn check_on(
-    expected: &[&str],
-    workers: &str,
-    workload: &str,
-    settings: &[&str],
-    metrics: &[(&str, &str)],
-) {
-    check_rows(
-        expected,
-        workload,
-        &[&["--quick", "--workers", workers], settings].concat(),
-        metrics,
-        1,
-    );
+verified_on_each_row! {
+    processes "processes"
+    spawn "spawn"
+    send "send"
+    send_cost "send-cost"
+    call "call"
+    churn "churn"
+    tasks "tasks"
+    pairs "pairs"
+    ring "ring"
+    calls "calls"
+    outside "outside"
+    first_call "first-call"
+    send_then_call "send-then-call"
+    http "http"
+    http_social "http-social"
+    chat "chat"
+    fan "fan"
+    burst "burst"
+    fairness "fairness"
+    skynet "skynet"
+    monitors "monitors"
+    timers "timers"
+    children "children"
+    chameneos "chameneos"
+    big "big"
+    dictionary "dictionary"
+    buffer "buffer"
+    philosophers "philosophers"
+    barber "barber"
+    smokers "smokers"
+    banking "banking"
+    sieve "sieve"
+    queens "queens"
+    store_mega "store-mega"
+    store_put "store-put"
+    store_get "store-get"
+    store_scan "store-scan"
+    store_rest "store-rest"
+    store_update "store-update"
+    store_recover "store-recover"
+    durable_turns "durable-turns"
+    durable_live "durable-live"
+    activate "activate"
+    durable_rest "durable-rest"
 }
 
 /// Runs a workload on the expected runtimes, and checks that each has a verified row of so many runs.
 #[track_caller]
-fn check_rows(
-    expected: &[&str],
-    workload: &str,
-    options: &[&str],
-    metrics: &[(&str, &str)],
-    runs: usize,
-) {
+fn check_rows(expected: &[&str], workload: &str, options: &[&str], runs: usize) {
+    let metrics = metrics(workload);
     let runtimes = expected.join(",");
     let chosen = ["run", workload, "--json", "--runtime", &runtimes];
     let output = output(bench(&[&chosen[..], options].concat()));
@@ -116,15 +216,15 @@ fn check_rows(
         assert_eq!(row["params"]["runs"], runs);
         let version = row["version"].as_str().expect("there is a version");
         assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
-        let found: Vec<(&str, &str)> = row["metrics"]
+        let found: Vec<(String, &str)> = row["metrics"]
             .as_object()
             .expect("the metrics are an object")
             .iter()
-            .map(|(name, summary)| (name.as_str(), summary["unit"].as_str().unwrap_or("none")))
+            .map(|(name, summary)| (name.clone(), summary["unit"].as_str().unwrap_or("none")))
             .collect();
         assert_eq!(found, metrics);
-        check_runs(row, metrics, runs);
-        for (name, _) in metrics {
+        check_runs(row, &metrics, runs);
+        for (name, _) in &metrics {
             let [min, median, max] = ["min", "median", "max"]
                 .map(|of| row["metrics"][name][of].as_f64().expect("each is a number"));
             assert!(min <= median && median <= max, "{name}: {min} {median} {max}");
@@ -148,7 +248,7 @@ fn check_quantiles(row: &Value) {
 
 /// Checks that a row has the metrics and the use of the processors of each run.
 #[track_caller]
-fn check_runs(row: &Value, metrics: &[(&str, &str)], number: usize) {
+fn check_runs(row: &Value, metrics: &[(String, &str)], number: usize) {
     let runs = row["runs"].as_array().expect("the runs are a list");
     assert_eq!(runs.len(), number, "{row}");
     for run in runs {
@@ -169,27 +269,16 @@ fn check_runs(row: &Value, metrics: &[(&str, &str)], number: usize) {
 }
 
 #[test]
-fn processes_is_verified_on_each_runtime_up_to_the_maximum() {
-    let runtimes = ["throng", "tokio", "smol", "actix", "threads"];
-    let metrics = [("wall_ns", "ns"), ("cpu_ns", "ns")];
-    for workers in ["1", "2"] {
-        check_on(&runtimes, workers, "processes", &["--count", "10000"], &metrics);
-        // All that are allowed; above 65,536 each worker of throng may keep places for itself.
-        // So many are beyond the limit of threads.
-        for (count, runtimes) in [("1000", &runtimes[..]), ("70000", &runtimes[..4])] {
-            let settings = ["--count", count, "--set", &format!("maximum={count}")];
-            check_on(runtimes, workers, "processes", &settings, &metrics);
-        }
-        for runtime in runtimes {
-            let limit = if runtime == "throng" { 1001 } else { 1000 };
-            let arguments = ["run", "processes", "--count", "1001", "--set", "maximum=1000"];
-            let further = ["--runs", "1", "--workers", workers, "--runtime", runtime];
-            let output = output(bench(&[arguments, further].concat()));
-            assert_eq!(status(&output), 1, "{runtime}");
-            let requested = "1001 processes requested, 1000 allowed: number 1001 was refused";
-            let refused = format!("{requested}: the limit of {limit} processes is reached");
-            assert!(stderr(&output).contains(&refused), "{}", stderr(&output));
-        }
+fn processes_beyond_the_maximum_are_refused_on_each_runtime() {
+    for (runtime, workers) in rows("processes").iter().flat_map(|row| [(row, "1"), (row, "2")]) {
+        let limit = if runtime == "throng" { 1001 } else { 1000 };
+        let arguments = ["run", "processes", "--count", "1001", "--set", "maximum=1000"];
+        let further = ["--runs", "1", "--workers", workers, "--runtime", runtime];
+        let output = output(bench(&[arguments, further].concat()));
+        assert_eq!(status(&output), 1, "{runtime}");
+        let requested = "1001 processes requested, 1000 allowed: number 1001 was refused";
+        let refused = format!("{requested}: the limit of {limit} processes is reached");
+        assert!(stderr(&output).contains(&refused), "{}", stderr(&output));
     }
 }
 
@@ -208,42 +297,6 @@ fn processes_prints_the_lines_of_the_original() {
 }
 
 #[test]
-fn spawn_is_verified_on_each_runtime() {
-    let metrics = [
-        ("spawn_ns", "ns"),
-        ("ready_ns", "ns"),
-        ("bytes_per_process", "bytes"),
-        ("peak_rss_bytes", "bytes"),
-        ("exit_ns", "ns"),
-    ];
-    check("spawn", &["--count", "10000"], &metrics);
-    // A last chunk that is not full, and a single process.
-    check("spawn", &["--count", "1000", "--set", "chunk=300"], &metrics);
-    check("spawn", &["--count", "1"], &metrics);
-}
-
-#[test]
-fn send_is_verified_on_each_runtime() {
-    let metrics = [("send_ns", "ns"), ("delivered_ns", "ns")];
-    check("send", &["--count", "100000"], &metrics);
-    // Shares of different sizes, and senders with an empty share.
-    check("send", &["--count", "99999", "--set", "senders=100"], &metrics);
-    check("send", &["--count", "3", "--set", "senders=10"], &metrics);
-}
-
-#[test]
-fn send_cost_is_verified_on_each_runtime() {
-    let metrics = [("local_ns", "ns"), ("send_ns", "ns"), ("delivered_ns", "ns")];
-    // Numbers; bytes; messages of which a round has few; messages that wait before.
-    for settings in ["payload=0", "payload=1", "payload=64", "payload=1000000", "depth=1000"] {
-        for workers in ["1", "2"] {
-            let settings = ["--count", "2", "--set", settings];
-            check_on(&ACTORS_AND_TOKIO, workers, "send-cost", &settings, &metrics);
-        }
-    }
-}
-
-#[test]
 fn send_cost_prints_the_lines_of_the_original() {
     let arguments = ["run", "send-cost", "--count", "2", "--runs", "1", "--runtime", "tokio"];
     let output = output(bench(&arguments));
@@ -251,20 +304,6 @@ fn send_cost_prints_the_lines_of_the_original() {
     for line in ["\nlocal 2ms: calls/usec=", "\nremote 2ms: calls/usec=", " calls_2ms="] {
         assert!(text.contains(line), "{text}");
     }
-}
-
-#[test]
-fn call_is_verified_on_each_runtime() {
-    let metrics = [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns")];
-    check("call", &["--count", "5000", "--set", "samples=1000"], &metrics);
-    check("call", &["--count", "5000", "--set", "samples=1000", "--set", "callees=777"], &metrics);
-}
-
-#[test]
-fn churn_is_verified_on_each_runtime() {
-    let metrics = [("cycle_ns", "ns"), ("rss_growth_bytes", "bytes")];
-    check("churn", &["--count", "5000", "--set", "warmup=100"], &metrics);
-    check("churn", &["--count", "1", "--set", "warmup=1"], &metrics);
 }
 
 #[test]
@@ -284,137 +323,11 @@ fn sleep_is_verified_on_each_runtime() {
 }
 
 #[test]
-fn tasks_is_verified_on_each_runtime() {
-    let metrics = [
-        ("spawn_ns", "ns"),
-        ("ready_ns", "ns"),
-        ("ready_rss_bytes", "bytes"),
-        ("messages_per_s", "1/s"),
-        ("late_p50_ns", "ns"),
-        ("late_p99_ns", "ns"),
-        ("late_max_ns", "ns"),
-        ("peak_rss_bytes", "bytes"),
-        ("rss_after_bytes", "bytes"),
-    ];
-    for workers in ["1", "2"] {
-        // A single task sends its messages to itself.
-        for count in ["1000", "1"] {
-            let settings = ["--count", count, "--set", "seconds=1"];
-            check_on(
-                &["throng", "tokio", "smol", "threads"],
-                workers,
-                "tasks",
-                &settings,
-                &metrics,
-            );
-        }
-    }
-}
-
-#[test]
-fn pairs_is_verified_on_each_runtime() {
-    let metrics = [("message_ns", "ns")];
-    check_shape("pairs", &["--count", "20000", "--set", "pairs=100"], &metrics);
-    // Shares of different sizes, odd and even; pairs without a share; a single pair.
-    check_shape("pairs", &["--count", "1009", "--set", "pairs=100"], &metrics);
-    check_shape("pairs", &["--count", "3", "--set", "pairs=5"], &metrics);
-    check_shape("pairs", &["--count", "5000", "--set", "pairs=1"], &metrics);
-}
-
-#[test]
-fn ring_is_verified_on_each_runtime() {
-    let metrics = [("wall_s", "s"), ("hop_ns", "ns")];
-    check_shape("ring", &["--count", "10000"], &metrics);
-    // Fewer hops than processes; a process that sends to itself.
-    check_shape("ring", &["--count", "7", "--set", "processes=50"], &metrics);
-    check_shape("ring", &["--count", "1000", "--set", "processes=1"], &metrics);
-}
-
-#[test]
-fn calls_is_verified_on_each_runtime() {
-    let metrics = [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns")];
-    let small = ["--count", "20000", "--set", "samples=2000"];
-    check_shape("calls", &small, &metrics);
-    let to_one = ["--set", "callers=64", "--set", "callees=1"];
-    check_shape("calls", &[&small[..], &to_one].concat(), &metrics);
-    // More callees than callers; callers without a call.
-    let few = ["--count", "3", "--set", "samples=1", "--set", "callers=5", "--set", "callees=7"];
-    check_shape("calls", &few, &metrics);
-}
-
-#[test]
-fn outside_is_verified_on_each_runtime() {
-    let metrics = [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns")];
-    let small = ["--count", "5000", "--set", "samples=500"];
-    for workers in ["1", "2"] {
-        check_on(&SHAPED, workers, "outside", &small, &metrics);
-        let one_task = [&small[..], &["--set", "tasks=1"]].concat();
-        check_on(&SHAPED, workers, "outside", &one_task, &metrics);
-    }
-}
-
-#[test]
-fn the_first_calls_of_new_processes_are_verified_on_each_runtime() {
-    let metrics =
-        [("round_trip_ns", "ns"), ("p50_ns", "ns"), ("p99_ns", "ns"), ("sleeps_per_call", "1")];
-    let runtimes = ["throng", "throng-default", "tokio", "tokio-current-thread"];
-    for (workload, workers) in
-        [("first-call", "1"), ("first-call", "2"), ("send-then-call", "1"), ("send-then-call", "2")]
-    {
-        let small = ["--count", "2000", "--set", "samples=500"];
-        check_on(&runtimes, workers, workload, &small, &metrics);
-        let least = ["--count", "1", "--set", "samples=1"];
-        check_on(&runtimes, workers, workload, &least, &metrics);
-    }
-}
-
-#[test]
-fn http_is_verified_on_each_runtime() {
-    let cpu = [("server_cpu_ns", "ns"), ("client_cpu_ns", "ns")];
-    let metrics = [&[("requests_per_s", "1/s"), ("p50_ns", "ns"), ("p99_ns", "ns")][..], &cpu];
-    let few_users = ["--set", "users=1000"];
-    for workers in ["1", "2"] {
-        let check = |settings: &[&str]| {
-            let settings = [settings, &few_users].concat();
-            check_on(&["throng", "axum", "tokio"], workers, "http", &settings, &metrics.concat());
-        };
-        check(&["--count", "3000", "--set", "samples=500"]);
-        check(&["--count", "500", "--set", "samples=100", "--set", "connections=1"]);
-        check(&["--count", "1500", "--set", "samples=600", "--set", "connections=512"]);
-        // Shares of different sizes; more connections than requests.
-        check(&["--count", "1009", "--set", "samples=101", "--set", "connections=100"]);
-        check(&["--count", "3", "--set", "samples=1", "--set", "connections=5"]);
-    }
-}
-
-#[test]
 fn http_refuses_more_connections_than_users() {
     let arguments = ["run", "http", "--set", "users=3", "--set", "connections=4", "--quick"];
     let output = output(bench(&arguments));
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("fewer connections"), "{}", stderr(&output));
-}
-
-#[test]
-fn fan_is_verified_on_each_runtime() {
-    let metrics = [("delivered_ns", "ns"), ("rss_after_bytes", "bytes")];
-    let small = ["--count", "50000", "--set", "settle=0"];
-    check_shape("fan", &small, &metrics);
-    // Chunks; chunks that are no multiple of the receivers; a last chunk that reaches only some.
-    check_shape("fan", &[&small[..], &["--set", "chunk=1000"]].concat(), &metrics);
-    let uneven = ["--count", "1234", "--set", "chunk=100", "--set", "receivers=7"];
-    check_shape("fan", &[&uneven[..], &["--set", "settle=0"]].concat(), &metrics);
-    let few = ["--count", "3", "--set", "receivers=7", "--set", "settle=0"];
-    check_shape("fan", &few, &metrics);
-}
-
-#[test]
-fn burst_is_verified_on_each_runtime() {
-    let metrics =
-        ["bytes_per_message", "peak_rss_bytes", "rss_after_bytes"].map(|name| (name, "bytes"));
-    let small = ["--count", "50000", "--set", "settle=0"];
-    check_shape("burst", &small, &metrics);
-    check_shape("burst", &[&small[..], &["--set", "receivers=1"]].concat(), &metrics);
 }
 
 #[test]
@@ -431,112 +344,11 @@ fn a_burst_holds_every_message_until_it_is_measured() {
 }
 
 #[test]
-fn fairness_is_verified_on_each_runtime() {
-    let metrics = [("p50_ns", "ns"), ("p99_ns", "ns"), ("message_ns", "ns")];
-    let yielding = SHAPED.into_iter().filter(|name| *name != "actix");
-    let yielding: Vec<&str> = yielding.chain(["threads"]).collect();
-    for workers in ["1", "2"] {
-        let small = ["--count", "5", "--set", "flooders=50"];
-        check_on(&yielding, workers, "fairness", &small, &metrics);
-    }
-}
-
-#[test]
-fn skynet_is_verified_on_each_runtime() {
-    let runtimes = ["throng", "tokio", "tokio-channels", "tokio-current-thread", "smol"];
-    for workers in ["1", "2"] {
-        // A power of ten, as in the original; levels that are not full; a root that is a leaf.
-        for count in ["1000", "12345", "1"] {
-            check_on(&runtimes, workers, "skynet", &["--count", count], &[("wall_s", "s")]);
-        }
-        for count in ["1000", "1234", "1"] {
-            check_on(&["threads"], workers, "skynet", &["--count", count], &[("wall_s", "s")]);
-        }
-    }
-}
-
-#[test]
-fn monitors_is_verified_on_each_runtime_that_has_monitors() {
-    let metrics = [("monitor_ns", "ns"), ("down_ns", "ns"), ("bytes_per_monitor", "bytes")];
-    let runtimes = ["throng", "tokio", "kameo", "ractor", "tellus"];
-    for workers in ["1", "2"] {
-        // Many processes to one watcher, and many watchers to few processes.
-        check_on(&runtimes, workers, "monitors", &["--count", "3000"], &metrics);
-        let settings = ["--count", "7", "--set", "watchers=50"];
-        check_on(&runtimes, workers, "monitors", &settings, &metrics);
-    }
-}
-
-#[test]
-fn timers_is_verified_on_each_runtime_that_has_timers() {
-    let metrics = [
-        ("start_ns", "ns"),
-        ("cancel_ns", "ns"),
-        ("late_p50_ns", "ns"),
-        ("late_p99_ns", "ns"),
-        ("late_max_ns", "ns"),
-        ("bytes_per_timer", "bytes"),
-    ];
-    let runtimes = ["throng", "tokio", "tokio-sleep", "actix", "ractor"];
-    for workers in ["1", "2"] {
-        // Several rounds, the last of them smaller; a cancelled timer that fires does so before the run ends.
-        let settings = ["--count", "2050", "--set", "live=1000", "--set", "seconds=1"];
-        check_on(&runtimes, workers, "timers", &settings, &metrics);
-        // No timer fires.
-        let settings = ["--count", "7", "--set", "longest=1", "--set", "live=2000"];
-        check_on(&runtimes, workers, "timers", &settings, &metrics);
-    }
-}
-
-#[test]
 fn a_row_in_rust_beyond_its_limit_is_unsupported() {
     let output = output(bench(&["run", "timers", "--runtime", "actix"]));
     assert_eq!(status(&output), 1, "nothing ran");
     let limit = "actix: unsupported: this row is measured with live 2000 at most, and not with";
     assert!(stderr(&output).contains(limit), "{}", stderr(&output));
-}
-
-#[test]
-fn children_is_verified() {
-    for workers in ["1", "2"] {
-        let metrics = [("start_ns", "ns")];
-        check_on(&["throng"], workers, "children", &["--count", "1000"], &metrics);
-        // Above 65,536 processes each worker may keep places of the limit for itself.
-        check_on(&["throng"], workers, "children", &["--count", "70000"], &metrics);
-    }
-}
-
-#[test]
-fn the_workloads_of_savina_are_verified_on_each_runtime() {
-    for (workload, count, settings) in [
-        ("chameneos", "2000", &[][..]),
-        ("chameneos", "3", &["creatures=1"]),
-        ("big", "100", &[]),
-        ("big", "50", &["actors=1"]),
-        ("dictionary", "100", &[]),
-        ("dictionary", "700", &["clients=1", "writes=100"]),
-        ("buffer", "20", &[]),
-        ("buffer", "20", &["capacity=1", "producers=7", "consumers=2"]),
-        ("philosophers", "100", &[]),
-        ("philosophers", "20", &["philosophers=1"]),
-        ("philosophers", "20", &["philosophers=2"]),
-        ("barber", "50", &[]),
-        ("barber", "30", &["room=1", "arrival=1"]),
-        ("smokers", "50", &[]),
-        ("smokers", "1", &["smokers=1"]),
-        ("banking", "500", &[]),
-        ("banking", "50", &["accounts=1"]),
-        ("sieve", "5000", &[]),
-        ("sieve", "100", &["block=1"]),
-        ("sieve", "1", &[]),
-        ("queens", "8", &[]),
-        ("queens", "6", &["threshold=9", "solvers=1"]),
-        ("queens", "1", &[]),
-    ] {
-        let mut arguments = vec!["--count", count];
-        arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
-        check_shape(workload, &arguments, &[("wall_s", "s")]);
-    }
 }
 
 #[test]
@@ -573,12 +385,11 @@ fn the_params_state_the_settings_of_the_run() {
 
 #[test]
 fn a_row_has_every_run_but_the_warm_up() {
-    let metrics = [("send_ns", "ns"), ("delivered_ns", "ns")];
     for (options, runs) in
         [(&["--runs", "2"][..], 2), (&["--quick", "--runs", "3"], 3), (&["--quick"], 1), (&[], 5)]
     {
         let options = [options, &["--count", "100000"]].concat();
-        check_rows(&["throng", "tokio"], "send", &options, &metrics, runs);
+        check_rows(&["throng", "tokio"], "send", &options, runs);
     }
 }
 
@@ -630,38 +441,21 @@ fn the_list_names_every_workload_key_and_runtime() {
     let output = output(bench(&["list"]));
     assert_eq!(status(&output), 0);
     let list = String::from_utf8_lossy(&output.stdout).into_owned();
-    let known = [
-        "spawn",
-        "send",
-        "call",
-        "churn",
-        "sleep",
+    let all: Workloads = parsed(include_str!("../../workloads.toml"));
+    let Runtimes { row, .. } = parsed(include_str!("../../runtimes.toml"));
+    let names = all.workload.iter().map(|of| &*of.name).chain(row.iter().map(|of| &*of.name));
+    for name in names.chain([
         "senders",
         "callees",
         "none|monitor|bounded|supervisor",
-        "tokio-recv-many",
-        "tokio-current-thread",
-        "tokio-channels",
         "erlang-tuned",
         "receivers=100",
-        "store-mega",
-        "store-update",
-        "store-rest",
-        "store-recover",
-        "durable-turns",
-        "durable-live",
-        "activate",
-        "durable-rest",
-        "tokio+heed",
-        "tellus-memory",
-        "erlang-central",
         "mix|deliveries|timelines|profiles",
         "volatile|durable",
         "dir=TEXT",
         "writers=0",
         "allocator=system|mimalloc",
-    ];
-    for name in known.iter().chain(&IN_THIS_PROGRAM).chain(&STORES) {
+    ]) {
         assert!(list.contains(name), "{name} is not in {list}");
     }
 }
@@ -675,7 +469,7 @@ fn each_runtime_in_rust_runs_with_either_allocator_and_the_row_states_it() {
         assert_eq!(status(&output), 0, "{}", stderr(&output));
         let rows = json_rows(&output);
         let in_rust = |row: &&Value| row["params"]["allocator"] == allocator;
-        assert_eq!(rows.iter().filter(in_rust).count(), SHAPED_INSIDE.len(), "{rows:?}");
+        assert_eq!(rows.iter().filter(in_rust).count(), self::rows("burst").len(), "{rows:?}");
         assert!(rows.iter().all(|row| row["verified"] == true), "{rows:?}");
         if allocator == "mimalloc" {
             assert!(stderr(&output).contains("erlang: unsupported"), "{}", stderr(&output));
@@ -859,4 +653,18 @@ fn options_of_the_suite_and_of_a_workload_do_not_mix() {
         assert_eq!(status(&output), 2, "{arguments:?}");
         assert!(stderr(&output).contains(reason), "{}", stderr(&output));
     }
+}
+
+#[test]
+fn a_store_is_in_the_given_directory_and_removed_afterwards() {
+    let place = tempfile::tempdir().expect("there is room for a directory");
+    let dir = format!("dir={}", place.path().display());
+    let arguments = ["run", "store-put", "--count", "100", "--runs", "1", "--json", "--set", &dir];
+    let output = output(bench(&arguments));
+    assert_eq!(status(&output), 0, "{}", stderr(&output));
+    assert_eq!(json_rows(&output)[0]["params"]["dir"], place.path().to_str().expect("is text"));
+    assert_eq!(std::fs::read_dir(place.path()).expect("it is there").count(), 0);
+
+    let nowhere = ["run", "store-put", "--count", "100", "--runs", "1", "--set", "dir=/nowhere/at"];
+    assert_eq!(status(&self::output(bench(&nowhere))), 1);
 }

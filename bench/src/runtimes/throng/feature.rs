@@ -16,8 +16,13 @@ use throng::{
 };
 
 use self::scraper::Scraper;
+use super::{Inbox, Request, Server, Tell, Throng};
+use crate::host::Successor;
 use crate::outcome::Outcome;
+use crate::runtimes::Measured;
 use crate::settings::Settings;
+use crate::workloads::call::{self, Callees};
+use crate::workloads::send::{self, Adder};
 use crate::workloads::tally::Tally;
 
 /// A single process monitors each receiving process.
@@ -33,18 +38,18 @@ const SUPERVISOR: &str = "supervisor";
 /// A process reads the runtime's metrics periodically, in the text form that a scraper gets.
 const METRICS: &str = "metrics";
 
+/// Capacity of the bounded mailbox of a callee: more than the single message that the only caller has in flight.
+const CAPACITY: u64 = 1000;
+
 /// Number of processes that a feature needs besides the receiving processes, at most.
-pub(crate) const PROCESSES: u64 = 1;
+const PROCESSES: u64 = 1;
 
 static DOWNS: Tally = Tally::new();
 static CHILDREN: Tally = Tally::new();
 
 /// A handle through which a process receives messages.
-pub(crate) trait SendTarget<P: Process>: Clone + Send + Sync + 'static {
+trait SendTarget<P: Process>: Clone + Send + Sync + Unpin + 'static {
     /// Sends a message.
-    ///
-    /// # Errors
-    /// If no process accepts the message.
     fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>>;
 
     /// Calls the process.
@@ -83,7 +88,7 @@ impl<P: Process> SendTarget<P> for Child<P> {
 }
 
 /// The receiving processes of a workload, with their feature.
-pub(crate) struct Fixture<R> {
+struct Fixture<R> {
     processes: Vec<R>,
     feature: Feature,
 }
@@ -96,9 +101,78 @@ enum Feature {
     Scraper(Scraper),
 }
 
+/// Whether the settings ask for no feature.
+pub(crate) fn is_none(settings: &Settings) -> bool {
+    settings.word("feature") == "none"
+}
+
+/// Runs `send` with a feature.
+pub(crate) fn send(settings: &Settings) -> Measured {
+    let processes = settings.get("senders") + 1 + PROCESSES;
+    super::drive_with(settings, processes, false, |runtime, settings| async move {
+        let count = settings.count;
+        let adder = move || Inbox(Adder::new(count));
+        if is_supervised(&settings) {
+            let fixture = Fixture::supervise(&runtime, 1, adder).await?;
+            measure_send(fixture, runtime, settings).await
+        } else {
+            let fixture = Fixture::start(&runtime, &settings, 1, count + 1, adder).await?;
+            measure_send(fixture, runtime, settings).await
+        }
+    })
+}
+
+async fn measure_send<R: SendTarget<Inbox<Adder>>>(
+    fixture: Fixture<R>,
+    runtime: RuntimeHandle,
+    settings: Settings,
+) -> Measured {
+    let (senders, messages) = (settings.get("senders"), settings.count);
+    let receiver = fixture.processes[0].clone();
+    // A message without a receiver is missing in the sum.
+    let send = move |value| drop(receiver.send(Tell(value)));
+    let mut outcome = send::measure(Throng { runtime }, send, settings).await?;
+    // Started: the driver, the receiver and the senders, each of which handles its share.
+    fixture.check(2 + senders, senders + messages, &mut outcome).await;
+    Ok(outcome)
+}
+
+/// Runs `call` with a feature.
+pub(crate) fn call(settings: &Settings) -> Measured {
+    let count = settings.get("callees");
+    super::drive_with(settings, count + PROCESSES, false, move |runtime, settings| async move {
+        let make = || Server(Successor);
+        if is_supervised(&settings) {
+            measure_call(Fixture::supervise(&runtime, count, make).await?, settings).await
+        } else {
+            let fixture = Fixture::start(&runtime, &settings, count, CAPACITY, make).await?;
+            measure_call(fixture, settings).await
+        }
+    })
+}
+
+async fn measure_call<R: SendTarget<Server<Successor>>>(
+    fixture: Fixture<R>,
+    settings: Settings,
+) -> Measured {
+    let (callees, calls) = (settings.get("callees"), settings.count + settings.get("samples"));
+    let mut outcome = call::measure(Featured(fixture.processes.clone()), settings).await?;
+    // Started: the driver and the callees. Each callee was called once before the clock started.
+    fixture.check(1 + callees, callees + calls, &mut outcome).await;
+    Ok(outcome)
+}
+
+struct Featured<R>(Vec<R>);
+
+impl<R: SendTarget<Server<Successor>>> Callees for Featured<R> {
+    async fn call(&self, callee: usize, value: u64) -> Option<u64> {
+        self.0[callee].call(Request(value)).await.ok()
+    }
+}
+
 /// Whether the settings ask for supervised processes, which [`Fixture::supervise`] starts; all
 /// others are started by [`Fixture::start`].
-pub(crate) fn is_supervised(settings: &Settings) -> bool {
+fn is_supervised(settings: &Settings) -> bool {
     settings.word("feature") == SUPERVISOR
 }
 
@@ -106,13 +180,9 @@ impl<P: Process> Fixture<Address<P>> {
     /// Starts `count` receiving processes with the feature that the settings ask for. A bounded
     /// mailbox has room for `capacity` messages. The process limit must leave room for
     /// [`PROCESSES`] more.
-    ///
-    /// # Errors
-    /// If the monitoring process does not reply, or the scraper does not start.
-    ///
     /// # Panics
     /// If the process limit is reached.
-    pub(crate) async fn start(
+    async fn start(
         runtime: &RuntimeHandle,
         settings: &Settings,
         count: u64,
@@ -142,10 +212,7 @@ impl<P: Process> Fixture<Address<P>> {
 impl<P: Process> Fixture<Child<P>> {
     /// Starts `count` receiving processes under a supervisor. The process limit must leave room for
     /// [`PROCESSES`] more.
-    ///
-    /// # Errors
-    /// If the supervisor or a child does not start.
-    pub(crate) async fn supervise(
+    async fn supervise(
         runtime: &RuntimeHandle,
         count: u64,
         make: impl Fn() -> P + Clone + Send + Sync + 'static,
@@ -168,15 +235,10 @@ impl<P: Process> Fixture<Child<P>> {
 }
 
 impl<R> Fixture<R> {
-    /// The handles of the receiving processes.
-    pub(crate) fn processes(&self) -> &[R] {
-        &self.processes
-    }
-
     /// Checks that the feature was in use, and adds the result to the outcome. For monitors it stops
     /// the processes, for a supervisor it kills them. The workload has started `started` processes
     /// in all, none of which has exited, and they have handled at least `handled` messages.
-    pub(crate) async fn check<P: Process>(self, started: u64, handled: u64, outcome: &mut Outcome)
+    async fn check<P: Process>(self, started: u64, handled: u64, outcome: &mut Outcome)
     where
         R: SendTarget<P>,
     {

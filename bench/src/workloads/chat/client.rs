@@ -33,9 +33,6 @@ const FILES: u64 = 200;
 const SILENCE: Duration = Duration::from_millis(200);
 
 /// Runs the client.
-///
-/// # Errors
-/// If the server cannot be reached, refuses or closes a socket, or delivers a message not exactly once.
 pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
     served::drive(settings, drive(settings, server))
 }

@@ -16,9 +16,6 @@ pub(super) enum Frame<'a> {
 }
 
 /// Takes a frame off the front; returns `None` if it is not complete.
-///
-/// # Errors
-/// If it is part of a longer message, masked, or of a kind that no server of this workload sends.
 pub(super) fn next<'a>(rest: &mut &'a [u8]) -> io::Result<Option<Frame<'a>>> {
     let bytes = *rest;
     let [first, second, ..] = *bytes else { return Ok(None) };

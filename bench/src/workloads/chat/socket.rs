@@ -32,7 +32,6 @@ pub(super) struct Shared {
     pub(super) layout: Layout,
     /// Origin of all times in messages.
     pub(super) clock: Instant,
-    /// Latencies of the deliveries.
     pub(super) latencies: Mutex<Histogram<u64>>,
 }
 
@@ -54,7 +53,6 @@ pub(super) struct Socket {
     partial: Vec<u8>,
     /// Number of messages received so far of each sender in the room.
     received: Vec<u64>,
-    /// Number of messages said so far.
     said: u64,
     outgoing: Vec<u8>,
     times: Vec<u64>,
@@ -69,9 +67,6 @@ enum Expected {
 
 impl Socket {
     /// Connects, greets the server, and enters the room.
-    ///
-    /// # Errors
-    /// If the server refuses any of it.
     pub(super) async fn open(
         shared: Arc<Shared>,
         server: SocketAddr,
@@ -170,9 +165,6 @@ impl Socket {
     }
 
     /// Says `messages` messages, if the socket is a sender, and receives those of all senders of the room.
-    ///
-    /// # Errors
-    /// If the connection ends, or a message is missing, doubled or out of order.
     pub(super) async fn converse(mut self, messages: u64, pace: Pace) -> io::Result<Socket> {
         let layout = self.shared.layout;
         let place = (self.number % layout.room) as usize;
@@ -288,9 +280,6 @@ impl Socket {
     }
 
     /// Checks that no further message comes within a time.
-    ///
-    /// # Errors
-    /// If one comes, or the connection ends.
     pub(super) async fn check_silence(mut self, time: Duration) -> io::Result<()> {
         let mut buffer = [0; READ_BYTES];
         while let Ok(read) = tokio::time::timeout(time, self.stream.read(&mut buffer)).await {

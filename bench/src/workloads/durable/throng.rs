@@ -110,9 +110,6 @@ impl ThrongCounters {
     }
 
     /// Number of times that a counter was brought into memory since the node was started.
-    ///
-    /// # Errors
-    /// If the node's store cannot be read.
     pub(in super::super) fn activations(&self) -> io::Result<u64> {
         Ok(self.node.stat().map_err(io::Error::other)?.activations)
     }
@@ -151,9 +148,6 @@ pub(in super::super) fn processes(live: u64, inflight: u64) -> u64 {
 
 /// Stores counters, each with the value 1, in the order of their numbers, in which their keys are at random.
 /// The node has no call that stores many entities at once, so each counter has a turn, with many calls in flight.
-///
-/// # Errors
-/// If a call failed.
 pub(in super::super) fn load(
     settings: &Settings,
     directory: &Path,
@@ -161,7 +155,7 @@ pub(in super::super) fn load(
 ) -> io::Result<Outcome> {
     let directory = directory.to_owned();
     let limit = processes(LIVE_MAX_LOADING, 0);
-    runtimes::throng::drive(settings, limit, move |runtime, _| async move {
+    runtimes::throng::drive_with(settings, limit, false, move |runtime, _| async move {
         let open = ThrongHome::new(&runtime, &directory).open(LIVE_MAX_LOADING).await?;
         let acknowledged = Acknowledged::all(counters, 0).into();
         let replies = call_all(&open, Calls::creating(counters), &acknowledged).await?;

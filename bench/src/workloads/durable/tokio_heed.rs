@@ -63,9 +63,6 @@ struct Write {
 
 impl TokioHeedHome {
     /// Opens the environment in a directory.
-    ///
-    /// # Errors
-    /// If it cannot be opened.
     pub(in super::super) fn new(directory: &Path) -> io::Result<TokioHeedHome> {
         let options = OpenOptions {
             durable: true,

@@ -10,7 +10,7 @@ use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> Measured {
-    runtimes::tokio::drive_outside(settings, |settings| {
+    runtimes::tokio::drive(settings, true, |settings| {
         let table = (0..settings.get("users")).map(|_| AtomicU64::new(0)).collect();
         super::measure(Table(table), settings)
     })

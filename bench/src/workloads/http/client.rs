@@ -44,7 +44,6 @@ pub(super) struct Client {
 #[derive(Default)]
 pub(super) struct Round {
     pub(super) connections: Vec<Connection>,
-    /// Number of correct answers.
     pub(super) correct: u64,
     /// Nanoseconds of each request that was timed.
     pub(super) latencies: Vec<u64>,
@@ -53,9 +52,6 @@ pub(super) struct Round {
 impl Client {
     /// Starts the client of a server with `workers` threads. A request takes less of the client than of
     /// the server, so half as many threads do.
-    ///
-    /// # Errors
-    /// If the system refuses a thread.
     pub(super) fn start(workers: usize) -> io::Result<Client> {
         let mut builder = Builder::new_multi_thread();
         builder.worker_threads(workers.div_ceil(2)).thread_name(THREAD_NAME).enable_io();
@@ -63,9 +59,6 @@ impl Client {
     }
 
     /// Opens connections, one after the other, and divides the users among them.
-    ///
-    /// # Errors
-    /// If the server refuses a connection, or there are fewer users than connections.
     pub(super) async fn connect(
         &self,
         server: SocketAddr,
@@ -89,10 +82,6 @@ impl Client {
     }
 
     /// Makes requests on all connections at once, each connection its share.
-    ///
-    /// # Errors
-    /// If a connection fails or an answer is malformed. An answer that is wrong is not an error, but is
-    /// missing in [`Round::correct`].
     pub(super) async fn request(
         &self,
         connections: Vec<Connection>,
@@ -220,9 +209,6 @@ struct Answer {
 }
 
 /// Parses an answer; returns `None` if it is not complete.
-///
-/// # Errors
-/// If it is not exact, its status is not 200, or its body is not two numbers.
 fn parse(bytes: &[u8]) -> io::Result<Option<Answer>> {
     let Some(answer) = answer::parse(bytes)? else { return Ok(None) };
     if answer.status != 200 {

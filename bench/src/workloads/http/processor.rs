@@ -15,9 +15,6 @@ pub(super) struct Usage {
 
 impl Usage {
     /// The processor time of all threads so far.
-    ///
-    /// # Errors
-    /// If there is no `/proc/self/task` with a `schedstat` for each thread, as outside Linux.
     pub(super) fn read() -> io::Result<Usage> {
         let mut usage = Usage { client_ns: 0, server_ns: 0 };
         for thread in fs::read_dir("/proc/self/task")? {

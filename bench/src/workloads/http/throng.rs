@@ -13,7 +13,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::throng::drive_outside(settings, settings.get("users"), measure)
+    runtimes::throng::drive_with(settings, settings.get("users"), true, measure)
 }
 
 async fn measure(runtime: RuntimeHandle, settings: Settings) -> io::Result<Outcome> {

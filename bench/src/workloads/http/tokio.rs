@@ -14,7 +14,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
-    runtimes::tokio::drive_outside(settings, async |settings| {
+    runtimes::tokio::drive(settings, true, async |settings| {
         let start = |_| {
             let (mailbox, requests) = unbounded_channel();
             tokio::spawn(count(requests));

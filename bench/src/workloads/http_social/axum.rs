@@ -16,7 +16,7 @@ use crate::workloads::served;
 pub(super) const HELLO: &str = "hello";
 
 pub(super) fn run(settings: &Settings) -> Measured {
-    runtimes::tokio::drive_outside(settings, |settings| async move {
+    runtimes::tokio::drive(settings, true, |settings| async move {
         served::allow_open_files()?;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;

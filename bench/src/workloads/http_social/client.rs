@@ -19,9 +19,6 @@ use crate::workloads::served::{self, Server};
 use crate::workloads::tally::share;
 
 /// Runs the client.
-///
-/// # Errors
-/// If the server cannot be reached, closes a connection, or answers with something other than HTTP.
 pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
     served::drive(settings, drive(settings, server))
 }

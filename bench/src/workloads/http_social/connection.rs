@@ -65,7 +65,6 @@ struct User {
     number: u64,
     token: String,
     followed: Vec<u64>,
-    /// Number of posts.
     posts: u64,
     timeline: Checked,
     profile: Checked,
@@ -158,9 +157,6 @@ impl Connection {
     }
 
     /// Makes requests in sequence.
-    ///
-    /// # Errors
-    /// If the connection fails or an answer is malformed. An answer that is wrong is not an error, but counts.
     pub(super) async fn make(mut self, requests: Requests) -> io::Result<(Connection, Round)> {
         let mut round = Round::default();
         let count = match requests {

@@ -7,7 +7,6 @@ use crate::workloads::records::Random;
 #[derive(Clone, Copy)]
 pub(super) struct Population {
     pub(super) users: u64,
-    /// Number of users that each follows.
     follows: u64,
     /// Number of posts of each at the start.
     pub(super) posts: u64,

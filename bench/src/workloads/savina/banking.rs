@@ -14,15 +14,14 @@
 
 use std::collections::VecDeque;
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::super::tally::sum_below;
 use super::{Random, Reporter, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Banking>(row, settings)
+    on_actors::<Banking>(row, settings)
 }
 
 struct Banking;
@@ -34,8 +33,8 @@ impl Banking {
     }
 }
 
-impl Shape for Banking {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Banking {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (transfers, accounts) = (settings.count, Banking::accounts(&settings));
             let make = |reporter| Teller::<H> {
@@ -73,7 +72,6 @@ struct Report {
 }
 
 struct Teller<H: ActorHost> {
-    /// Number of accounts.
     count: u64,
     transfers: u64,
     accounts: Vec<H::ActorAddress<Account<H>>>,

@@ -12,20 +12,19 @@
 
 use std::collections::VecDeque;
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Random, Reporter, busy, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Sleeping>(row, settings)
+    on_actors::<Sleeping>(row, settings)
 }
 
 struct Sleeping;
 
-impl Shape for Sleeping {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Sleeping {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let [places, arrival, work] =
                 ["room", "arrival", "work"].map(|name| settings.get(name));
@@ -62,9 +61,7 @@ struct Factory<H: ActorHost> {
     arrival: u64,
     work: u64,
     room: Option<H::ActorAddress<Room<H>>>,
-    /// Haircuts of each customer.
     haircuts: Vec<u64>,
-    /// Haircuts that customers have confirmed.
     done: u64,
     reporter: Reporter<Report>,
 }

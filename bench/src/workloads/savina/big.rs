@@ -10,20 +10,19 @@
 
 use std::sync::Arc;
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Random, Reporter, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Big>(row, settings)
+    on_actors::<Big>(row, settings)
 }
 
 struct Big;
 
-impl Shape for Big {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Big {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (pings, actors) = (settings.count, settings.get("actors"));
             let make = |reporter| Sink::<H>::new(actors, pings, reporter);
@@ -56,7 +55,6 @@ impl Report {
 
 struct Sink<H: ActorHost> {
     actors: u64,
-    /// Pings of each actor.
     pings: u64,
     peers: Peers<H>,
     done: u64,
@@ -115,7 +113,6 @@ impl<H: ActorHost> Actor<H> for Sink<H> {
 
 struct Pinger<H: ActorHost> {
     index: usize,
-    /// Pings to send.
     pings: u64,
     sink: H::ActorAddress<Sink<H>>,
     peers: Peers<H>,

@@ -14,20 +14,19 @@
 
 use std::collections::VecDeque;
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Random, Reporter, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Buffer>(row, settings)
+    on_actors::<Buffer>(row, settings)
 }
 
 struct Buffer;
 
-impl Shape for Buffer {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Buffer {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let [producers, consumers, capacity, work] =
                 ["producers", "consumers", "capacity", "work"].map(|name| settings.get(name));
@@ -75,7 +74,6 @@ struct Report {
 }
 
 struct Manager<H: ActorHost> {
-    /// Items of each producer.
     items: u64,
     work: u64,
     /// Number of items from which producers have to wait.
@@ -83,9 +81,7 @@ struct Manager<H: ActorHost> {
     producers: Vec<Option<H::ActorAddress<Producer<H>>>>,
     consumers: Vec<Option<H::ActorAddress<Consumer<H>>>>,
     held: VecDeque<u32>,
-    /// Producers that wait for room.
     waiting: VecDeque<usize>,
-    /// Consumers that wait for an item.
     ready: VecDeque<usize>,
     /// Producers that have made all of their items.
     over: usize,
@@ -192,7 +188,6 @@ struct Producer<H: ActorHost> {
     work: u64,
     manager: H::ActorAddress<Manager<H>>,
     random: Random,
-    /// Items that are left to make.
     left: u64,
 }
 

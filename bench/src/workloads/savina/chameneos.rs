@@ -10,14 +10,13 @@
 //! - The mall counts the meetings of each creature itself, and computes its colour: each request must have
 //!   this colour, and each report this number.
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Reporter, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Chameneos>(row, settings)
+    on_actors::<Chameneos>(row, settings)
 }
 
 struct Chameneos;
@@ -29,8 +28,8 @@ impl Chameneos {
     }
 }
 
-impl Shape for Chameneos {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Chameneos {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (meetings, creatures) = (settings.count, Chameneos::creatures(&settings));
             let make = |reporter| Mall::<H>::new(creatures, meetings, reporter);
@@ -71,10 +70,8 @@ struct Guest<H: ActorHost> {
 
 struct Mall<H: ActorHost> {
     creatures: u64,
-    /// Meetings that are left.
     meetings: u64,
     guests: Vec<Guest<H>>,
-    /// Index of the creature that waits for another.
     waiting: Option<usize>,
     report: Report,
     reporter: Reporter<Report>,
@@ -150,7 +147,6 @@ struct Creature<H: ActorHost> {
     index: usize,
     colour: Colour,
     meetings: u64,
-    /// Meetings with itself.
     selves: u64,
 }
 

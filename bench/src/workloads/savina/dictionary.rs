@@ -12,20 +12,19 @@
 
 use std::collections::HashMap;
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Random, Reporter, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Concurrent>(row, settings)
+    on_actors::<Concurrent>(row, settings)
 }
 
 struct Concurrent;
 
-impl Shape for Concurrent {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Concurrent {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let clients = settings.get("clients");
             let make = |reporter| Master {
@@ -49,19 +48,15 @@ impl Shape for Concurrent {
 #[derive(Default)]
 struct Report {
     clients: u64,
-    /// Writes that clients have sent.
     writes: u64,
-    /// Keys that clients have written.
     keys: u64,
     misread: u64,
-    /// Writes that the dictionary has handled.
     handled: u64,
     size: u64,
 }
 
 struct Master<H: ActorHost> {
     clients: u64,
-    /// Requests of each client.
     requests: u64,
     writes_percent: u64,
     dictionary: Option<H::ActorAddress<Dictionary>>,
@@ -124,7 +119,6 @@ impl<H: ActorHost> Actor<H> for Master<H> {
 #[derive(Default)]
 struct Dictionary {
     entries: HashMap<u64, u64>,
-    /// Writes handled.
     handled: u64,
 }
 
@@ -161,17 +155,13 @@ const NONE: u64 = 0;
 
 struct Client<H: ActorHost> {
     index: u64,
-    /// Requests to make.
     requests: u64,
     writes_percent: u64,
     master: H::ActorAddress<Master<H>>,
     dictionary: H::ActorAddress<Dictionary>,
     random: Random,
-    /// Requests made so far.
     sent: u64,
-    /// The answer that is due.
     due: u64,
-    /// The values written last.
     written: HashMap<u64, u64>,
     writes: u64,
     misread: u64,

@@ -10,20 +10,19 @@
 //! - Apart from the forks the arbiter notes which philosophers eat: beside one that eats, nobody may. When a
 //!   meal is over its forks must be taken, and at the end all must be free.
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Reporter, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Dining>(row, settings)
+    on_actors::<Dining>(row, settings)
 }
 
 struct Dining;
 
-impl Shape for Dining {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Dining {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (meals, philosophers) = (settings.count, settings.get("philosophers"));
             let make = |reporter| Arbiter::<H>::new(philosophers as usize, meals, reporter);
@@ -52,7 +51,6 @@ struct Arbiter<H: ActorHost> {
     philosophers: Vec<H::ActorAddress<Philosopher<H>>>,
     /// Whether each fork is taken: a philosopher uses the fork of its index and the next.
     forks: Vec<bool>,
-    /// Whether each philosopher eats.
     eating: Vec<bool>,
     report: Report,
     reporter: Reporter<Report>,
@@ -131,7 +129,6 @@ impl<H: ActorHost> Actor<H> for Arbiter<H> {
 struct Philosopher<H: ActorHost> {
     index: usize,
     arbiter: H::ActorAddress<Arbiter<H>>,
-    /// Meals to eat.
     meals: u64,
     eaten: u64,
 }

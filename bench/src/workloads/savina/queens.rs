@@ -10,20 +10,19 @@
 //! - Boards have no priorities here.
 //! - The driver counts the solutions by another method: with sets of columns and diagonals as bits.
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Reporter, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Queens>(row, settings)
+    on_actors::<Queens>(row, settings)
 }
 
 struct Queens;
 
-impl Shape for Queens {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Queens {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let make = |reporter| Master::<H> {
                 size: settings.count as usize,
@@ -72,20 +71,15 @@ fn is_safe(board: &[u32], column: u32) -> bool {
 #[derive(Default)]
 struct Report {
     solutions: u64,
-    /// Boards that are done.
     done: u64,
 }
 
 struct Master<H: ActorHost> {
-    /// Number of queens.
     size: usize,
-    /// Number of solvers.
     count: u64,
     threshold: usize,
     solvers: Vec<H::ActorAddress<Solver<H>>>,
-    /// Index of the solver that gets the next board.
     next: usize,
-    /// Boards sent to solvers.
     sent: u64,
     report: Report,
     reporter: Reporter<Report>,

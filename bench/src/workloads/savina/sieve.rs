@@ -12,20 +12,19 @@
 
 use std::convert::Infallible;
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Reporter, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Sieve>(row, settings)
+    on_actors::<Sieve>(row, settings)
 }
 
 struct Sieve;
 
-impl Shape for Sieve {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Sieve {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (limit, block) = (settings.count, settings.get("block"));
             let make = |reporter| Producer { limit, block, reporter: Some(reporter) };

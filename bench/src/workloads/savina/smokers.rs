@@ -9,20 +9,19 @@
 //! - The arbiter goes on when a smoker has begun, so several may be busy at a time.
 //! - Each smoker must have smoked as often as the arbiter chose it.
 
-use super::super::actor::{Actor, ActorContext, ActorHost};
-use super::super::shape::{self, Shape, ShapeHost};
 use super::{Random, Reporter, busy, measure};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    shape::run::<Smoking>(row, settings)
+    on_actors::<Smoking>(row, settings)
 }
 
 struct Smoking;
 
-impl Shape for Smoking {
-    fn measure<H: ShapeHost>(host: H, settings: Settings) -> impl Work {
+impl OnActors for Smoking {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
         async move {
             let (rounds, smokers) = (settings.count, settings.get("smokers"));
             let make = |reporter| Arbiter::<H> {

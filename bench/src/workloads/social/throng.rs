@@ -20,7 +20,7 @@ static DONE: Tally = Tally::new();
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let processes = super::processes(settings);
-    runtimes::throng::drive(settings, processes, async |runtime, settings| {
+    runtimes::throng::drive_with(settings, processes, false, async |runtime, settings| {
         let plan = Plan::new(&settings);
         let service = Service::start(runtime, &settings, plan).await?;
         measure(service, &settings).await

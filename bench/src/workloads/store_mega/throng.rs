@@ -36,9 +36,12 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
         Throng::open_for(directory.path(), options, WRITERS * plan.inflight)
     })?;
     let engine = Arc::new(engine);
-    runtimes::throng::drive(settings, WRITERS + READERS + LISTERS, move |runtime, _| async move {
-        measure(plan, &engine, &runtime).await?.report(plan, &*engine)
-    })
+    runtimes::throng::drive_with(
+        settings,
+        WRITERS + READERS + LISTERS,
+        false,
+        move |runtime, _| async move { measure(plan, &engine, &runtime).await?.report(plan, &*engine) },
+    )
 }
 
 async fn measure(
@@ -81,7 +84,6 @@ async fn measure(
 struct Shared {
     plan: Plan,
     engine: Arc<Throng>,
-    /// Number of writers that are not done.
     writing: Arc<AtomicU64>,
     begun: Instant,
 }

@@ -24,7 +24,7 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     let waiting = processes.saturating_mul(inflight);
     let engine = Throng::open_for(directory.path(), OpenOptions::of(settings), waiting)?;
     let shared = Arc::new((engine, Entries::of(settings)));
-    runtimes::throng::drive(settings, processes, move |runtime, _| async move {
+    runtimes::throng::drive_with(settings, processes, false, move |runtime, _| async move {
         let begun = Instant::now();
         let putters: Vec<_> = (0..processes)
             .map(|number| {

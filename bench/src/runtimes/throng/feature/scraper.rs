@@ -30,9 +30,6 @@ impl Message for Finish {
 
 impl Scraper {
     /// Starts the process, which scrapes at once.
-    ///
-    /// # Errors
-    /// If the process limit is reached.
     pub(super) fn start(runtime: &RuntimeHandle) -> io::Result<Scraper> {
         let inside = runtime.clone();
         let process = runtime.spawn_async(|inbox| scrape(inbox, inside));
