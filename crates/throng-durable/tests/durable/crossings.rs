@@ -228,16 +228,14 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
         }
     }
     let (kept, next) = if phase == Phase::Committing && cut_off {
-        // The next activation begins while the outcome is still unknown. The gate still has the reply of a
-        // turn by `Entity`; that of a turn by the address was in the process.
-        let reply = (way == Way::Entity).then_some(2);
+        // The next activation begins while the outcome is still unknown. The gate still has the reply.
         let next = tokio::spawn({
             let ledger = ledger.clone();
             async move { next_line(&ledger).await }
         });
         until(async || !address.is_alive()).await;
         drop(blocked);
-        assert_eq!(turn.await.unwrap().ok(), reply, "{what}");
+        assert_eq!(turn.await.unwrap().ok(), Some(2), "{what}");
         (1, next.await.unwrap())
     } else {
         drop(blocked);
@@ -288,7 +286,7 @@ fn a_turn_is_all_or_nothing_no_matter_how_its_process_ends() {
 }
 
 #[test]
-fn only_a_caller_by_the_address_suspends_the_process_until_the_commit() {
+fn no_caller_suspends_the_process_until_the_commit() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
     let node = Node::open(directory.path()).start(&runtime).unwrap();
@@ -301,11 +299,10 @@ fn only_a_caller_by_the_address_suspends_the_process_until_the_commit() {
             address.send(Line).unwrap();
         }
         let by_entity = begin(ledger.call(Line).within(HANGS_AFTER)).await;
+        let by_address = begin(address.call(Line).within(HANGS_AFTER)).await;
         at_rest(&runtime, address.pid()).await;
         let info = runtime.info(address.pid()).await.unwrap();
         assert_eq!(info.state, ProcessState::Idle, "no turn waits for the commit");
-        let by_address = tokio::spawn(address.call(Line).within(HANGS_AFTER));
-        suspended(&runtime, address.pid()).await;
         assert!(!by_entity.is_finished() && !by_address.is_finished());
         drop(blocked);
         assert_eq!(by_entity.await.unwrap().unwrap(), 12);
@@ -329,10 +326,9 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
         ledger.call(Line).await.unwrap();
         let address = ledger.reveal(None).await.unwrap();
         let blocked = BlockedWriter::new(&node).await;
-        let turn = tokio::spawn(address.call(Line).within(HANGS_AFTER));
-        suspended(&runtime, address.pid()).await;
+        let turn = begin(address.call(Line).within(HANGS_AFTER)).await;
+        at_rest(&runtime, address.pid()).await;
         address.kill();
-        assert!(turn.await.unwrap().is_err());
         for _ in 0..3 {
             until(async || runtime.process_count() <= 2).await;
             let next = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
@@ -346,6 +342,7 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
             assert!(next.await.unwrap().is_err());
         }
         drop(blocked);
+        assert_eq!(turn.await.unwrap().unwrap(), 2);
         assert_eq!(next_line(&ledger).await, 3);
         assert_eq!(ledger.audit().await.unwrap().unwrap(), 3);
         assert_eq!(stored(&node, "ledger"), 1);
@@ -454,9 +451,9 @@ fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
     assert!(done.is_ok(), "the test hangs");
 }
 
-/// The runtime gives up a turn that waits for its commit.
+/// The runtime ends while the outcome of a turn is unknown.
 #[test]
-fn a_turn_is_all_or_nothing_at_the_deadline_of_a_shutdown() {
+fn a_turn_is_all_or_nothing_in_a_shutdown_before_its_commit() {
     let directory = tempfile::tempdir().unwrap();
     for first in [true, false] {
         let runtime = runtime();
@@ -468,12 +465,11 @@ fn a_turn_is_all_or_nothing_at_the_deadline_of_a_shutdown() {
             assert_eq!(ledger.audit().await.unwrap().unwrap(), lines + 1);
             let address = ledger.reveal(None).await.unwrap();
             let blocked = BlockedWriter::new(&node).await;
-            tokio::spawn(address.call(Line));
-            suspended(runtime, address.pid()).await;
+            begin(address.call(Line)).await;
+            at_rest(runtime, address.pid()).await;
             blocked
         });
-        let shutdown = runtime.shutdown(Duration::ZERO);
-        assert_eq!(shutdown.abandoned, 1, "{shutdown}");
+        runtime.shutdown(Duration::ZERO);
         drop(blocked);
         drop(node);
     }

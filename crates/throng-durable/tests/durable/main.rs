@@ -169,9 +169,9 @@ impl BlockedWriter {
 }
 
 /// Starts a call and lets its message be sent before the next one's.
-async fn begin<R: Send + 'static>(
-    call: impl Future<Output = Result<R, EntityError>> + Send + 'static,
-) -> tokio::task::JoinHandle<Result<R, EntityError>> {
+async fn begin<R: Send + 'static, E: Send + 'static>(
+    call: impl Future<Output = Result<R, E>> + Send + 'static,
+) -> tokio::task::JoinHandle<Result<R, E>> {
     let (sent, sends) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
         let mut call = std::pin::pin!(call);
