@@ -1,5 +1,7 @@
 //! [`Node`]: a data directory, and the entities that live in it.
 
+mod stat;
+
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,8 +12,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use throng::__sync::{HashState, Instant};
-use throng::{__PrometheusText as PrometheusText, RuntimeHandle};
-use throng_store::{Database, OpenError, ReadError, Recovery, Stat, Store};
+use throng::RuntimeHandle;
+use throng_store::{Database, OpenError, ReadError, Recovery, Store};
 use tokio::task::JoinHandle;
 
 use crate::catalogue::Catalogue;
@@ -25,6 +27,8 @@ use crate::name::Name;
 use crate::stored::{self, Stored};
 use crate::view::View;
 use crate::{Durable, Entity, EntityError, Records, sweeper};
+
+pub use self::stat::NodeStat;
 
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
@@ -203,137 +207,6 @@ pub struct Options {
     live_max: usize,
     live_bytes_max: usize,
     store: throng_store::Options,
-}
-
-/// Statistics of a node, from [`Node::stat`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct NodeStat {
-    /// Number of entities in memory.
-    pub live: usize,
-    /// Number of stored entities that may be in memory before entities that are seldom used are
-    /// passivated.
-    pub live_max: usize,
-    /// Memory of the stored entities that are in memory, in bytes, as [`Options::live_bytes_max`] counts it.
-    pub live_bytes: usize,
-    /// Number of times an entity was brought into memory since the node was started.
-    pub activations: u64,
-    /// Number of times an entity left memory in order: because it was idle for too long, to make
-    /// room, or because it had nothing to keep. An entity that leaves memory in another way has
-    /// failed, and is not counted.
-    pub passivations: u64,
-    /// Number of these times that a timer, a stream, a link or the like of the entity ended with its activation,
-    /// because all entities over the limit had some; see [`Options::live_max`].
-    pub evicted_with_ties: u64,
-    /// Number of pinned entities, in memory or not.
-    pub pinned: u64,
-    /// Number of times that a pinned entity has failed since the node was started. The node activates it again.
-    pub pinned_failures: u64,
-    /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
-    /// is not on disk.
-    pub stored: BTreeMap<String, u64>,
-    /// The part of `stored` whose kinds this program has not used since the node was started. The entities
-    /// of a kind that was renamed stay under its earlier name, and are listed here.
-    pub unclaimed: BTreeMap<String, u64>,
-    /// Statistics of the store: its `entries` are the records of all states, cells and counts.
-    pub store: Stat,
-}
-
-impl NodeStat {
-    /// Number of entities on disk that are not in memory. The number is too low by each live entity
-    /// that is not stored yet.
-    pub fn at_rest(&self) -> u64 {
-        self.stored.values().sum::<u64>().saturating_sub(self.live as u64)
-    }
-
-    /// Returns the statistics in the text format of Prometheus.
-    pub fn to_prometheus(&self) -> String {
-        let mut text = PrometheusText::default();
-        text.gauge("throng_entities_live", "Entities in memory.", self.live);
-        text.gauge(
-            "throng_entities_live_limit",
-            "Entities that may be in memory before seldom used ones are passivated.",
-            self.live_max,
-        );
-        text.gauge(
-            "throng_entities_live_bytes",
-            "Memory of stored entities in memory, by the sizes of their records.",
-            self.live_bytes,
-        );
-        text.gauge(
-            "throng_entities_stored",
-            "Entities on disk.",
-            self.stored.values().sum::<u64>(),
-        );
-        text.gauge(
-            "throng_entities_unclaimed",
-            "Entities on disk of kinds that the program has not used since the start.",
-            self.unclaimed.values().sum::<u64>(),
-        );
-        text.counter(
-            "throng_entities_activated_total",
-            "Times an entity was brought into memory.",
-            self.activations,
-        );
-        text.counter(
-            "throng_entities_passivated_total",
-            "Times an entity left memory in order.",
-            self.passivations,
-        );
-        text.gauge("throng_entities_pinned", "Pinned entities.", self.pinned);
-        text.counter(
-            "throng_entities_pinned_failures_total",
-            "Times a pinned entity failed.",
-            self.pinned_failures,
-        );
-        text.counter(
-            "throng_entities_evicted_with_ties_total",
-            "Times an entity left memory to make room although a timer, a stream, a link or the like was to wake it.",
-            self.evicted_with_ties,
-        );
-        let store = &self.store;
-        text.gauge("throng_store_entries", "Keys in the store.", store.entries);
-        text.gauge("throng_store_file_bytes", "Size of the data file.", store.file_bytes);
-        text.gauge("throng_store_log_bytes", "Size of the log.", store.log_bytes);
-        text.gauge(
-            "throng_store_memory_bytes",
-            "Memory of the changes since the last checkpoint.",
-            store.memory_bytes,
-        );
-        text.gauge("throng_store_map_bytes", "Size limit of the data file.", store.map_bytes);
-        text.counter("throng_store_batches_total", "Batches made durable.", store.batches);
-        text.counter(
-            "throng_store_commits_total",
-            "Groups of batches, each made durable by a flush of its own.",
-            store.commits,
-        );
-        text.counter(
-            "throng_store_flush_seconds_total",
-            "Time that these flushes took.",
-            store.flush_time.as_secs_f64(),
-        );
-        text.counter(
-            "throng_store_checkpoints_total",
-            "Checkpoints, each of which writes the changes in memory to the data file.",
-            store.checkpoints,
-        );
-        text.counter(
-            "throng_store_checkpoint_seconds_total",
-            "Time that checkpoints took.",
-            store.checkpoint_time.as_secs_f64(),
-        );
-        text.gauge(
-            "throng_store_snapshot_lag_commits",
-            "Commits that the oldest snapshot is behind; the data file grows while it is kept.",
-            store.snapshot_lag_commits,
-        );
-        text.gauge(
-            "throng_store_writable",
-            "Whether the store takes writes: 1 if it does.",
-            u8::from(store.writable),
-        );
-        text.into_text()
-    }
 }
 
 impl Options {
