@@ -179,7 +179,7 @@ pub enum Rejection {
 #[error("the load ended after {loaded} entries, which are stored: {failure}")]
 #[non_exhaustive]
 pub struct LoadError {
-    /// Number of entries that are stored: load the others, once the reason is gone.
+    /// Number of entries that are stored: load the others after mending the reason.
     pub loaded: u64,
     /// Reason why the next entry is not stored.
     #[source]

@@ -301,7 +301,7 @@ impl Store {
     /// Costs about a hundred nanoseconds, because threads keep their snapshots for reuse, and never waits
     /// for a write. Pages that a snapshot can see are not reused while it lives, and changes in memory
     /// stay there, so a long-lived snapshot makes file and memory grow under writes; beyond
-    /// [`Options::snapshot_age_max`] it can no longer be read.
+    /// [`Options::snapshot_age_max`] its reads fail.
     ///
     /// # Errors
     ///

@@ -34,10 +34,8 @@
 //! A checksum in front of a value would order the values of a key by their checksums, and a
 //! checksum after a value would change their order as well, so ordered values have none.
 //!
-//! The version changes with any change to data that older programs would misread: the databases,
-//! the records, the meaning of a key. A changed layout comes with a migration from the version
-//! before, if that version was ever released; versions 1, which had only long checksums and no
-//! `names`, and 2, which had no log, were not.
+//! The version changes with any change to data that another program version would misread: the databases,
+//! the records, the meaning of a key.
 
 pub(crate) mod entries;
 
@@ -56,7 +54,7 @@ use crate::log::Point;
 use crate::table::{Kind, Table, TableRef};
 
 /// Layout version that this program reads and writes.
-pub(crate) const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 1;
 
 /// Number of tables besides the named databases.
 pub(crate) const OWN_TABLES: u32 = 2;

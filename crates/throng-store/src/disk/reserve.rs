@@ -6,7 +6,7 @@
 //!   └──────────the file is made again, before the next put─────────┘
 //! ```
 //! LMDB copies the pages on the way to an entry before it frees the old ones, so on a full disk a deletion
-//! may find no page for the copies. Then it gets the blocks of this file. While the file is gone, only deletions go,
+//! may find no page for the copies. Then it gets the blocks of this file. Without the file, only deletions go,
 //! or a put that finds as many free pages in the data file ([`Environment::keeps_reserve`]).
 //!
 //! [`Environment::keeps_reserve`]: crate::disk::environment::Environment::keeps_reserve

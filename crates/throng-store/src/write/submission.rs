@@ -221,7 +221,7 @@ impl Submissions {
         }
         let lost = lock(&self.lost);
         if number <= lost.forgotten {
-            let forgotten = "it was long ago, and is no longer remembered";
+            let forgotten = "it was long ago, and is forgotten";
             return Some(CommitFailure::Unknown(Arc::new(io::Error::other(forgotten))));
         }
         let range = lost.ranges.iter().find(|range| number <= range.last)?;
