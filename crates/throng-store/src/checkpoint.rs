@@ -43,7 +43,6 @@ pub(crate) struct Checkpoints {
 struct State {
     /// Whether the thread shall look for work.
     is_asked: bool,
-    /// Whether the last checkpoint failed.
     has_failed: bool,
     is_ended: bool,
 }
@@ -124,7 +123,6 @@ impl Checkpoints {
         self.applied[1].store(all, Ordering::Relaxed);
     }
 
-    /// Counts a checkpoint that is done.
     pub(crate) fn count(&self, took: Duration) {
         // Relaxed: the numbers guard no other data.
         self.finished[0].fetch_add(1, Ordering::Relaxed);
@@ -139,7 +137,6 @@ impl Checkpoints {
         (number, Duration::from_nanos(nanoseconds))
     }
 
-    /// Share of the checkpoint in progress that is applied.
     fn share_applied(&self) -> f64 {
         let [done, all] = [0, 1].map(|index| self.applied[index].load(Ordering::Relaxed) as f64);
         done / all.max(1.0)

@@ -18,7 +18,5 @@ pub(crate) mod reserve;
 pub(crate) mod settings;
 pub(crate) mod stretch;
 
-/// Name that the engine gives to its data file.
 pub(crate) const DATA_FILE: &str = "data.mdb";
-/// Name of the directory of the log.
 pub(crate) const LOG: &str = "log";

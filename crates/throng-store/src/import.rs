@@ -91,17 +91,14 @@ pub enum ImportError {
     },
 }
 
-/// A directory to import from.
 struct Source {
     path: PathBuf,
     env: std::sync::Arc<Env>,
-    /// The databases with a name.
     named: BTreeMap<String, Table>,
     /// Kept until the environment is closed, which is dropped before it.
     _claim: Claim,
 }
 
-/// A database to copy.
 struct Part<'p> {
     name: Option<&'p str>,
     table: Table,
@@ -198,7 +195,6 @@ impl Source {
         Ok(source)
     }
 
-    /// Opens the databases with a name.
     fn databases(&self) -> Result<BTreeMap<String, Table>, ImportError> {
         let failed = |error| self.unreadable(error);
         let txn = self.env.begin_read().map_err(failed)?;

@@ -54,46 +54,35 @@ pub(crate) struct Point {
     pub(crate) chain: u32,
 }
 
-/// The directory of a log, and its store.
 #[derive(Clone, Debug)]
 pub(crate) struct Location {
     pub(crate) directory: PathBuf,
     pub(crate) platform: Arc<Platform>,
-    /// Random id of the store.
     pub(crate) store: u64,
-    /// Whether the files are flushed.
     pub(crate) is_durable: bool,
-    /// Whether released segments are kept.
     pub(crate) is_kept: bool,
 }
 
-/// A record of a log.
 #[derive(Debug)]
 pub(crate) struct Record<'r> {
-    /// Position of the first change.
     pub(crate) first: u64,
-    /// Number of changes.
     pub(crate) count: u32,
     /// Time of the commit, in milliseconds since 1970.
     pub(crate) time: u64,
-    /// The encoded changes.
     pub(crate) changes: &'r [u8],
 }
 
 impl Record<'_> {
-    /// Position of the last change.
     pub(crate) fn last(&self) -> u64 {
         self.first + u64::from(self.count) - 1
     }
 }
 
-/// A log that is open for writing.
 #[derive(Debug)]
 pub(crate) struct Log {
     location: Location,
     segment: Segment,
     point: Point,
-    /// Offset of the next record.
     end: u64,
     /// Offset up to which the blocks of the segment have been written before, so that a flush there writes
     /// no metadata.
@@ -103,7 +92,6 @@ pub(crate) struct Log {
     archive: Arc<Archive>,
 }
 
-/// Error of an append.
 #[derive(Debug)]
 pub(crate) enum AppendError {
     /// The record is not a part of the log, and never will be.
@@ -112,7 +100,6 @@ pub(crate) enum AppendError {
     Unknown(io::Error),
 }
 
-/// The segments before the last one.
 #[derive(Debug)]
 pub(crate) struct Archive {
     files: Arc<dyn Files>,
@@ -127,7 +114,6 @@ pub(crate) struct Archive {
 struct Archived {
     /// Number of each older segment, and the position at which the next one begins; ascending.
     segments: Vec<(u64, u64)>,
-    /// Number of users that need all segments.
     holds: usize,
     /// Whether the name of the segment after these may be gone after a power failure.
     is_unsettled: bool,
@@ -141,7 +127,6 @@ pub(crate) struct Retention(Arc<Archive>);
 /// segments at a time. With one of them for reuse, a flood writes fresh files half of the time, and writes
 /// zeros ahead in them: durable puts of 350 bytes are 12 % slower, volatile ones 14 %.
 const SPARES: [&str; 4] = ["spare0", "spare1", "spare2", "spare3"];
-/// Name of the directory of released segments.
 const KEPT: &str = "kept";
 /// Length of the first segment, and the greatest length that is planned: each is twice as long as the one
 /// before, up to [`segment_bytes`].
@@ -164,7 +149,6 @@ impl Log {
         location.flush_names()
     }
 
-    /// Goes on after the last record of a replay that has reached the end, in segments of up to `segment_bytes`.
     pub(crate) fn go_on(mut replay: Replay, segment_bytes: u64) -> Result<Log, Damage> {
         let files = replay.location.platform.files.clone();
         if replay.location.is_kept {
@@ -190,7 +174,6 @@ impl Log {
         Ok(Log { location, segment, point, end: offset, zeroed, mark, is_broken, archive })
     }
 
-    /// The point after the last record.
     pub(crate) fn point(&self) -> Point {
         self.point
     }
@@ -369,7 +352,6 @@ impl Log {
 }
 
 impl Location {
-    /// Returns the path of a segment.
     fn path(&self, number: u64) -> PathBuf {
         self.directory.join(segment::name(number))
     }
@@ -378,7 +360,6 @@ impl Location {
         self.platform.files.exists(path).unwrap_or(false)
     }
 
-    /// Makes the names in the directory durable.
     fn flush_names(&self) -> io::Result<()> {
         self.platform.files.flush_names(&self.directory)
     }

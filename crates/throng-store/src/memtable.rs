@@ -38,16 +38,13 @@ use index::Index;
 use order::{Order, Run, Text};
 pub(crate) use walk::Walk;
 
-/// Id of no entry.
 const NONE: u32 = u32::MAX;
 
-/// Number of bytes of memory of an entry, with its flag.
 const ENTRY_BYTES: usize = size_of::<Entry>() + size_of::<u64>();
 
 /// Number of bytes of memory of a chunk without its changes, with its flag.
 const CHUNK_BYTES: usize = size_of::<Box<[u8]>>() + size_of::<u64>();
 
-/// Number of bytes of memory of a node in a run.
 const NODE_BYTES: usize = size_of::<(u64, u32)>();
 
 /// Number of bytes of memory of a change, besides its encoded bytes, at least.
@@ -63,9 +60,7 @@ static SECRET: LazyLock<RandomState> = LazyLock::new(RandomState::default);
 /// The changes of records, by table and key; see the file's head.
 pub(crate) struct Memtable {
     chunks: boxcar::Vec<Box<[u8]>>,
-    /// The changes of each table, by its number.
     parts: Box<[OnceLock<Box<Part>>]>,
-    /// Number of keys that are expected.
     expected: usize,
     last: AtomicU64,
     changes: AtomicUsize,
@@ -73,7 +68,6 @@ pub(crate) struct Memtable {
     is_tiresome: AtomicBool,
 }
 
-/// The changes of a table.
 struct Part {
     /// The changes of keys, in the order of their positions.
     entries: boxcar::Vec<Entry>,
@@ -90,7 +84,6 @@ struct Part {
 struct Entry {
     position: u64,
     chunk: u32,
-    /// Offset of the change in its chunk.
     offset: u32,
     /// Id of the change of this sort key before; `NONE` for a node.
     older: u32,
@@ -101,15 +94,12 @@ struct Entry {
 /// Memtables over what LMDB has, and the positions that count.
 #[derive(Clone, Debug)]
 pub(crate) struct Layers {
-    /// The memtables, newest first.
     pub(crate) memtables: Arc<[Arc<Memtable>]>,
     /// Position up to which LMDB has all changes.
     pub(crate) after: u64,
-    /// Position up to which changes count.
     pub(crate) upto: u64,
 }
 
-/// Result of a search for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found<'l> {
     /// The stored bytes of the value.
@@ -178,12 +168,10 @@ impl Memtable {
         position
     }
 
-    /// Number of bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Number of changes.
     pub(crate) fn changes(&self) -> usize {
         self.changes.load(Ordering::Relaxed)
     }
@@ -193,7 +181,6 @@ impl Memtable {
         self.last.load(Ordering::Acquire)
     }
 
-    /// Returns the tables with changes.
     pub(crate) fn tables(&self) -> impl Iterator<Item = Table> {
         let numbers = (0..).zip(&self.parts);
         numbers.filter(|(_, part)| part.get().is_some()).map(|(number, _)| Table(number))
@@ -208,7 +195,6 @@ impl Memtable {
         self.parts.get(table.0 as usize)?.get().map(Box::as_ref)
     }
 
-    /// Returns the change of an entry.
     fn change(&self, entry: &Entry) -> Change<'_> {
         decoded(self.encoded(entry))
     }
@@ -219,7 +205,6 @@ impl Memtable {
     }
 }
 
-/// Returns the change with which the bytes of an entry begin.
 fn decoded(mut bytes: &[u8]) -> Change<'_> {
     match Change::take(&mut bytes) {
         Some(change) => change,
@@ -314,12 +299,10 @@ impl Part {
         newest_first.map(|index| self.clears[index]).find(|position| *position <= upto)
     }
 
-    /// Whether there is no change of a key up to a position.
     fn is_empty(&self, upto: u64) -> bool {
         self.entries.get(0).is_none_or(|first| first.position > upto)
     }
 
-    /// Returns runs that have all nodes up to a position.
     fn runs(&self, memtable: &Memtable, upto: u64) -> Arc<[Arc<Run>]> {
         let scan = |start: usize| {
             // In this order: all changes up to `last` are among the entries.
@@ -354,12 +337,10 @@ impl Layers {
         }
     }
 
-    /// Begins a walk over the changes of a table.
     pub(crate) fn walk(&self, table: Table) -> Walk<'_> {
         Walk::new(self, table)
     }
 
-    /// Returns the newest change of a key as a whole, with its position.
     fn find(&self, table: Table, key: &[u8]) -> Option<(u64, Change<'_>)> {
         let mut hashed = None;
         self.parts(table).find_map(|(memtable, part)| {
@@ -376,7 +357,6 @@ impl Layers {
         last.filter(|position| *position > self.after)
     }
 
-    /// Returns the parts with changes of a table, newest first.
     fn parts(&self, table: Table) -> impl Iterator<Item = (&Memtable, &Part)> {
         let memtables = self.memtables.iter().map(Arc::as_ref);
         memtables
@@ -385,7 +365,6 @@ impl Layers {
     }
 }
 
-/// Hashes a sort key of a table.
 fn hash(key: &[u8], value: &[u8]) -> u64 {
     SECRET.hash_one((key, value))
 }
@@ -398,7 +377,6 @@ fn narrow(number: usize) -> u32 {
     }
 }
 
-/// Encodes changes as a record has them.
 #[cfg(test)]
 pub(crate) fn encoded(changes: &[Change<'_>]) -> Box<[u8]> {
     let mut bytes = Vec::new();
@@ -410,7 +388,6 @@ pub(crate) fn encoded(changes: &[Change<'_>]) -> Box<[u8]> {
 
 #[cfg(test)]
 impl Layers {
-    /// Layers of a single memtable, of which all changes count.
     pub(crate) fn of(memtable: Memtable) -> Layers {
         Layers { upto: memtable.last(), memtables: Arc::new([Arc::new(memtable)]), after: 0 }
     }

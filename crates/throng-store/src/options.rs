@@ -44,7 +44,6 @@ pub struct Recovery {
     pub total: u64,
 }
 
-/// The function of [`Options::on_recovery`].
 #[derive(Clone, Default)]
 pub(crate) struct OnRecovery(Option<Arc<dyn Fn(Recovery) + Send + Sync>>);
 

@@ -10,10 +10,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::log::files::{self, Files};
 
-/// The platform of a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Platform {
-    /// The disk under the log.
     pub(crate) files: Arc<dyn Files>,
     pub(crate) clock: Clock,
     /// Whether a store starts threads. Without threads, the simulation makes their steps.
@@ -38,7 +36,6 @@ impl Default for Platform {
 }
 
 impl Platform {
-    /// Returns the id of a new store.
     pub(crate) fn make_id(&self) -> io::Result<u64> {
         self.id.map_or_else(|| getrandom::u64().map_err(io::Error::other), Ok)
     }
@@ -63,7 +60,6 @@ impl Clock {
         }
     }
 
-    /// Begins to count time, which never goes back.
     pub(crate) fn begin(&self) -> Epoch {
         match &self.0 {
             None => Epoch::Real(Instant::now()),

@@ -95,12 +95,10 @@ pub enum RestoreError {
 }
 
 impl Until {
-    /// Position after which nothing is to be restored.
     pub(crate) fn position(self) -> u64 {
         if let Until::Position(position) = self { position } else { u64::MAX }
     }
 
-    /// Whether this record is to be restored.
     pub(crate) fn includes(self, record: &Record<'_>) -> bool {
         match self {
             Until::End => true,

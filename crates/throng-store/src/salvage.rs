@@ -185,7 +185,6 @@ struct Base {
     listed: Option<Vec<String>>,
     /// The applied point, if the log can be joined to it.
     applied: Option<Point>,
-    /// Position of the last change.
     reached: u64,
     time: Option<SystemTime>,
     /// Point up to which the log is known to go.
@@ -423,9 +422,7 @@ impl Base {
 /// Reason why no record of the log is applied.
 const UNJOINED: &str = "it cannot be joined to data.mdb, which has lost its id, its point of the log or the \
                         list of its databases";
-/// Number of losses that are listed.
 const LOSSES_MAX: usize = 10_000;
-/// Bytes of entries in a transaction.
 const CHUNK_BYTES: usize = 8 << 20;
 
 fn version(walk: &Walk<Salvager>) -> Option<u32> {
@@ -451,14 +448,11 @@ impl Losses {
 /// Goes on after damage, and writes the entries into a new store, except for a survey.
 struct Salvager(Option<Target>);
 
-/// A new store that is written.
 struct Target {
     env: Arc<Env>,
     /// Databases by their stored names.
     tables: BTreeMap<String, TableRef>,
-    /// The database that is walked.
     current: Option<(String, TableRef)>,
-    /// Encoded changes.
     chunk: Vec<u8>,
     losses: Losses,
     /// Number of lost entries of each database that was found.
@@ -480,7 +474,6 @@ impl Target {
         }
     }
 
-    /// Commits the chunk of a table.
     fn commit(&mut self, table: Table) -> Result<(), Damage> {
         let (env, mut changes) = (&self.env, &*self.chunk);
         let committed = env.begin_write().and_then(|mut txn| {

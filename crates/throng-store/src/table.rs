@@ -15,7 +15,6 @@ pub(crate) enum Kind {
     Duplicates,
 }
 
-/// The table of a database and its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TableRef {
     pub(crate) table: Table,

@@ -12,7 +12,6 @@ use crate::table::Table;
 /// Most bytes of changes in a transaction of a checkpoint.
 const TXN_BYTES: usize = 4 << 20;
 
-/// An event of [`write`].
 pub(crate) enum Event {
     /// A change is applied next, after so many of `all` at most.
     Apply { done: usize, all: usize },

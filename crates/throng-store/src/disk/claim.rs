@@ -31,7 +31,6 @@ use crate::disk::identity::Identity;
 const ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Directories that this process has open.
 static OPEN: Mutex<BTreeSet<Identity>> = Mutex::new(BTreeSet::new());
 
 /// Ownership of a data directory, or the right to read it, until dropped.
@@ -40,7 +39,6 @@ pub(crate) struct Claim {
     /// The open directory, with the lock of a writer.
     directory: File,
     path: PathBuf,
-    /// Path by which the directory was claimed.
     shown: PathBuf,
     is_read_only: bool,
     /// Lock of a reader that excludes writers.
@@ -176,7 +174,6 @@ fn open() -> MutexGuard<'static, BTreeSet<Identity>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens a directory, for its lock.
 #[cfg(unix)]
 fn open_directory(path: &Path) -> io::Result<File> {
     File::open(path)

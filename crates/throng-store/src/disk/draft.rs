@@ -24,10 +24,8 @@ use crate::platform::Platform;
 use crate::restore::{Restored, Until, time_of};
 use crate::{OpenError, Options, RestoreError};
 
-/// Name of the directory in which a store is made.
 pub(crate) const DRAFT: &str = "draft";
 
-/// Makes a new store in the claimed directory.
 pub(crate) fn make_store(
     claim: &Claim,
     directory: &Path,
@@ -140,7 +138,6 @@ fn make_in_existing<T, E: From<io::Error>>(
     made
 }
 
-/// Fills a draft with a copy.
 fn fill(
     draft: &Path,
     env: &Env,
@@ -188,7 +185,6 @@ fn fill(
     Ok(restored)
 }
 
-/// The log of a new store.
 pub(crate) fn log_of(draft: &Path, store: u64, platform: &Arc<Platform>) -> Location {
     let (directory, platform) = (draft.join(LOG), platform.clone());
     Location { directory, platform, store, is_durable: true, is_kept: false }
@@ -205,7 +201,6 @@ fn clear(files: &dyn Files, draft: &Path) -> io::Result<()> {
     private::create_directory(draft)
 }
 
-/// Gives the files of a complete draft their names, durably.
 fn name_store(files: &dyn Files, draft: &Path, directory: &Path) -> io::Result<()> {
     let data_file = draft.join(DATA_FILE);
     File::open(&data_file)?.sync_all()?;

@@ -115,7 +115,6 @@ impl Engine {
         (bytes < self.settings.map_bytes as u64).then_some(bytes)
     }
 
-    /// Returns the size of the data file, in bytes.
     pub(crate) fn file_bytes(&self) -> Result<u64, ReadError> {
         let env = self.env().ok_or(ReadError::Recovering)?;
         env.file_bytes().map_err(ReadError::Io)

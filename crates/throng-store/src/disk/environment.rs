@@ -58,9 +58,7 @@ pub(crate) struct Environment {
     writing: Mutex<()>,
     checkpoints: Checkpoints,
     checkpoint_bytes: usize,
-    /// Number of the table of the format.
     format: Table,
-    /// Random id of the files.
     store: u64,
     entries: TableRef,
     named: Mutex<BTreeMap<String, TableRef>>,
@@ -229,7 +227,6 @@ impl Environment {
         Location { directory, platform, store: self.store, is_durable, is_kept: false }
     }
 
-    /// Returns the size of the log, in bytes.
     pub(crate) fn log_bytes(&self) -> Result<u64, ReadError> {
         log::bytes(&self.location()).map_err(ReadError::Io)
     }

@@ -64,24 +64,20 @@ const FIRST_TABLE: u32 = ROOT.0 + 1;
 
 const ORIGIN_KEY: &[u8] = b"origin";
 
-/// Databases of an environment.
 #[derive(Debug)]
 pub(crate) struct Databases {
     pub(crate) format: Table,
-    /// Random id of the store.
     pub(crate) store: u64,
     pub(crate) entries: TableRef,
     pub(crate) named: BTreeMap<String, TableRef>,
 }
 
-/// Origin of a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
-    /// Id of the store that was copied.
     pub(crate) store: u64,
     /// Point of its log up to which the copy has all changes.
     pub(crate) point: Point,
-    /// Time at which the last of these was written, or a later one, in milliseconds since 1970.
+    /// Time of the last change of the copy, or a later time, in milliseconds since 1970.
     pub(crate) time: u64,
 }
 
@@ -221,7 +217,6 @@ pub(crate) fn origin(txn: &ReadTxn, format: Table) -> Result<Option<Origin>, lmd
     Ok(txn.get(format, ORIGIN_KEY)?.and_then(parse))
 }
 
-/// Whether an environment, which has tables or not, is that of a store.
 pub(crate) fn is_ours(env: &Arc<Env>) -> Result<bool, lmdb::Error> {
     let format = match env.open_table(FORMAT) {
         Err(lmdb::Error::Incompatible) => None,
@@ -280,7 +275,6 @@ fn list_damaged() -> lmdb::Error {
     lmdb::Error::Corrupt(LIST_DAMAGED.into())
 }
 
-/// Creates the store's own tables.
 fn make(env: &Env) -> Result<(), lmdb::Error> {
     let store = env.platform().make_id().map_err(lmdb::Error::Io)?;
     let make = Make { duplicates: false };
@@ -301,7 +295,6 @@ fn unmade() -> lmdb::Error {
     lmdb::Error::Other("the engine made no database".into())
 }
 
-/// Stores the checksum of the current names of all tables, and of the list of the databases.
 fn put_names_sum(txn: &mut WriteTxn<'_>, format: Table, list: &[u8]) -> Result<(), lmdb::Error> {
     let sum = names_sum(&names(txn.cursor(ROOT)?)?, list);
     txn.cursor_mut(format)?.put(NAMES_KEY, &sum, Put::Over)

@@ -16,38 +16,32 @@ pub(crate) struct Identity(u64, u64);
 
 #[cfg(unix)]
 impl Identity {
-    /// Returns the identity of what has this name.
     pub(crate) fn at(path: &Path) -> io::Result<Identity> {
         use std::os::unix::fs::MetadataExt;
         fs::metadata(path).map(|metadata| Identity(metadata.dev(), metadata.ino()))
     }
 
-    /// Returns the identity of an open file, which was opened by this name.
     pub(crate) fn of(file: &File, _: &Path) -> io::Result<Identity> {
         use std::os::unix::fs::MetadataExt;
         file.metadata().map(|metadata| Identity(metadata.dev(), metadata.ino()))
     }
 }
 
-/// Identity of a file or a directory: its canonical path.
 #[cfg(not(unix))]
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Identity(std::path::PathBuf);
 
 #[cfg(not(unix))]
 impl Identity {
-    /// Returns the identity of what has this name.
     pub(crate) fn at(path: &Path) -> io::Result<Identity> {
         fs::canonicalize(path).map(Identity)
     }
 
-    /// Returns the identity of an open file, which was opened by this name.
     pub(crate) fn of(_: &File, path: &Path) -> io::Result<Identity> {
         Identity::at(path)
     }
 }
 
-/// Whether an open file has a name.
 pub(crate) fn has_name(file: &File) -> io::Result<bool> {
     #[cfg(unix)]
     return file.metadata().map(|metadata| std::os::unix::fs::MetadataExt::nlink(&metadata) > 0);
@@ -55,7 +49,6 @@ pub(crate) fn has_name(file: &File) -> io::Result<bool> {
     return file.metadata().map(|_| true);
 }
 
-/// Whether an open file has this name.
 pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     match Identity::at(path) {
         Ok(found) => Ok(found == Identity::of(file, path)?),
@@ -64,7 +57,6 @@ pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Returns the error for an open file that has lost its name.
 pub(crate) fn lost(name: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::NotFound,

@@ -40,7 +40,6 @@ pub(crate) use txn::{IdleTxn, Order, ReadTxn, WriteTxn};
 
 /// LMDB's own table of the pages that are free: under the number of each commit, the pages that it has freed.
 const FREE: Table = Table(0);
-/// The table with the names of all other tables.
 pub(crate) const ROOT: Table = Table(1);
 
 /// Length of LMDB's description of a named table, which is the value under its name, in bytes: eight for

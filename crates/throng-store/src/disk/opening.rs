@@ -20,7 +20,6 @@ pub(crate) struct Opened {
     pub(crate) databases: Databases,
 }
 
-/// Claims the directory.
 pub(crate) fn enter(directory: &Path, options: &Options) -> Result<Claim, OpenError> {
     let refused = |source| OpenError::Io { path: directory.into(), source };
     match options {
@@ -68,7 +67,6 @@ pub(crate) fn prepare(directory: &Path, options: &Options) -> Result<Claim, Open
     Ok(claim)
 }
 
-/// Opens the engine and its tables.
 pub(crate) fn open_engine(
     claim: &Claim,
     settings: &Settings,

@@ -92,7 +92,6 @@ pub(crate) fn check(path: &Path) -> Result<(CheckReport, u64, Point), Damage> {
     Ok((report, store, applied))
 }
 
-/// Ends a walk at the first damage.
 struct Strict;
 
 impl Visitor for Strict {
@@ -131,7 +130,6 @@ const INTEGER_KEYS: u16 = 0x08;
 
 /// Page number that stands for the root of an empty tree.
 const NOWHERE: usize = usize::MAX;
-/// Maximum depth of the engine's cursors.
 const DEPTH_MAX: u16 = 32;
 
 /// A slice of a page; an access outside of it is damage.
@@ -214,12 +212,10 @@ enum Content {
     Values,
 }
 
-/// A node of a leaf.
 struct Node<'p> {
     flags: u16,
     key: &'p [u8],
     value_bytes: usize,
-    /// The value, or the number of its page.
     value: &'p [u8],
 }
 
@@ -240,7 +236,6 @@ fn verify(key: &[u8], value: &[u8], content: Content) -> Result<(), Damage> {
     }
 }
 
-/// Returns the children of a branch.
 fn branch(
     page: Piece<'_>,
     content: Content,
@@ -271,7 +266,6 @@ fn branch(
     Ok(children)
 }
 
-/// Returns the nodes of a leaf.
 fn leaf<'p>(
     page: Piece<'p>,
     content: Content,
@@ -349,7 +343,6 @@ fn node<'p>(page: Piece<'p>, start: usize) -> Result<Node<'p>, Damage> {
     Ok(Node { flags, key, value_bytes, value })
 }
 
-/// Returns the tree that a node describes.
 fn described(node: &Node<'_>) -> Result<Tree, Damage> {
     if node.value.len() != TREE_BYTES {
         return Err(found("the description of a tree has another length"));

@@ -43,7 +43,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 /// The right to open LMDB's files in a claimed directory, until dropped.
 #[derive(Debug, Default)]
 pub(crate) struct ReaderTable {
-    /// The data file, locked; `None` before there is one.
+    /// Locked data file; `None` in a directory without one.
     #[cfg(unix)]
     data: Option<File>,
     /// Keeps writers out, because this process cannot be registered as a reader.

@@ -66,7 +66,6 @@ pub(crate) fn unverified<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], R
     split(record).map(|(_, value)| value).ok_or_else(|| damaged(key))
 }
 
-/// Returns the value of a stored record, after verifying the checksum.
 pub(crate) fn value<'r>(key: &[u8], record: &'r [u8]) -> Result<&'r [u8], ReadError> {
     match split(record) {
         Some((stored, value)) if *stored == *header(key, value) => Ok(value),
@@ -88,7 +87,6 @@ fn damaged(key: &[u8]) -> ReadError {
 }
 
 impl TableRef {
-    /// Extracts the value from the stored bytes of `key`.
     pub(crate) fn value<'r>(self, key: &[u8], stored: &'r [u8]) -> Result<&'r [u8], ReadError> {
         match self.kind {
             Kind::Checked => value(key, stored),
@@ -101,7 +99,6 @@ impl TableRef {
 mod tests {
     use super::*;
 
-    /// Returns a record as it is stored.
     fn record(key: &[u8], value: &[u8]) -> Vec<u8> {
         [&*header(key, value), value].concat()
     }

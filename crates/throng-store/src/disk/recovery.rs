@@ -20,7 +20,6 @@ use crate::memtable::Memtable;
 use crate::table::Table;
 use crate::{Options, Recovery};
 
-/// Time between two reports of a recovery.
 const REPORT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Least bound on the memory of a recovery: with less, a stretch of the log would be a record or two.
@@ -66,7 +65,6 @@ pub(crate) fn recover(
     Ok((log, memtable))
 }
 
-/// Progress of a recovery.
 pub(crate) struct Progress<'o> {
     options: &'o Options,
     applied: u64,
@@ -85,12 +83,10 @@ impl<'o> Progress<'o> {
         Progress { options, applied, last, changes, reported, reported_at }
     }
 
-    /// Takes note of a record of the log.
     pub(crate) fn saw(&mut self, record: &Record<'_>) {
         self.last = self.last.max(record.last());
     }
 
-    /// Counts changes that were replayed.
     pub(crate) fn replayed(&mut self, changes: u64) {
         self.changes += changes;
         if self.reported_at.elapsed() >= REPORT_INTERVAL {

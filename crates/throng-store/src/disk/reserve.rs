@@ -18,7 +18,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::log::files::Files;
 
-/// Name of the file in the data directory.
 const RESERVE: &str = "reserve";
 /// Share of the map that is kept for deletions, and the bounds of this room. A deletion anywhere copies up to
 /// four pages, and LMDB some of its list of free pages for each commit.
@@ -31,7 +30,8 @@ pub(crate) fn bytes_of(map_bytes: u64) -> u64 {
     (map_bytes / SHARE).clamp(BYTES_MIN, BYTES_MAX)
 }
 
-/// The file. None is made where the free space of the disk is not known; such a reserve is neither held nor missed.
+/// File that keeps room on the disk. There is none where the free space of the disk is not known; such a
+/// reserve is neither held nor missed.
 #[derive(Debug)]
 pub(crate) struct Reserve {
     files: Arc<dyn Files>,

@@ -11,7 +11,6 @@ pub(crate) const RESERVED: u32 = 1;
 const SNAPSHOTS_MAX: u32 = 1 << 20;
 
 impl Options {
-    /// Returns the settings of the engine.
     pub(crate) fn settings(&self) -> Settings {
         let volatile = !self.is_durable();
         Settings {

@@ -49,28 +49,24 @@ const fn planned(bound: usize) -> usize {
     bound / 8 * 7
 }
 
-/// A key of a table.
 type TableKey = (Table, Box<[u8]>);
 
 /// A stretch of the log; see the file's head.
 pub(crate) struct Stretch {
     begin: Point,
     end: Point,
-    /// Bytes that a memtable may have.
     bound: usize,
     size: Size,
     /// Keys of changes, about equally many in equally many bytes.
     samples: Vec<TableKey>,
-    /// Tables that the log clears, as far as it was read, each with the position of the last such change.
+    /// Tables that the log clears, each with the position of the last change that clears it.
     cleared: BTreeMap<Table, u64>,
 }
 
-/// Size of a stretch.
 #[derive(Clone, Copy, Default)]
 struct Size {
     /// Estimate of the bytes that the changes take in a memtable.
     bytes: usize,
-    /// Number of changes.
     changes: usize,
 }
 
@@ -185,7 +181,6 @@ impl Stretch {
         format::settle_applied(env, format, self.end).map_err(damage)
     }
 
-    /// Clears the tables that the log clears.
     fn clear(&self, env: &Env) -> Result<(), lmdb::Error> {
         if self.cleared.is_empty() {
             return Ok(());

@@ -26,28 +26,22 @@ pub(crate) trait Files: Debug + Send + Sync {
     /// Gives a file or a directory another name, which may be that of another file.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Creates a directory, unless it exists.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Removes a directory and everything in it.
     fn remove_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Whether a file or a directory has this name.
     fn exists(&self, path: &Path) -> io::Result<bool>;
 
     /// Returns the names of the files in a directory, in any order.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
-    /// Returns the length of a file.
     fn length(&self, path: &Path) -> io::Result<u64>;
 
-    /// Makes the names in a directory durable.
     fn flush_names(&self, directory: &Path) -> io::Result<()>;
 
-    /// Returns the free space in bytes, if it is known.
     fn free_bytes(&self, directory: &Path) -> Option<u64>;
 
     /// Comes before each commit of LMDB, which an error keeps from happening.
@@ -56,14 +50,11 @@ pub(crate) trait Files: Debug + Send + Sync {
     }
 }
 
-/// An open file.
 pub(crate) trait OpenFile: Debug + Send + Sync {
     fn length(&self) -> io::Result<u64>;
 
-    /// Reads all bytes at `offset`.
     fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
-    /// Writes all parts, one after another, from `offset` on. One thread at a time writes.
     fn write(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
 
     /// Makes an empty file this long, and reserves room on the disk if the file system can.
@@ -78,11 +69,9 @@ pub(crate) trait OpenFile: Debug + Send + Sync {
     /// Whether the file has a name. Without one, nobody will find what is written to it.
     fn has_name(&self) -> io::Result<bool>;
 
-    /// Whether the file has this name.
     fn is_at(&self, path: &Path) -> io::Result<bool>;
 }
 
-/// Returns the files of the operating system.
 pub(crate) fn system() -> Arc<dyn Files> {
     Arc::new(SystemFiles)
 }
@@ -218,7 +207,6 @@ impl OpenFile for File {
     }
 }
 
-/// Makes the names in a directory durable.
 #[cfg(unix)]
 fn flush_directory(directory: &Path) -> io::Result<()> {
     match File::open(directory).and_then(|directory| directory.sync_all()) {
@@ -251,13 +239,11 @@ fn write_parts(mut file: &File, mut parts: &mut [IoSlice<'_>], offset: u64) -> i
     Ok(())
 }
 
-/// Writes all bytes at `offset`, and ignores the file's position.
 #[cfg(unix)]
 pub(crate) fn write_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::write_all_at(file, bytes, offset)
 }
 
-/// Writes all bytes at `offset`, and ignores the file's position.
 #[cfg(windows)]
 pub(crate) fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -268,13 +254,11 @@ pub(crate) fn write_at(file: &File, mut bytes: &[u8], mut offset: u64) -> io::Re
     Ok(())
 }
 
-/// Reads all bytes at `offset`, and ignores the file's position.
 #[cfg(unix)]
 fn read_at(file: &File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
     std::os::unix::fs::FileExt::read_exact_at(file, bytes, offset)
 }
 
-/// Reads all bytes at `offset`, and ignores the file's position.
 #[cfg(windows)]
 fn read_at(file: &File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {

@@ -22,7 +22,6 @@ use super::{Location, Point};
 use crate::disk::damage::{Damage, found};
 use crate::disk::identity::lost;
 
-/// The file of the mark.
 #[derive(Debug)]
 pub(super) struct Mark {
     file: Arc<dyn OpenFile>,
@@ -33,13 +32,11 @@ pub(super) struct Mark {
     is_doubtful: bool,
 }
 
-/// The content of the newest mark.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marked {
     pub(super) segment: u64,
     pub(super) end: u64,
     pub(super) point: Point,
-    /// Number of the mark.
     pub(super) sequence: u64,
 }
 
@@ -49,7 +46,6 @@ const SECTOR: usize = SECTOR_BYTES as usize;
 const CRC: usize = SECTOR - 4;
 
 impl Mark {
-    /// Creates the file with a first mark.
     pub(super) fn create(
         location: &Location,
         segment: u64,
@@ -65,7 +61,6 @@ impl Mark {
         Ok(mark)
     }
 
-    /// Opens the file for writing.
     pub(super) fn open(location: &Location) -> Result<Mark, Damage> {
         let path = location.directory.join(NAME);
         let file = location.platform.files.open(&path, true).map_err(missing)?;
@@ -92,7 +87,7 @@ impl Mark {
         Ok(())
     }
 
-    /// Writes the last mark again, durably, over one whose write failed.
+    /// Writes the newest valid mark again and flushes it. A mark whose write failed is overwritten.
     pub(super) fn restore(&mut self) -> io::Result<()> {
         if self.is_doubtful {
             let Marked { segment, end, point, .. } = self.last;
@@ -108,7 +103,6 @@ impl Mark {
         self.file.flush_all()
     }
 
-    /// Checks that the file has its name in the directory.
     pub(super) fn check_at(&self, directory: &Path) -> io::Result<()> {
         match self.file.is_at(&directory.join(NAME))? {
             true => Ok(()),
@@ -117,12 +111,10 @@ impl Mark {
     }
 }
 
-/// Whether the file is there.
 pub(super) fn exists(location: &Location) -> bool {
     location.platform.files.exists(&location.directory.join(NAME)).unwrap_or(false)
 }
 
-/// Reads the newest mark of a log.
 pub(super) fn read(location: &Location) -> Result<Marked, Damage> {
     let file = location.platform.files.open(&location.directory.join(NAME), false);
     read_from(&*file.map_err(missing)?, location.store)

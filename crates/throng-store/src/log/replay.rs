@@ -26,15 +26,12 @@ use crate::disk::damage::{Damage, found};
 pub(crate) struct Replay {
     pub(super) location: Location,
     access: Access,
-    /// The segment of the next record.
     pub(super) segment: Segment,
     /// The point after the last record read.
     pub(super) point: Point,
-    /// Offset of the next record.
     pub(super) offset: u64,
-    /// The older segments: the number of each, and the position at which the next one begins.
+    /// Older segments, each by its number and the position at which the segment after it begins.
     pub(super) older: Vec<(u64, u64)>,
-    /// The heads of the segments that follow.
     newer: Vec<Head>,
     mark: Marked,
     /// Damage after the last segment, in a salvage.
@@ -64,7 +61,6 @@ pub(crate) enum Access {
     Salvage,
 }
 
-/// Reason why there is no next record.
 #[derive(Debug)]
 pub(crate) enum ReplayError {
     /// The next positions have no records: LMDB got their changes at once. A reader needs LMDB's state as
@@ -75,7 +71,6 @@ pub(crate) enum ReplayError {
     Damage(Damage),
 }
 
-/// Bytes that are read at a time.
 const BUFFER_BYTES: u64 = 1 << 20;
 
 impl Replay {
@@ -343,7 +338,6 @@ impl Replay {
         Ok(())
     }
 
-    /// Goes to the next segment.
     fn go_to(&mut self, head: Head) -> Result<(), ReplayError> {
         let segment = open(&self.location, head.number, self.access);
         let segment = segment.map_err(|damage| self.examined(damage))?;
@@ -499,7 +493,6 @@ fn heads(
     Ok((heads, cut))
 }
 
-/// Opens a segment.
 fn open(location: &Location, number: u64, access: Access) -> Result<Segment, Damage> {
     let path = location.path(number);
     let files = &*location.platform.files;

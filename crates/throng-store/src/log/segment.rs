@@ -38,7 +38,6 @@ use crate::disk::identity::lost;
 
 /// Size that a disk writes atomically, at least.
 pub(super) const SECTOR_BYTES: u64 = 512;
-/// Offset of the first record.
 pub(super) const RECORDS_START: u64 = 4096;
 /// Length of a record without its changes.
 pub(super) const HEADER_BYTES: u64 = 32;
@@ -47,7 +46,6 @@ const MAGIC: &[u8; 8] = b"throngL1";
 const HEAD_BYTES: usize = SECTOR_BYTES as usize;
 const HEAD_CRC: usize = HEAD_BYTES - 4;
 
-/// The head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
     pub(super) store: u64,
@@ -56,7 +54,6 @@ pub(super) struct Head {
     pub(super) begin: Point,
 }
 
-/// An open segment.
 #[derive(Debug)]
 pub(super) struct Segment {
     file: Arc<dyn OpenFile>,
@@ -74,12 +71,10 @@ pub(super) struct Header {
     pub(super) time: u64,
 }
 
-/// Returns the file name of a segment.
 pub(super) fn name(number: u64) -> String {
     format!("{number:016x}.log")
 }
 
-/// Returns the number of a segment from its file name.
 pub(super) fn number(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name.strip_suffix(".log")?, 16).ok()?;
     (self::name(number) == name).then_some(number)
@@ -166,7 +161,7 @@ impl Segment {
         Ok(self)
     }
 
-    /// Opens the same segment once more.
+    /// Returns a second handle of this segment.
     pub(super) fn reopen(&self) -> Segment {
         Segment { file: self.file.clone(), ..*self }
     }
@@ -183,7 +178,6 @@ impl Segment {
         self.write_parts(&mut [IoSlice::new(bytes)], offset)
     }
 
-    /// Writes the parts, one after another.
     pub(super) fn write_parts(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
         self.file.write(parts, offset)
     }
@@ -243,7 +237,6 @@ pub(super) fn encode(
     (header, chain)
 }
 
-/// Reads the header of a record.
 pub(super) fn header(bytes: &[u8]) -> Header {
     Header {
         bytes: u32_at(bytes, 4),

@@ -9,7 +9,6 @@ use super::files::write_at;
 use super::segment::{HEADER_BYTES, reads};
 use super::*;
 
-/// A record as it was appended.
 #[derive(Clone, Debug, PartialEq)]
 struct Entry {
     first: u64,
@@ -49,7 +48,6 @@ fn changes(seed: u64, bytes: usize) -> Vec<u8> {
     changes
 }
 
-/// Splits the changes of a record into chunks.
 fn chunks(changes: &[u8]) -> Vec<Box<[u8]>> {
     changes.chunks(300).map(Box::from).collect()
 }
@@ -58,7 +56,6 @@ fn reason(damage: Damage) -> String {
     damage.into_io().to_string()
 }
 
-/// Reads all records after a point.
 fn read(
     location: &Location,
     applied: Point,
@@ -130,7 +127,6 @@ impl Script {
     }
 }
 
-/// Returns the files of a log.
 fn files(location: &Location) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(&location.directory).unwrap().map(Result::unwrap);
     let file = |entry: fs::DirEntry| {
@@ -139,7 +135,6 @@ fn files(location: &Location) -> BTreeMap<String, Vec<u8>> {
     entries.map(file).collect()
 }
 
-/// Makes the files of a log these.
 fn restore(location: &Location, files: &BTreeMap<String, Vec<u8>>) {
     let _ = fs::remove_dir_all(&location.directory);
     fs::create_dir(&location.directory).unwrap();
@@ -577,7 +572,6 @@ struct Beside<'l> {
     replay: Option<Replay>,
     position: u64,
     reopened: u32,
-    /// Point at which reading began.
     begun: Point,
     /// Whether the writer waits meanwhile.
     is_in_turn: bool,

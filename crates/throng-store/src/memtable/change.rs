@@ -19,7 +19,6 @@ use std::mem;
 
 use crate::table::Table;
 
-/// Operation of a [`Change`].
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
@@ -29,11 +28,8 @@ pub(crate) enum Operation {
     PutValue = 2,
     /// Removes a key that has one value at most.
     Delete = 3,
-    /// Removes all values of a key.
     DeleteAll = 4,
-    /// Removes a value of a key.
     DeleteValue = 5,
-    /// Removes all keys of a table.
     Clear = 6,
 }
 
@@ -50,7 +46,6 @@ pub(crate) struct Change<'c> {
 /// Sort key of a change: its table, its key, and its value if the key may have several.
 pub(crate) type SortKey<'c> = (Table, &'c [u8], &'c [u8]);
 
-/// Number of bytes before the key.
 const HEADER_BYTES: usize = 11;
 
 impl Operation {
@@ -120,7 +115,6 @@ pub(crate) struct Changes {
 const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 impl Changes {
-    /// Reserves memory for about this many bytes.
     pub(crate) fn reserve(&mut self, bytes: usize) {
         self.expected = bytes;
         self.last.reserve(bytes.min(CHUNK_BYTES_MAX));
@@ -144,7 +138,6 @@ impl Changes {
         self.count += 1;
     }
 
-    /// Number of changes.
     pub(crate) fn count(&self) -> u32 {
         self.count
     }
@@ -160,7 +153,6 @@ impl Changes {
             .map(move |(number, chunk)| if number == 0 { &chunk[skipped..] } else { chunk })
     }
 
-    /// Returns the chunks.
     pub(crate) fn into_chunks(mut self) -> Vec<Box<[u8]>> {
         if !self.last.is_empty() {
             self.full.push(self.last.into());

@@ -23,10 +23,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 /// Number of parts, enough for ids of 32 bits.
 const PARTS: usize = 11;
 
-/// Ratio of the sizes of a part and the one before.
 const GROWTH: usize = 8;
 
-/// Number of slots of a group.
 const GROUP: usize = 8;
 
 /// The least byte of each slot of a group.
@@ -39,15 +37,12 @@ const PAGES_BYTES: usize = 2 * 4096;
 /// Map from hashes to ids, of one writer and many readers; see the file's head.
 pub(super) struct Index {
     parts: [OnceLock<Slots>; PARTS],
-    /// Number of parts that exist.
     made: AtomicUsize,
     /// Number of used slots of the newest part; only the writer looks.
     used: AtomicUsize,
-    /// Number of slots of the first part.
     first: usize,
 }
 
-/// The slots of a part.
 struct Slots {
     /// The tags of each group; the number of groups is a power of two.
     tags: Box<[AtomicU64]>,

@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 /// Ratio of the sizes of a run and the next up to which they are merged.
 const MERGED: usize = 4;
 
-/// Number of nodes up to which whole sort keys are compared.
 const FEW: usize = 16;
 
 /// The key and the value of a node's sort key.
@@ -29,7 +28,6 @@ pub(super) type Text<'t> = (&'t [u8], &'t [u8]);
 /// The id of a node, after the head of its key.
 type Item = (u64, u32);
 
-/// A sorted sequence of nodes.
 pub(super) struct Run {
     /// Length of the prefix that all keys have in common.
     prefix: usize,
@@ -45,7 +43,6 @@ pub(super) struct Order {
 
 #[derive(Clone)]
 pub(super) struct Runs {
-    /// Position up to which the runs have all nodes.
     covered: u64,
     list: Arc<[Arc<Run>]>,
 }
@@ -138,12 +135,10 @@ impl Run {
         })
     }
 
-    /// Number of nodes.
     pub(super) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Returns the id of the node at an index.
     pub(super) fn node(&self, index: usize) -> u32 {
         self.items[index].1
     }
@@ -209,7 +204,6 @@ fn compare<'t>(one: &Item, other: &Item, text: &impl Fn(u32) -> Text<'t>) -> Ord
     one.0.cmp(&other.0).then_with(|| text(one.1).cmp(&text(other.1)))
 }
 
-/// Returns the length of the common prefix.
 fn common(one: &[u8], other: &[u8]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one == other).count()
 }

@@ -41,16 +41,13 @@ pub(crate) struct Walk<'l> {
     reset: (&'l [u8], u64),
 }
 
-/// A run of a memtable.
 struct Source<'l> {
     memtable: &'l Memtable,
     part: &'l Part,
-    /// Number of newer memtables.
     age: usize,
     run: Arc<Run>,
     /// Index of the node after those taken if the walk goes forward, and of the last one taken otherwise.
     at: usize,
-    /// The next change that counts, with its position.
     next: Option<(u64, Change<'l>)>,
     /// The changes after the next one that are loaded already, the last one first.
     ahead: Vec<(u64, Change<'l>)>,
@@ -97,12 +94,10 @@ impl<'l> Walk<'l> {
         self.sources.iter().map(|source| source.run.len()).sum()
     }
 
-    /// Goes before the first change, to walk forward.
     pub(crate) fn go_first(&mut self) {
         self.position(true, |_| 0);
     }
 
-    /// Goes after the last change, to walk backward.
     pub(crate) fn go_last(&mut self) {
         self.position(false, |source| source.run.len());
     }
@@ -245,7 +240,6 @@ impl<'l> Walk<'l> {
 }
 
 impl Source<'_> {
-    /// Goes between two nodes.
     fn go_to(&mut self, at: usize) {
         (self.at, self.batch) = (at, 1);
         self.ahead.clear();
@@ -385,7 +379,6 @@ mod tests {
         }
     }
 
-    /// The content after the changes of layers on top of a content.
     fn overlaid(layers: &Layers, below: &Content) -> Content {
         let mut content = Content::new();
         for table in [ONE, MANY] {

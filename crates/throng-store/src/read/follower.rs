@@ -25,13 +25,11 @@ use crate::table::Table;
 pub(crate) struct Follower {
     location: Location,
     format: Table,
-    /// Number above all numbers of tables.
     tables: usize,
     /// Size at which a memtable is followed by another, so that they can be dropped one by one.
     memtable_bytes: usize,
     /// The position in the log; `None` before the first use, and after the log has changed too much.
     replay: Option<Replay>,
-    /// Memtables, newest first.
     memtables: Arc<[Arc<Memtable>]>,
 }
 
@@ -39,11 +37,9 @@ pub(crate) struct Follower {
 /// writes, which may begin or end meanwhile.
 const ATTEMPTS: u32 = 50;
 const ATTEMPTS_ALONE: u32 = 5;
-/// Time between two attempts.
 const PAUSE: Duration = Duration::from_millis(2);
 
 impl Follower {
-    /// Creates a follower of a log.
     pub(crate) fn new(
         location: Location,
         format: Table,
@@ -105,7 +101,6 @@ impl Follower {
         })
     }
 
-    /// The memtables, newest first.
     pub(crate) fn memtables(&self) -> &Arc<[Arc<Memtable>]> {
         &self.memtables
     }

@@ -86,7 +86,6 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Moves to the key, and to the first of its values.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Found<'s> {
         match self {
             Cursor::Plain(cursor) => cursor.seek(key),
@@ -94,7 +93,6 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Moves to the first key that is not below this one.
     pub(crate) fn seek_range(&mut self, key: &[u8]) -> Found<'s> {
         match self {
             Cursor::Plain(cursor) => cursor.seek_range(key),
@@ -124,7 +122,6 @@ impl<'s> Cursor<'s> {
         }
     }
 
-    /// Returns the number of values of the current key.
     pub(crate) fn values(&mut self) -> Result<u64, Error> {
         match self {
             Cursor::Plain(cursor) => cursor.values(),
@@ -198,7 +195,6 @@ impl<'s> Merged<'s> {
         }
     }
 
-    /// Returns the value of an entry as a part of its sort key.
     fn sorted_by<'e>(&self, (_, value): Entry<'e>) -> &'e [u8] {
         if self.has_values { value } else { &[] }
     }

@@ -23,7 +23,6 @@ const IDLE_MAX: usize = 8;
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     shelves: [Mutex<Shelf>; SHELVES],
-    /// Number of the last commit.
     committed: AtomicU64,
 }
 
@@ -34,7 +33,6 @@ struct Shelf {
     idle: Vec<IdleTxn>,
 }
 
-/// A transaction from a pool.
 #[derive(Debug)]
 pub(crate) enum Pooled {
     /// A transaction that sees the last commit.
@@ -104,7 +102,6 @@ impl Pool {
         }
     }
 
-    /// Drops all transactions.
     pub(crate) fn clear(&self) {
         for shelf in &self.shelves {
             let taken = std::mem::take(&mut *lock(shelf));

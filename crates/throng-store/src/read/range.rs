@@ -13,7 +13,6 @@ use crate::read::state::State;
 use crate::table::{Kind, TableRef};
 use crate::{Bytes, Codec, KEY_BYTES_MAX, ReadError, Snapshot};
 
-/// Source of the entries.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'s> {
     Snapshot(&'s Snapshot),
@@ -181,7 +180,6 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
         Some(entry.and_then(decode))
     }
 
-    /// Converts a step to a key, as [`yielded`](Range::yielded) does to an entry.
     fn yielded_key(
         &mut self,
         step: Result<Option<Entry<'s>>, ReadError>,
@@ -273,7 +271,6 @@ pub(crate) fn borrow(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
     bound.as_ref().map(Vec::as_slice)
 }
 
-/// Decodes an entry with its codecs.
 pub(crate) fn decode<'s, K: Codec, V: Codec>(
     source: Source<'_>,
     table_ref: TableRef,

@@ -90,7 +90,6 @@ impl Readers {
         self.verify_reads
     }
 
-    /// Returns a number above all numbers of tables.
     pub(crate) fn tables_max(&self) -> usize {
         tables_of(self.engine.settings())
     }
@@ -117,7 +116,6 @@ impl Readers {
         })
     }
 
-    /// Ends a read that began with [`begin_reserved`](Readers::begin_reserved).
     pub(crate) fn end_reserved(&self, txn: ReadTxn) {
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         *reserved = (!txn.env().is_retired()).then(|| txn.reset());

@@ -74,7 +74,6 @@ pub struct Entries<'c, K: Codec = Bytes, V: Codec = Bytes> {
     backward: bool,
 }
 
-/// Default number of entries in a chunk.
 const ENTRIES: usize = 1_000;
 
 impl<K: Codec, V: Codec> Scan<K, V> {

@@ -21,7 +21,7 @@ use crate::{KEY_BYTES_MAX, ReadError};
 ///
 /// [`Store::snapshot`]: crate::Store::snapshot
 pub struct Snapshot {
-    /// The transaction; taken when the snapshot is dropped.
+    /// Transaction of LMDB; `None` while the snapshot is being dropped.
     txn: Option<ReadTxn>,
     /// The changes in memory that lie over the transaction.
     layers: Layers,
@@ -52,7 +52,6 @@ impl Snapshot {
         self.layers.upto
     }
 
-    /// Id of the store of this snapshot.
     pub(crate) fn store_id(&self) -> u64 {
         self.readers.id()
     }
@@ -115,7 +114,6 @@ impl Snapshot {
         }
     }
 
-    /// Fails if the snapshot has expired.
     pub(crate) fn check(&self) -> Result<(), ReadError> {
         if self.readers.is_expired(self.txn(), self.expiry) {
             Err(ReadError::Expired)
@@ -162,7 +160,6 @@ impl Snapshot {
     }
 }
 
-/// Number of entries between two reports of progress.
 const PROGRESS_ENTRIES: u64 = 1_024;
 
 impl Drop for Snapshot {

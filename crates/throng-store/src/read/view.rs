@@ -25,7 +25,6 @@ use crate::memtable::{Layers, Memtable};
 #[derive(Debug)]
 pub(crate) struct View {
     memtables: RwLock<Memtables>,
-    /// Position of the last published change.
     position: AtomicU64,
 }
 
@@ -38,7 +37,6 @@ struct Memtables {
 }
 
 impl View {
-    /// Creates a view of an active memtable whose changes are all published.
     pub(crate) fn new(active: Memtable, position: u64) -> View {
         let all = Arc::new([Arc::new(active)]);
         let frozen_at = Point { position: 0, chain: 0 };
@@ -59,7 +57,6 @@ impl View {
         Ok((txn, Layers { memtables: memtables.all.clone(), after: 0, upto }))
     }
 
-    /// Position of the last published change.
     pub(crate) fn position(&self) -> u64 {
         // Acquire: a thread that sees the position also sees the changes (pairs with `publish`).
         self.position.load(Ordering::Acquire)
@@ -79,7 +76,6 @@ impl View {
         self.publish(position);
     }
 
-    /// The memtables, newest first.
     pub(crate) fn memtables(&self) -> Arc<[Arc<Memtable>]> {
         self.memtables.read().unwrap_or_else(PoisonError::into_inner).all.clone()
     }

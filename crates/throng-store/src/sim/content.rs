@@ -10,9 +10,9 @@ type Sector = [u8; SECTOR_BYTES];
 /// The part of the unflushed changes that a power cut loses.
 #[derive(Clone, Copy, Debug)]
 pub enum Loss {
-    /// All of it.
+    /// Every write since the last flush survives.
     Everything,
-    /// None of it, as when the process is killed.
+    /// Every write since the last flush is lost.
     Nothing,
     /// Half of the sectors; each other sector has any of its contents.
     Sectors,
@@ -53,7 +53,6 @@ pub(crate) struct Content {
 const LEFT: usize = usize::MAX;
 
 impl Content {
-    /// Creates a flushed content that begins with these bytes.
     pub(crate) fn of(bytes: &[u8], length: u64) -> Content {
         let (whole, rest) = bytes.as_chunks();
         let mut flushed = whole.to_vec();
@@ -100,7 +99,6 @@ impl Content {
         self.pending_bytes.push((number, bytes));
     }
 
-    /// Returns the present length.
     pub(crate) fn bytes(&self) -> u64 {
         self.pending_bytes.last().map_or(self.flushed_bytes, |(_, bytes)| *bytes)
     }

@@ -41,7 +41,6 @@ pub struct Disk(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Has a directory for each incarnation.
     parent: TempDir,
     state: Mutex<State>,
 }
@@ -89,7 +88,6 @@ struct State {
     waiters: Vec<Waker>,
 }
 
-/// Faults that are to come.
 #[derive(Debug, Default)]
 struct Faults {
     /// Number of operations up to the one at which the power fails.
@@ -104,14 +102,12 @@ struct Faults {
     room: Option<u64>,
 }
 
-/// The file or directory of an operation.
 #[derive(Clone, Copy, Debug)]
 enum Subject<'a> {
     Path(&'a Path),
     Node(usize),
 }
 
-/// Outcome that is drawn for an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Done,
@@ -119,7 +115,6 @@ enum Fate {
     PowerCut,
 }
 
-/// Number of the parts of a path to an open handle.
 const HANDLE_PARTS: usize = 5;
 /// Error code of a broken device, `EIO`.
 const BROKEN: i32 = 5;
@@ -215,7 +210,7 @@ impl Disk {
         self.lock().faults.fail_in = Some(operation.max(1));
     }
 
-    /// Makes the next operation of a kind fail, in the same way.
+    /// Makes the next operation of a kind fail, as [`fail_at`](Disk::fail_at) does.
     ///
     /// ```
     /// use throng_store::sim::{Disk, Operation, Steps, Written};
@@ -336,7 +331,6 @@ impl State {
         self.event
     }
 
-    /// Counts an operation, and draws its fate.
     fn begin(&mut self, operation: Operation) -> Fate {
         self.operations += 1;
         let State { faults, random, .. } = self;
@@ -431,7 +425,6 @@ impl State {
         self.model.rename(number, rename);
     }
 
-    /// Returns the path of a node, from its present names.
     fn path(&self, node: usize) -> PathBuf {
         let named = self.names.iter().find(|(_, named)| **named == node);
         named.map_or_else(PathBuf::new, |((directory, name), _)| self.path(*directory).join(name))
@@ -441,7 +434,6 @@ impl State {
         self.names.range((directory, String::new())..(directory + 1, String::new()))
     }
 
-    /// Removes the names in a directory.
     fn empty(&mut self, directory: usize) {
         let inside = self.names_in(directory).map(|(name, node)| (name.clone(), *node));
         for (name, node) in inside.collect::<Vec<_>>() {
@@ -464,7 +456,6 @@ struct Incarnation {
 }
 
 impl Incarnation {
-    /// Locks the state, if the power is on.
     fn enter(&self) -> io::Result<MutexGuard<'_, State>> {
         let state = self.disk.lock();
         match state.incarnation == self.number && !state.is_down {

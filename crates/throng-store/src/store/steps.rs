@@ -9,7 +9,6 @@ use crate::disk::environment::Environment;
 use crate::write::queue::Wait;
 use crate::write::writer::{Step, Writer};
 
-/// The writer and the checkpoints of a store.
 #[derive(Debug)]
 pub(crate) struct Steps {
     writer: Writer,
@@ -24,7 +23,6 @@ impl Steps {
         Steps { writer, environment, progress, is_over: false }
     }
 
-    /// Makes a step of the writer.
     pub(crate) fn write(&mut self) -> Step {
         if self.is_over {
             return Step::End;
@@ -40,7 +38,6 @@ impl Steps {
         !self.is_over
     }
 
-    /// Makes a step of the checkpoints.
     pub(crate) fn checkpoint(&mut self) {
         if self.is_over {
             return;
@@ -60,7 +57,6 @@ impl Steps {
                 || memtables.iter().any(|memtable| memtable.changes() > 0))
     }
 
-    /// Sets the wakers that are called when there is work for the writer, and for the checkpoints.
     pub(crate) fn wakes(&self, writer: Waker, checkpoints: Waker) {
         self.writer.wakes(writer);
         self.environment.checkpoints().wakes(checkpoints);

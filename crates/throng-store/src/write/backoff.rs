@@ -10,7 +10,6 @@ pub(crate) struct Backoff {
     next: u32,
 }
 
-/// The longest suspension, in groups.
 const MAX: u32 = 64;
 
 impl Backoff {

@@ -159,7 +159,6 @@ impl Batch {
         self.buffer.len() + size_of::<Batch>()
     }
 
-    /// Checks whether the store with this id can store the batch.
     pub(crate) fn check(&self, store: u64) -> Result<(), Rejection> {
         match &self.rejection {
             Some(rejection) => Err(rejection.clone()),
@@ -243,7 +242,6 @@ pub(crate) fn check_value(kind: Kind, value: &[u8]) -> Result<(), Rejection> {
     if bytes > bytes_max { Err(Rejection::ValueTooLong { bytes, bytes_max }) } else { Ok(()) }
 }
 
-/// Reads a value as a counter.
 pub(crate) fn counter(value: &[u8]) -> i64 {
     value.try_into().map_or(0, i64::from_le_bytes)
 }

@@ -17,7 +17,6 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Returns a waker that unparks this thread.
 pub(crate) fn unpark() -> Waker {
     struct Unpark(Thread);
     impl Wake for Unpark {

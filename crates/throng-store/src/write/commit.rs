@@ -28,7 +28,6 @@ pub(crate) struct Commit<'e> {
     log: MutexGuard<'e, Log>,
 }
 
-/// Reason why a group was not committed.
 #[derive(Debug)]
 pub(crate) enum Failure {
     /// No room in the map or on the disk. Nothing was written.
@@ -45,11 +44,9 @@ pub(crate) enum Failure {
     Unknown(io::Error),
 }
 
-/// Most bytes of changes in a group.
 const GROUP_BYTES_MAX: usize = 1 << 30;
 
 impl<'e> Commit<'e> {
-    /// Begins a commit.
     pub(crate) fn begin(environment: &'e Environment) -> Result<Commit<'e>, Failure> {
         let log = environment.log().ok_or(Failure::Recovering)?;
         if log.is_broken() || environment.engine().is_broken() {
@@ -58,7 +55,6 @@ impl<'e> Commit<'e> {
         Ok(Commit { environment, log })
     }
 
-    /// Position of the group's first change.
     pub(crate) fn first(&self) -> u64 {
         self.log.point().position + 1
     }
@@ -160,7 +156,6 @@ impl<'e> Commit<'e> {
         Ok(())
     }
 
-    /// Writes everything in memory to LMDB.
     fn drain(&self) -> Result<(), Failure> {
         self.environment.drain(&self.log).map_err(|error| {
             match Failure::of_engine(self.environment, error) {

@@ -29,7 +29,6 @@ pub(crate) fn wake(waker: Waker) {
     let _ = call(move || waker.wake());
 }
 
-/// Drops a value of a user's type.
 pub(crate) fn discard<T>(value: T) {
     let _ = call(move || drop(value));
 }

@@ -21,17 +21,12 @@ const CHUNK_BYTES: usize = 8 << 20;
 const CHUNKS_MAX: u64 = 64;
 const CHUNK_ENTRIES: usize = 64 << 10;
 
-/// A load under way.
 struct Loader<'e> {
     environment: &'e Environment,
     table_ref: TableRef,
-    /// Encoded changes.
     chunk: Vec<u8>,
-    /// Bytes of a chunk that is stored.
     chunk_bytes: usize,
-    /// Number of entries in the chunk.
     entries: u64,
-    /// Number of entries that are stored.
     loaded: u64,
     /// The last key, and the last value if a key may have several.
     last: (Vec<u8>, Vec<u8>),
@@ -106,7 +101,6 @@ impl Loader<'_> {
         Ok(())
     }
 
-    /// Stores the chunk.
     fn store(&mut self) -> Result<(), LoadError> {
         if self.entries == 0 {
             return Ok(());

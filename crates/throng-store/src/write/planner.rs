@@ -22,7 +22,6 @@ use crate::write::ticket::Work;
 use crate::write::update::Update;
 use crate::{Batch, ReadError};
 
-/// Outcome of a single request in a committed group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Applied,
@@ -33,10 +32,8 @@ pub(crate) enum Outcome {
 /// Plans the changes of a group. The caller holds the log, so nothing else is committed meanwhile.
 pub(crate) struct Planner<'w> {
     environment: &'w Environment,
-    /// Position of the first change.
     first: u64,
     changes: Changes,
-    /// Whether a change deletes something.
     deletes: bool,
     /// Whether a change puts more than a counter.
     puts: bool,
@@ -161,7 +158,6 @@ impl<'w> Planner<'w> {
         self.changes.push(operation, table_ref.table, key, [header, value]);
     }
 
-    /// Whether a key exists that the batch would create with `put_new`.
     fn key_exists(&mut self, batch: &Batch) -> Result<bool, Failure> {
         if !batch.is_conditional() {
             return Ok(false);

@@ -27,7 +27,6 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Returns the batch, if the work is a batch.
     pub(crate) fn batch(&self) -> Option<&Batch> {
         match &self.work {
             Work::Batch(batch) | Work::Submitted(Submitted { batch, .. }) => Some(batch),
@@ -35,7 +34,6 @@ impl Request {
         }
     }
 
-    /// Number of batches and other requests in it.
     pub(crate) fn count(&self) -> u64 {
         match &self.work {
             Work::Submitted(submitted) => submitted.count as u64,
@@ -52,7 +50,6 @@ impl Request {
     }
 }
 
-/// The queue of a store.
 #[derive(Debug)]
 pub(crate) struct Queue {
     waiting: Mutex<Waiting>,
@@ -73,7 +70,6 @@ struct Waiting {
     entries: Vec<Entry>,
     /// Number of requests in `entries`; an entry may have many submissions.
     requests: usize,
-    /// Sum of the bytes of `entries`.
     bytes: usize,
     admission: Admission,
     /// Number of requests that wakes the sleeping writer; 0 if it does not sleep.
@@ -109,7 +105,6 @@ impl Future for QueueRoom {
     }
 }
 
-/// The next task of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// Commit the group, which has this number of requests.
@@ -120,7 +115,7 @@ pub(crate) enum Taken {
     End,
 }
 
-/// Whether the writer waits for work, and then for more of it.
+/// Patience of the writer when it takes work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     ForWork,
@@ -271,14 +266,12 @@ impl Queue {
         wakers.append(&mut waiting.waiters);
     }
 
-    /// Number of the last submission.
     pub(crate) fn submitted(&self) -> Submission {
         // The lock makes this call see every submission that was accepted before.
         let _waiting = self.lock();
         self.submissions.submitted()
     }
 
-    /// Returns the outcomes of submissions.
     pub(crate) fn submissions(&self) -> &Arc<Submissions> {
         &self.submissions
     }
@@ -346,7 +339,6 @@ impl Queue {
         self.wake();
     }
 
-    /// Number of queued requests.
     pub(crate) fn len(&self) -> usize {
         self.lock().requests
     }
@@ -356,7 +348,6 @@ impl Queue {
         self.lock().admission == Admission::Open
     }
 
-    /// Whether the queue is closed for good.
     pub(crate) fn is_closed(&self) -> bool {
         self.lock().admission == Admission::Closed
     }
@@ -374,7 +365,6 @@ impl Queue {
         }
     }
 
-    /// Takes all queued requests, without waiting for more.
     pub(crate) fn take_waiting(&self) -> Vec<Request> {
         let mut waiting = self.lock();
         (waiting.bytes, waiting.requests) = (0, 0);

@@ -113,16 +113,14 @@ pub struct Settled {
     submission: Submission,
     /// Whether the submission may be yet to be made.
     is_future: bool,
-    /// The waker that waits.
+    /// Waker that was registered for the outcome.
     registered: Option<Waker>,
 }
 
-/// Outcomes of the submissions of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Submissions {
     /// Number of the last submission that was accepted. Written under the lock of the queue.
     submitted: AtomicU64,
-    /// Number through which all outcomes are known.
     settled: AtomicU64,
     /// Greatest number that was lost. Stored before `settled`.
     lost_through: AtomicU64,
@@ -152,11 +150,8 @@ const RANGES_MAX: usize = 64;
 /// Consecutive submissions, as the queue holds them.
 #[derive(Debug)]
 pub(crate) struct Submitted {
-    /// The changes of all of them.
     pub(crate) batch: Batch,
-    /// Number of the last one.
     pub(crate) last: Submission,
-    /// Number of submissions.
     pub(crate) count: usize,
     /// Bytes that they count towards the queue's limit.
     pub(crate) bytes: usize,
@@ -188,7 +183,6 @@ impl Submitted {
 }
 
 impl Submissions {
-    /// Returns the number of the last submission that was accepted.
     pub(crate) fn submitted(&self) -> Submission {
         // Relaxed: a caller that has got a number sees it here, or it takes the lock of the queue.
         Submission(self.submitted.load(Ordering::Relaxed))
@@ -199,7 +193,6 @@ impl Submissions {
         Submission(self.submitted.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// Returns the number through which all outcomes are known.
     pub(crate) fn settled(&self) -> Submission {
         // Acquire: a thread that sees the number also sees the commit and the losses before it.
         Submission(self.settled.load(Ordering::Acquire))

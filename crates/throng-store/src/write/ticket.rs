@@ -63,7 +63,6 @@ pub enum Cancel {
     UnderWay(Ticket),
 }
 
-/// Work for the writer.
 #[derive(Debug)]
 pub(crate) enum Work {
     Batch(Batch),
@@ -74,7 +73,6 @@ pub(crate) enum Work {
     Sync,
 }
 
-/// An item of the queue.
 #[derive(Debug)]
 pub(crate) enum Entry {
     /// Work with a ticket.
@@ -100,7 +98,6 @@ enum Progress {
     Taken,
 }
 
-/// Creates a connected ticket and queue entry.
 pub(crate) fn ticket(work: Work) -> (Ticket, Entry) {
     let slot = Arc::new(Slot(Mutex::new(Progress::Queued(work, None))));
     (Ticket { state: State::Accepted(slot.clone()), cancel_on_drop: false }, Entry::Ticketed(slot))

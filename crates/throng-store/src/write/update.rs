@@ -27,7 +27,6 @@ pub struct Update<'t> {
     txn: &'t ReadTxn,
     /// Everything that was written before, with the closure's own writes on top.
     layers: Layers,
-    /// Id of the store.
     store: u64,
     batch: Batch,
     /// The closure's writes, for its own reads.
@@ -50,12 +49,10 @@ impl<'t> Update<'t> {
         self.batch.check(self.store).err()
     }
 
-    /// Id of the store.
     pub(crate) fn store_id(&self) -> u64 {
         self.store
     }
 
-    /// Returns the writes of the closure.
     pub(crate) fn into_batch(self) -> Batch {
         self.batch
     }

@@ -60,7 +60,6 @@ pub(crate) fn run(writer: Writer) {
     }
 }
 
-/// Outcome of a step of the writer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// The writer committed a group, or could not.
@@ -73,7 +72,6 @@ pub(crate) enum Step {
     End,
 }
 
-/// The writer of a store.
 #[derive(Debug)]
 pub(crate) struct Writer {
     environment: Arc<Environment>,
@@ -164,7 +162,6 @@ impl Writer {
         is_log_whole && !self.environment.engine().is_broken()
     }
 
-    /// Commits the requests, leaves `group` empty, and stores each outcome in its ticket.
     fn commit(&mut self, group: &mut Vec<Request>) {
         if self.is_broken {
             return self.hand_back(group.drain(..));
@@ -261,7 +258,6 @@ impl Writer {
 }
 
 impl Failure {
-    /// Returns the error for the owner of one batch of the group.
     fn to_error(&self, batch: Batch) -> WriteError {
         match self {
             Failure::Full(source) | Failure::Clogged(source) | Failure::TooLarge(source) => {

@@ -8,7 +8,6 @@ use crate::DatabaseError;
 use crate::disk::format;
 use crate::table::{Kind, TableRef};
 
-/// Longest name of a database, in bytes.
 const DATABASE_NAME_BYTES_MAX: usize = 500;
 
 impl Environment {
@@ -59,7 +58,6 @@ impl Environment {
         }
     }
 
-    /// Returns the named databases, in order.
     pub(crate) fn databases(&self) -> Vec<(String, TableRef)> {
         self.named().iter().map(|(name, table_ref)| (name.clone(), *table_ref)).collect()
     }

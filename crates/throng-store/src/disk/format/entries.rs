@@ -4,7 +4,6 @@ use crate::log::Point;
 use crate::table::Kind;
 
 pub(super) const FORMAT: &str = "format";
-/// Name of the table of the default database.
 pub(crate) const ENTRIES: &str = "entries";
 pub(crate) const VERSION_KEY: &[u8] = b"version";
 pub(crate) const NAMES_KEY: &[u8] = b"names";
@@ -34,16 +33,13 @@ pub(crate) fn proved(list: &[u8], stored_sum: Option<&[u8]>) -> Option<(Vec<Stri
     parse_list(list).filter(|(_, all)| stored_sum == Some(&names_sum(all, list)))
 }
 
-/// Splits the list of the databases.
 pub(super) fn split(list: &[u8]) -> Option<Vec<String>> {
     let list = std::str::from_utf8(list).ok()?;
     Some(list.split_terminator('\0').map(str::to_owned).collect())
 }
 
-/// Error text for a list of the databases that differs from their names.
 pub(crate) const LIST_DAMAGED: &str = "the list of its databases differs from their names";
 
-/// Reads a stored point of the log.
 pub(crate) fn parse_applied(stored: Option<&[u8]>) -> Option<Point> {
     let (position, chain) = stored?.split_first_chunk()?;
     let chain = u32::from_le_bytes(chain.try_into().ok()?);
@@ -52,12 +48,10 @@ pub(crate) fn parse_applied(stored: Option<&[u8]>) -> Option<Point> {
     (position < 1 << 63).then_some(Point { position, chain })
 }
 
-/// Reads the stored id of a store.
 pub(crate) fn parse_store(stored: Option<&[u8]>) -> Option<u64> {
     stored?.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Error text for an id or a point of the log that is missing or malformed.
 pub(crate) const POINT_DAMAGED: &str = "its id or its point of the log is missing";
 
 pub(super) fn point_bytes(point: Point) -> [u8; 12] {
@@ -88,5 +82,4 @@ pub(crate) fn names_sum(names: &[String], list: &[u8]) -> [u8; 4] {
     hasher.finalize().to_le_bytes()
 }
 
-/// Error text for a wrong checksum of the names.
 pub(crate) const NAMES_DAMAGED: &str = "the names of its databases have a wrong checksum";

@@ -19,7 +19,6 @@ pub(crate) struct Cursor<'t> {
     page: usize,
 }
 
-/// Destination to which a [`Cursor`] moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Move {
     First,
@@ -37,7 +36,6 @@ pub(crate) enum Move {
     PrevValue,
 }
 
-/// A key and a value.
 pub(crate) type Entry<'t> = (&'t [u8], &'t [u8]);
 
 impl<'t> Cursor<'t> {
@@ -75,7 +73,6 @@ impl<'t> Cursor<'t> {
         self.get(blank(), blank(), operation)
     }
 
-    /// Moves to the key, and to the first of its values.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<Option<Entry<'t>>, Error> {
         if key.is_empty() {
             return Ok(None);
@@ -83,7 +80,6 @@ impl<'t> Cursor<'t> {
         self.get(borrowed(key), blank(), ffi::MDB_SET_KEY)
     }
 
-    /// Moves to the first key that is not below this one.
     pub(crate) fn seek_range(&mut self, key: &[u8]) -> Result<Option<Entry<'t>>, Error> {
         if key.is_empty() {
             return self.step(Move::First);
@@ -115,7 +111,6 @@ impl<'t> Cursor<'t> {
         if found.is_some() { self.step(Move::Current) } else { Ok(None) }
     }
 
-    /// Returns the number of values of the current key.
     pub(crate) fn values(&mut self) -> Result<u64, Error> {
         let mut count = 0;
         // SAFETY: the cursor is open (`self` owns it); LMDB stores the result in `count`.
@@ -186,7 +181,6 @@ impl Drop for Cursor<'_> {
 #[derive(Debug)]
 pub(crate) struct WriteCursor<'t>(Cursor<'t>);
 
-/// Mode of a put with a [`WriteCursor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     /// Replaces the value; in a table with several values under a key, adds to them.
@@ -200,7 +194,6 @@ impl<'t> WriteCursor<'t> {
         WriteCursor(cursor)
     }
 
-    /// Returns the largest key.
     pub(crate) fn last_key(&mut self) -> Result<Option<&[u8]>, Error> {
         Ok(self.0.step(Move::Last)?.map(|(key, _)| key))
     }
@@ -223,7 +216,6 @@ impl<'t> WriteCursor<'t> {
         }
     }
 
-    /// Removes this pair, if it exists.
     pub(crate) fn delete_value(&mut self, key: &[u8], value: &[u8]) -> Result<(), Error> {
         if self.0.seek_pair(key, value)? { self.delete_current(0) } else { Ok(()) }
     }

@@ -20,15 +20,12 @@ use crate::disk::reader_table::ReaderTable;
 use crate::disk::{DATA_FILE, identity, pages};
 use crate::platform::Platform;
 
-/// Settings of an environment.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) map_bytes: usize,
     pub(crate) readers_max: u32,
     pub(crate) tables_max: u32,
-    /// Whether commits skip the flush.
     pub(crate) no_sync: bool,
-    /// Whether the map is writable, and commits write to it.
     pub(crate) write_map: bool,
     pub(crate) no_read_ahead: bool,
     /// Whether the directory is another program's, which locks nothing but LMDB's table of readers.
@@ -36,7 +33,6 @@ pub(crate) struct Settings {
     pub(crate) platform: Arc<Platform>,
 }
 
-/// An open environment of LMDB.
 #[derive(Debug)]
 pub(crate) struct Env {
     env: NonNull<ffi::MDB_env>,
@@ -174,12 +170,10 @@ impl Env {
         }
     }
 
-    /// Returns the length of the data file, in bytes.
     pub(crate) fn file_bytes(&self) -> io::Result<u64> {
         self.data.as_ref().map_or(Ok(0), |(data, _)| data.metadata().map(|metadata| metadata.len()))
     }
 
-    /// Begins a read transaction on the last commit.
     pub(crate) fn begin_read(self: &Arc<Self>) -> Result<ReadTxn, Error> {
         ReadTxn::begin(self)
     }
@@ -250,7 +244,6 @@ impl Env {
         Ok(dead.max(0) as u32)
     }
 
-    /// Flushes all commits to the disk.
     pub(crate) fn sync(&self) -> Result<(), Error> {
         // SAFETY: the environment is open (invariant 1: `self` lives).
         Error::check(unsafe { ffi::mdb_env_sync(self.as_ptr(), 1) })
@@ -268,17 +261,14 @@ impl Env {
         Error::check(unsafe { ffi::mdb_env_copyfd2(self.as_ptr(), descriptor, flags) })
     }
 
-    /// Returns the size of the map, in bytes.
     pub(crate) fn map_bytes(&self) -> u64 {
         self.info().map_or(0, |info| info.me_mapsize as u64)
     }
 
-    /// Returns the number of the last committed transaction.
     pub(crate) fn last_txn(&self) -> u64 {
         self.info().map_or(0, |info| info.me_last_txnid as u64)
     }
 
-    /// Returns the number of bytes of the file that are or were in use: up to the last page.
     pub(crate) fn used_bytes(&self) -> u64 {
         let pages = self.info().map_or(0, |info| info.me_last_pgno as u64 + 1);
         pages * self.page_bytes()
@@ -310,7 +300,6 @@ impl Env {
         if code < 0 { Err(Error::Other("the readers cannot be listed".into())) } else { Ok(txns) }
     }
 
-    /// Returns the size of a page, in bytes.
     pub(crate) fn page_bytes(&self) -> u64 {
         let mut stat = MaybeUninit::<ffi::MDB_stat>::zeroed();
         // SAFETY: the environment is open (invariant 1: `self` lives); LMDB fills in plain
@@ -353,10 +342,8 @@ impl Drop for Env {
     }
 }
 
-/// Properties of a new table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Make {
-    /// Whether a key may have several values, in order.
     pub(crate) duplicates: bool,
 }
 

@@ -8,7 +8,6 @@ use lmdb_master_sys as ffi;
 
 use crate::{DatabaseError, OpenError, ReadError};
 
-/// Error of a call of LMDB.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
     /// The key exists, or is not above the last key when it was to be appended.
@@ -53,7 +52,6 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Converts LMDB's return code to a result.
     pub(super) fn check(code: c_int) -> Result<(), Error> {
         if code == ffi::MDB_SUCCESS { Ok(()) } else { Err(Error::from_code(code)) }
     }

@@ -17,12 +17,9 @@ use super::{Cursor, Env, Error, FREE, Make, Move, Table, WriteCursor, blank, bor
 #[derive(Debug)]
 pub(crate) struct ReadTxn(Reader);
 
-/// Order of a table's entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
-    /// Whether a key may have several values.
     pub(crate) duplicates: bool,
-    /// Whether keys and values are compared as bytes.
     pub(crate) is_bytewise: bool,
 }
 
@@ -67,7 +64,6 @@ impl ReadTxn {
         &self.0.env
     }
 
-    /// Returns the number of the commit that it sees.
     pub(crate) fn id(&self) -> u64 {
         // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
         // 1).
@@ -86,7 +82,6 @@ impl ReadTxn {
         unsafe { Cursor::open(self.0.txn.as_ptr(), table) }
     }
 
-    /// Returns the number of entries in the table.
     pub(crate) fn len(&self, table: Table) -> Result<u64, Error> {
         // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
         // 1).
@@ -109,7 +104,6 @@ impl ReadTxn {
         })
     }
 
-    /// Returns the size of the table's pages, in bytes.
     pub(crate) fn bytes(&self, table: Table) -> Result<u64, Error> {
         // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
         // 1).
@@ -169,7 +163,7 @@ impl Drop for Reader {
     }
 }
 
-/// The write transaction. Rolled back unless committed.
+/// The write transaction, which is rolled back when it is dropped uncommitted.
 #[derive(Debug)]
 pub(crate) struct WriteTxn<'e> {
     txn: NonNull<ffi::MDB_txn>,
@@ -224,14 +218,12 @@ impl<'e> WriteTxn<'e> {
         unsafe { Cursor::open(self.as_ptr(), table) }
     }
 
-    /// Opens a cursor for writing.
     pub(crate) fn cursor_mut(&mut self, table: Table) -> Result<WriteCursor<'_>, Error> {
         // SAFETY: the transaction is alive, and the cursor's lifetime borrows it exclusively
         // (invariant 4).
         unsafe { Cursor::open(self.as_ptr(), table) }.map(WriteCursor::new)
     }
 
-    /// Removes all entries of the table.
     pub(crate) fn clear(&mut self, table: Table) -> Result<(), Error> {
         // SAFETY: the transaction is alive, and `&mut self` excludes borrows (invariant 4); the
         // table is emptied, not closed (invariant 5).

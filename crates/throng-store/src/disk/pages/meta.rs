@@ -103,7 +103,6 @@ pub(crate) fn rewrite_metas(file: &Path, page_bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Reads a meta page, which begins at a byte of the file.
 fn read_meta(file: &File, number: usize, start: usize) -> Result<Meta, Damage> {
     let mut bytes = [0; META_BYTES];
     read_at(file, &mut bytes, start)?;
@@ -163,7 +162,6 @@ fn meta(page: Piece<'_>, number: usize) -> Result<Meta, Damage> {
     Ok(meta)
 }
 
-/// Reads a page that the engine takes for a meta page.
 fn unchecked_meta(page: Piece<'_>) -> Result<Meta, Damage> {
     if page.u32(HEADER_BYTES)? != MAGIC {
         return Err(Damage::Foreign);

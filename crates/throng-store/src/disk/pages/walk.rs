@@ -17,7 +17,6 @@ use crate::KEY_BYTES_MAX;
 use crate::disk::format::entries as format;
 use crate::table::Kind;
 
-/// Purpose of a walk.
 pub(crate) trait Visitor {
     /// Handles damage to the entries of a page, or to a single entry, whose key is then both bounds. The
     /// walk goes on with the entries after it, or ends with the error that is returned.
@@ -28,7 +27,6 @@ pub(crate) trait Visitor {
         damage: Damage,
     ) -> Result<(), Damage>;
 
-    /// Begins a database, by its stored name.
     fn begin(&mut self, _stored: &str) {}
 
     /// Takes an entry of the database, with the stored form of its value. The entries come in order.
@@ -49,14 +47,13 @@ pub(crate) type Names = BTreeMap<String, String>;
 pub(crate) struct Walk<V> {
     file: File,
     meta: Meta,
-    /// Length of the file, in pages.
     file_pages: usize,
     /// Bit maps of the used pages: those with a header, and those that continue a long value.
     heads: Vec<u64>,
     tails: Vec<u64>,
     /// Pages with a header that fit in two places.
     disputed: BTreeSet<usize>,
-    /// Whether a walk before this one has found all of these.
+    /// Whether an earlier walk has found all disputed pages.
     is_surveyed: bool,
     pub(super) free: BTreeSet<usize>,
     /// Whether all lists of free pages could be read, so that no page of an earlier time passes for one in use.
@@ -68,17 +65,15 @@ pub(crate) struct Walk<V> {
     pub(crate) names: Vec<String>,
     /// Names that count instead; a database without one is lost. `None` if those that are found count.
     pub(crate) renamed: Option<Names>,
-    /// The store's format entries.
     format: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Number of the first page of these.
+    /// Number of the first page of the table `format`.
     pub(crate) format_root: Option<usize>,
     /// The key whose values have a tree of their own, within that tree; otherwise empty.
     outer: Vec<u8>,
     /// Number of times that damage was found.
     pub(crate) losses: u64,
-    /// Number of databases that were found.
     databases: usize,
-    /// Number of entries that the descriptions of these count and the walk does not find.
+    /// Number of entries that the descriptions of the trees count and the walk does not find.
     pub(crate) entries_lost: u64,
     pub(crate) visitor: V,
 }
@@ -126,7 +121,6 @@ impl<V: Visitor> Walk<V> {
         self.tree(&meta.names, Content::Names)
     }
 
-    /// Reads the lists of free pages.
     pub(super) fn read_free(&mut self) -> Result<(), Damage> {
         self.take(0, 2)?;
         let free = self.meta.free;
@@ -142,17 +136,14 @@ impl<V: Visitor> Walk<V> {
         self.tree(&names, Content::Names)
     }
 
-    /// Number of the commit.
     pub(crate) fn commit(&self) -> usize {
         self.meta.commit
     }
 
-    /// Number of databases that were not found.
     pub(crate) fn databases_lost(&self) -> usize {
         self.meta.names.entries.saturating_sub(self.databases)
     }
 
-    /// Returns a format entry of the store.
     pub(crate) fn stored(&self, key: &[u8]) -> Option<&[u8]> {
         self.format.get(key).map(Vec::as_slice)
     }
@@ -294,7 +285,6 @@ impl<V: Visitor> Walk<V> {
         Ok(0)
     }
 
-    /// Walks the values of a key.
     fn values<T>(&mut self, key: &[u8], walk: impl FnOnce(&mut Self) -> T) -> T {
         self.outer = key.to_vec();
         let walked = walk(self);
@@ -302,7 +292,6 @@ impl<V: Visitor> Walk<V> {
         walked
     }
 
-    /// Checks a database, by its name.
     fn named(&mut self, node: &Node<'_>) -> Result<u64, Damage> {
         let tree = described(node)?;
         let name = std::str::from_utf8(node.key).map_err(|_| Damage::Foreign)?;
@@ -339,7 +328,6 @@ impl<V: Visitor> Walk<V> {
         Ok(entries)
     }
 
-    /// Takes a value.
     fn value(&mut self, key: &[u8], value: &[u8], content: Content) -> Result<(), Damage> {
         match content {
             Content::Free => self.list(key, value),
@@ -421,7 +409,6 @@ impl<V: Visitor> Walk<V> {
         if is_free || is_over_others { Err(twice()) } else { Ok(()) }
     }
 
-    /// Whether a page is used or free.
     pub(super) fn is_known(&self, page: usize) -> bool {
         bit(&self.heads, page) || bit(&self.tails, page) || self.free.contains(&page)
     }
@@ -435,12 +422,10 @@ impl<V: Visitor> Walk<V> {
     }
 }
 
-/// Whether the bit of a page is set.
 fn bit(map: &[u64], page: usize) -> bool {
     map.get(page / 64).is_some_and(|bits| bits & 1 << (page % 64) != 0)
 }
 
-/// Sets the bit of a page.
 fn set(map: &mut [u64], page: usize) {
     if let Some(bits) = map.get_mut(page / 64) {
         *bits |= 1 << (page % 64);
