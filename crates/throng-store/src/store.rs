@@ -183,7 +183,7 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`SubmitError`](crate::SubmitError), with a variant for each remedy. The batch is unchanged.
+    /// [`SubmitError`], with a variant for each remedy. The batch is unchanged.
     pub fn submit(&self, batch: &mut Batch, after: Submission) -> Result<Submission, SubmitError> {
         self.0.queue.submit(batch, after)
     }

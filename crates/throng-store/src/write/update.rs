@@ -21,7 +21,7 @@ use crate::{Batch, KEY_BYTES_MAX, ReadError, Rejection};
 /// The argument of a closure of [`Store::update`](crate::Store::update): the store as it is at that
 /// point of the commit, including the closure's own writes.
 ///
-/// A put that can never be stored (see [`Rejection`](crate::Rejection)) makes the update fail when
+/// A put that can never be stored (see [`Rejection`]) makes the update fail when
 /// the closure has returned.
 pub struct Update<'t> {
     txn: &'t ReadTxn,
