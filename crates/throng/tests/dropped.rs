@@ -90,8 +90,7 @@ fn an_exit_counts_each_message_that_waits_however_it_was_sent() {
         for bound in [None, Some(MailboxBound::new(10_000, Overflow::Reject))] {
             for by_train in [false, true] {
                 let row = format!("{name}, {bound:?}, by train: {by_train}");
-                let runtime = runtime();
-                runtime.block_on(async |runtime| {
+                runtime().block_on(async |runtime| {
                     let mut letters = runtime.dead_letters(10_000);
                     let gate = Arc::new(Semaphore::new(0));
                     let mut spawner = runtime.spawner();
@@ -227,8 +226,7 @@ fn each_policy_of_a_full_mailbox_counts_what_nobody_gets_back() {
 
 #[test]
 fn what_its_sender_gets_back_is_not_counted() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let clerk = gone(runtime).await;
         assert!(clerk.send(Job::Nothing).is_err());
         assert!(clerk.deliver(Job::Nothing).await.is_err());
@@ -260,8 +258,7 @@ fn park<F: Future + Unpin>(future: &mut F) -> bool {
 
 #[test]
 fn a_call_that_waits_at_the_exit_is_counted_and_its_caller_gets_the_reason() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (clerk, _gate) = busy(runtime, None).await;
         let mut call = Box::pin(clerk.call(Job::Nothing));
         assert!(park(&mut call));
@@ -273,8 +270,7 @@ fn a_call_that_waits_at_the_exit_is_counted_and_its_caller_gets_the_reason() {
 
 #[test]
 fn requests_and_signals_of_the_runtime_are_no_messages() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (clerk, _gate) = busy(runtime, None).await;
         clerk.stop();
         clerk.stop();
@@ -292,8 +288,7 @@ fn requests_and_signals_of_the_runtime_are_no_messages() {
 
 #[test]
 fn what_nobody_waits_for_is_counted_if_its_process_is_gone() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let clerk = gone(runtime).await;
         let _timer = runtime.send_after(clerk, Duration::ZERO, Job::Nothing);
         let _interval = runtime.send_every(clerk, Duration::from_millis(1), Job::Nothing);
@@ -327,8 +322,7 @@ impl Handle<Job> for Pipes {
 
 #[test]
 fn a_piped_result_is_counted_if_its_process_is_gone() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let mut letters = runtime.dead_letters(1);
         let gate = Arc::new(Semaphore::new(0));
         let pipes = runtime.spawn(Pipes(gate.clone())).unwrap();
@@ -343,8 +337,7 @@ fn a_piped_result_is_counted_if_its_process_is_gone() {
 #[test]
 fn messages_that_an_async_process_has_passed_over_are_counted() {
     for overflow in [None, Some(Overflow::DropOldest)] {
-        let runtime = runtime();
-        runtime.block_on(async |runtime| {
+        runtime().block_on(async |runtime| {
             let spawner = runtime.spawner();
             let spawner = match overflow {
                 Some(overflow) => spawner.mailbox(MailboxBound::new(10, overflow)),
@@ -403,8 +396,7 @@ impl Layer<Clerk> for Refuses {
 
 #[test]
 fn messages_that_a_layer_refuses_are_counted() {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let clerk = runtime
             .spawn_layered(Clerk(Arc::new(Semaphore::new(0))), Refuses, Job::Nothing)
             .unwrap();

@@ -1,6 +1,6 @@
 //! Handlers that block their thread delay their own process, not the node.
 
-use crate::{Add, Counter, scaled};
+use crate::{Add, Counter, scaled, until};
 use std::fmt::Debug;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -162,9 +162,7 @@ fn as_many_may_block_as_there_are_spare_workers() {
     for (blocker, _) in blockers {
         blocker.stop();
     }
-    while runtime.process_count() > 1 {
-        std::thread::yield_now();
-    }
+    until(|| runtime.process_count() <= 1);
 }
 
 #[test]
@@ -277,9 +275,7 @@ fn a_process_that_is_never_done_shares_its_worker() {
         assert_eq!(runtime.block_on(async |_| count(counter).await), call);
     }
     endless.stop();
-    while endless.is_alive() {
-        std::thread::yield_now();
-    }
+    until(|| !endless.is_alive());
 }
 
 /// Blocks the thread that drops it, until its receiver gets a message.
@@ -442,9 +438,7 @@ fn a_timer_that_fires_while_its_process_is_dropped_drops_its_message_soon_after(
     holder.kill();
     has_begun.recv_timeout(PATIENCE).unwrap();
     // Meanwhile the clock thread fires the alarm for the worker, and finds the process gone.
-    while set.elapsed() < 3 * time {
-        std::thread::yield_now();
-    }
+    crate::until(|| set.elapsed() >= 3 * time);
     let_go.send(()).unwrap();
     dropped.recv_timeout(PATIENCE).expect("the message is dropped before the end of the runtime");
 }

@@ -1,6 +1,6 @@
 //! Exits: stopping, panics, hooks, shutdown.
 
-use crate::{Add, AddSlowly, Counter, Fail, eventually, runtime, scaled};
+use crate::{Add, AddSlowly, Counter, Fail, eventually, runtime, scaled, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -82,9 +82,7 @@ fn hooks_run_first_and_last() {
     let hooked = runtime.spawn(Hooked(seen.clone())).unwrap();
     assert_eq!(runtime.block_on(async |_| hooked.read().await).unwrap(), 1);
     hooked.stop();
-    while runtime.process_count() > 0 {
-        std::thread::yield_now();
-    }
+    until(|| runtime.process_count() == 0);
     assert_eq!(seen.load(Ordering::SeqCst), 111);
 }
 
@@ -248,9 +246,7 @@ fn a_state_whose_drop_panics_ends_no_other_process() {
     vicious.stop();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     assert_eq!(runtime.block_on(async |_| counter.call(Add(2)).await).unwrap(), 2);
-    while runtime.process_count() > 1 {
-        std::thread::yield_now();
-    }
+    until(|| runtime.process_count() <= 1);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Shares of a worker, counted in turns: busy processes, woken processes and messages from outside.
 
-use crate::scaled;
+use crate::{scaled, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use throng::prelude::*;
@@ -84,14 +84,10 @@ fn longest_wait(from_outside: bool) -> u64 {
     let prober = Prober { witnesses, from_outside, busy: busy.clone() };
     let prober = runtime.spawn(prober).unwrap();
     // From here on each busy process has used its budget once.
-    while busy.turns.load(Ordering::Relaxed) < 2 * scaled(2_000) * BUDGET {
-        std::thread::yield_now();
-    }
+    until(|| busy.turns.load(Ordering::Relaxed) >= 2 * scaled(2_000) * BUDGET);
     for round in 1..=scaled(ROUNDS) {
         prober.send(Continue).unwrap();
-        while waits.handled.load(Ordering::Acquire) < 8 * round {
-            std::thread::yield_now();
-        }
+        until(|| waits.handled.load(Ordering::Acquire) >= 8 * round);
     }
     busy.is_over.store(true, Ordering::Relaxed);
     waits.most.load(Ordering::Relaxed)

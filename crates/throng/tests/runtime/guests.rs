@@ -2,7 +2,7 @@
 //! task of the caller's tokio runtime. The first half is the table of what a turn can observe; the second, what
 //! guests do.
 
-use crate::{Add, Counter, scaled};
+use crate::{Add, Counter, scaled, until};
 use std::cell::Cell;
 use std::future::Future;
 use std::panic;
@@ -342,9 +342,7 @@ fn a_call_from_a_task_is_a_task_of_its_own_on_the_same_thread() {
     });
     let by_guests = |worker: &&throng::WorkerMetrics| worker.guest && worker.turns > 0;
     // The turns of a run are counted when it is over.
-    while runtime.metrics().workers.iter().find(by_guests).is_none() {
-        thread::yield_now();
-    }
+    until(|| runtime.metrics().workers.iter().find(by_guests).is_some());
 }
 
 #[test]

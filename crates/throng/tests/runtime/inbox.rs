@@ -1,6 +1,6 @@
 //! Async processes, which receive their messages from an inbox.
 
-use crate::{Counter, eventually, runtime, scaled};
+use crate::{Counter, eventually, runtime, scaled, until};
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -342,9 +342,7 @@ fn a_stop_comes_after_the_messages_before_it() {
         process.send(Number(1)).unwrap();
     }
     assert!(process.stop());
-    while runtime.process_count() > 0 {
-        std::thread::yield_now();
-    }
+    until(|| runtime.process_count() == 0);
     assert_eq!(sum.load(Ordering::SeqCst), count);
 }
 

@@ -49,6 +49,15 @@ impl<const BYTES: usize> Handle<Wait> for Worker<BYTES> {
     }
 }
 
+/// Sends a worker a `Wait`, and returns when its turn has begun.
+async fn suspend(worker: Address<Worker<8>>) -> oneshot::Sender<()> {
+    let (begun, begins) = oneshot::channel();
+    let (go_on, receiver) = oneshot::channel();
+    worker.send(Wait(begun, receiver)).unwrap();
+    begins.await.unwrap();
+    go_on
+}
+
 struct Family;
 #[process]
 impl Family {
@@ -82,10 +91,7 @@ fn a_suspended_process_is_inspected_and_continues_undisturbed() {
         assert_eq!((idle.pid, idle.state, idle.mailbox_len), (worker.pid(), ProcessState::Idle, 0));
         assert!(idle.kind.unwrap().contains("Worker<8>"));
 
-        let (begun, begins) = oneshot::channel();
-        let (go_on, receiver) = oneshot::channel();
-        worker.send(Wait(begun, receiver)).unwrap();
-        begins.await.unwrap();
+        let go_on = suspend(worker).await;
         for _ in 0..3 {
             let (unheard, unsaid) = (oneshot::channel().0, oneshot::channel().1);
             worker.send(Wait(unheard, unsaid)).unwrap();
@@ -429,10 +435,7 @@ fn queued_messages_of_a_bounded_process_are_counted_too() {
         let worker = runtime.spawner().mailbox(bound).spawn(Worker::<8>::new()).unwrap();
         assert_eq!(runtime.info(worker).await.unwrap().state, ProcessState::Idle);
         assert_eq!(runtime.find(&worker.pid().to_string()), Some(worker.pid()));
-        let (begun, begins) = oneshot::channel();
-        let (go_on, receiver) = oneshot::channel();
-        worker.send(Wait(begun, receiver)).unwrap();
-        begins.await.unwrap();
+        let go_on = suspend(worker).await;
         for _ in 0..4 {
             worker.send(Wait(oneshot::channel().0, oneshot::channel().1)).unwrap();
         }

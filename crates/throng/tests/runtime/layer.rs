@@ -1,6 +1,6 @@
 //! Layers: a layer surrounds every turn of its process, whatever woke it, and can defer the reply.
 
-use crate::runtime;
+use crate::{runtime, until};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use throng::layer::{HeldReply, Layer, TurnEnd};
@@ -205,9 +205,7 @@ fn gone(cx: &mut Context<Worker>) -> Pid {
     impl Process for Brief {}
     let brief = cx.runtime().spawn(Brief).unwrap();
     brief.kill();
-    while brief.is_alive() {
-        std::thread::yield_now();
-    }
+    until(|| !brief.is_alive());
     brief.pid()
 }
 

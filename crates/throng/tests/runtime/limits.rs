@@ -1,6 +1,6 @@
 //! Limits of the runtime, and layouts of process states.
 
-use crate::{Add, Counter, runtime, scaled};
+use crate::{Add, Counter, runtime, scaled, until};
 use throng::prelude::*;
 
 #[test]
@@ -14,9 +14,7 @@ fn the_process_limit_is_exact_and_hands_the_state_back() {
         }
     }
     counters[3].stop();
-    while runtime.process_count() > 9 {
-        std::thread::yield_now();
-    }
+    until(|| runtime.process_count() <= 9);
     let next = runtime.spawn(Counter { count: 1 }).unwrap();
     assert_eq!(runtime.block_on(async |_| next.call(Add(1)).await).unwrap(), 2);
     assert_ne!(next, counters[3]);

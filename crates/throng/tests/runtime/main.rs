@@ -103,6 +103,18 @@ pub(crate) async fn eventually(mut holds: impl FnMut() -> bool) {
     panic!("the condition does not hold in time");
 }
 
+/// Waits until a condition holds, on a thread without tokio.
+///
+/// # Panics
+/// If it does not within two minutes.
+pub(crate) fn until(mut holds: impl FnMut() -> bool) {
+    let begun = std::time::Instant::now();
+    while !holds() {
+        assert!(begun.elapsed().as_secs() < 120, "the condition does not hold in time");
+        std::thread::yield_now();
+    }
+}
+
 pub(crate) fn runtime() -> Runtime {
     // Intended panics would drown all other output.
     static QUIET: std::sync::Once = std::sync::Once::new();

@@ -1,6 +1,6 @@
 //! Links, monitors, exit signals and kills.
 
-use crate::{eventually, runtime, scaled};
+use crate::{eventually, runtime, scaled, until};
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -480,9 +480,7 @@ fn each_of_many_monitors_fires_once() {
         stage.runtime.spawn(Watcher(star.pid())).unwrap();
     }
     star.kill();
-    while stage.runtime.process_count() > 0 {
-        std::thread::yield_now();
-    }
+    until(|| stage.runtime.process_count() == 0);
     assert_eq!(DOWNS.load(Ordering::Relaxed), count);
 }
 

@@ -33,18 +33,20 @@ impl Log {
 
     /// Returns the spec of a child that logs its start and its end.
     fn child(&self, name: &'static str) -> ChildSpec<Noted> {
-        let log = self.clone();
-        ChildSpec::new(move || Noted { name, log: log.clone(), fails: false, lingers: false })
+        self.noted(name, false, false)
     }
 
     fn failing(&self, name: &'static str) -> ChildSpec<Noted> {
-        let log = self.clone();
-        ChildSpec::new(move || Noted { name, log: log.clone(), fails: true, lingers: false })
+        self.noted(name, true, false)
     }
 
     fn lingering(&self, name: &'static str) -> ChildSpec<Noted> {
+        self.noted(name, false, true)
+    }
+
+    fn noted(&self, name: &'static str, fails: bool, lingers: bool) -> ChildSpec<Noted> {
         let log = self.clone();
-        ChildSpec::new(move || Noted { name, log: log.clone(), fails: false, lingers: true })
+        ChildSpec::new(move || Noted { name, log: log.clone(), fails, lingers })
     }
 }
 
@@ -146,49 +148,32 @@ fn a_supervisor_asked_to_exit_stops_its_children_and_exits_with_the_same_reason(
 }
 
 #[test]
-fn one_for_one_restarts_the_dead_child_alone() {
-    let runtime = runtime();
-    let log = Log::default();
-    let (spec, [a, b, c]) = three(Supervisor::one_for_one(), &log);
-    spec.start(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        log.take();
-        let others = (a.address(), c.address());
-        crash(&b).await;
-        eventually(|| log.0.lock().unwrap().len() == 2).await;
-        assert_eq!(log.take(), ["stop b", "start b"]);
-        assert_eq!((a.address(), c.address()), others);
-    });
-}
-
-#[test]
-fn one_for_all_restarts_all() {
-    let runtime = runtime();
-    let log = Log::default();
-    let (spec, [_, b, _]) = three(Supervisor::one_for_all(), &log);
-    spec.start(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        log.take();
-        crash(&b).await;
-        eventually(|| log.0.lock().unwrap().len() == 6).await;
-        assert_eq!(log.take(), ["stop b", "stop c", "stop a", "start a", "start b", "start c"]);
-    });
-}
-
-#[test]
-fn rest_for_one_restarts_the_dead_child_and_the_children_after_it() {
-    let runtime = runtime();
-    let log = Log::default();
-    let (spec, [a, b, _]) = three(Supervisor::rest_for_one(), &log);
-    spec.start(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        log.take();
-        let first = a.address();
-        crash(&b).await;
-        eventually(|| log.0.lock().unwrap().len() == 4).await;
-        assert_eq!(log.take(), ["stop b", "stop c", "start b", "start c"]);
-        assert_eq!(a.address(), first);
-    });
+fn a_crash_restarts_the_child_alone_or_all_or_the_children_after_it_by_the_strategy() {
+    /// The spec, the events after a crash of the second child, and whether the first and the third stay.
+    type Row = (SupervisorSpec, &'static [&'static str], (bool, bool));
+    let table: [Row; 3] = [
+        (Supervisor::one_for_one(), &["stop b", "start b"], (true, true)),
+        (
+            Supervisor::one_for_all(),
+            &["stop b", "stop c", "stop a", "start a", "start b", "start c"],
+            (false, false),
+        ),
+        (Supervisor::rest_for_one(), &["stop b", "stop c", "start b", "start c"], (true, false)),
+    ];
+    for (spec, events, stay) in table {
+        runtime().block_on(async |runtime| {
+            let log = Log::default();
+            let (spec, [a, b, c]) = three(spec, &log);
+            spec.start(runtime).unwrap();
+            log.take();
+            let others = (a.address(), c.address());
+            crash(&b).await;
+            eventually(|| log.0.lock().unwrap().len() == events.len()).await;
+            assert_eq!(log.take(), events);
+            eventually(|| a.address().is_some() && c.address().is_some()).await;
+            assert_eq!((a.address() == others.0, c.address() == others.1), stay);
+        });
+    }
 }
 
 #[test]

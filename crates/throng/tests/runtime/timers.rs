@@ -1,6 +1,6 @@
 //! Message timers, intervals and receive timeouts.
 
-use crate::{Add, Counter, Fail, eventually, runtime, scaled};
+use crate::{Add, Counter, Fail, eventually, runtime, scaled, until};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -63,14 +63,6 @@ impl Message for Counted {
 impl Handle<Counted> for Counter {
     async fn handle(&mut self, _: Counted, _: &mut Context<Self>) {
         self.count += 1;
-    }
-}
-
-fn until(mut holds: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !holds() {
-        assert!(begun.elapsed() < PATIENCE, "the condition never holds");
-        std::thread::yield_now();
     }
 }
 
