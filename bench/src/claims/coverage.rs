@@ -4,11 +4,12 @@
 //! A paragraph is explained if
 //!
 //! - it lies in a block that `bench claims` writes, or in a block of code,
-//! - it is a table's row that cites a metric of a measurement (`` `send`: `send_ns` ``) and states its median,
+//! - it cites a metric of a measurement (`` `send`: `send_ns` ``), and each of its numbers is the metric's median,
 //! - it cites a test (`` `module::name` ``) or a command (`` `run W` ``, `` `stress S` ``, `` `costs C` ``), or
 //! - `claims.toml` has a part of it, with the command or the test.
 //!
-//! A unit stands behind its number; in a table also in the header of the column, or in a cell of its own.
+//! A unit stands behind its number; in a table also in the header of the column, or in a cell of its own. Without any,
+//! a number that fills a cell beside a cited metric has the metric's own unit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -45,11 +46,11 @@ struct Paragraph {
     header: String,
 }
 
-/// A number in a table, with its unit.
+/// A number with its unit.
 struct Cell<'a> {
     number: &'a str,
     unit: f64,
-    /// The header of its column.
+    /// The header of its column, in a table.
     column: &'a str,
 }
 
@@ -66,14 +67,18 @@ pub(super) fn unexplained(ledger: &Ledger) -> Result<Vec<String>, ClaimError> {
             };
             let explained: Vec<usize> = stated.iter().enumerate().filter_map(own).collect();
             explained.iter().for_each(|at| used[*at] = true);
-            let cells = cells_with_unit(&paragraph);
-            if let Some((measurement, metric)) = cited_metric(text)
+            let cited = cited_metric(text);
+            let cells = match paragraph.header.is_empty() {
+                true => figures(text),
+                false => cells_with_unit(&paragraph, cited),
+            };
+            if let Some((measurement, metric)) = cited
                 && !cells.is_empty()
             {
                 let faults =
                     cells.iter().filter_map(|cell| fault(ledger, measurement, metric, cell));
                 found.extend(faults.map(|fault| format!("{file}: {fault}: {text}")));
-            } else if (has_figure(text) || !cells.is_empty())
+            } else if (!figures(text).is_empty() || !cells.is_empty())
                 && explained.is_empty()
                 && !cites(text)
             {
@@ -151,10 +156,18 @@ fn unit(word: &str) -> Option<f64> {
     UNITS.iter().find(|(name, _)| *name == word).map(|(_, unit)| *unit)
 }
 
-/// Whether a number stands before a unit.
-fn has_figure(paragraph: &str) -> bool {
+/// The numbers before a unit.
+fn figures(paragraph: &str) -> Vec<Cell<'_>> {
     let words: Vec<&str> = paragraph.split_whitespace().collect();
-    words.windows(2).any(|pair| is_number(pair[0]) && unit(pair[1]).is_some())
+    let pairs = words.windows(2).filter(|pair| is_number(pair[0]));
+    pairs
+        .filter_map(|pair| Some(Cell { number: bare(pair[0]), unit: unit(pair[1])?, column: "" }))
+        .collect()
+}
+
+/// A word without the marks around it.
+fn bare(word: &str) -> &str {
+    word.trim_matches(|edge: char| "(`.,;:)".contains(edge))
 }
 
 fn is_number(word: &str) -> bool {
@@ -166,12 +179,9 @@ fn split(line: &str) -> impl Iterator<Item = &str> {
     line.trim_matches('|').split('|').map(str::trim)
 }
 
-/// The numbers of a table's row whose unit is in the header of the column, or which fill a cell beside a cell with
-/// their unit.
-fn cells_with_unit(row: &Paragraph) -> Vec<Cell<'_>> {
-    if row.header.is_empty() {
-        return Vec::new();
-    }
+/// The numbers of a table's row whose unit is in the header of the column, which fill a cell beside a cell with their
+/// unit, or which fill a cell beside a cited metric.
+fn cells_with_unit<'a>(row: &'a Paragraph, cited: Option<(&str, &str)>) -> Vec<Cell<'a>> {
     let spelled =
         |word: &str| SPELLED.iter().find(|(name, _)| *name == word).map(|(_, unit)| *unit);
     let alone = split(&row.text).find_map(unit);
@@ -179,10 +189,10 @@ fn cells_with_unit(row: &Paragraph) -> Vec<Cell<'_>> {
     for (cell, column) in split(&row.text).zip(split(&row.header)) {
         let of_column =
             column.split_whitespace().find_map(|word| unit(word).or_else(|| spelled(word)));
-        let own = alone.filter(|_| !cell.contains(char::is_whitespace));
+        let own = alone.or(cited.map(|(_, metric)| own_unit(metric)));
+        let own = own.filter(|_| !cell.contains(char::is_whitespace));
         let Some(unit) = of_column.or(own) else { continue };
-        let words = cell.split_whitespace().filter(|word| is_number(word));
-        let numbers = words.map(|word| word.trim_matches(|edge: char| "(`.,;:)".contains(edge)));
+        let numbers = cell.split_whitespace().filter(|word| is_number(word)).map(bare);
         found.extend(numbers.map(|number| Cell { number, unit, column }));
     }
     found
@@ -195,7 +205,13 @@ fn cited_metric(paragraph: &str) -> Option<(&str, &str)> {
     Some((cited[0], cited[2]))
 }
 
-/// The contradiction between a table's number and the row that has its metric: of the runtime that the column
+/// The unit in which a metric is stored.
+fn own_unit(metric: &str) -> f64 {
+    let is_seconds = metric.ends_with("_s") && !metric.ends_with("_per_s");
+    if is_seconds { 1e9 } else { 1.0 }
+}
+
+/// The contradiction between a number and the row that has its metric: of the runtime that the column
 /// names, or of throng.
 fn fault(ledger: &Ledger, measurement: &str, metric: &str, cell: &Cell<'_>) -> Option<String> {
     let named = cell.column.split_whitespace().next().unwrap_or_default();
@@ -205,9 +221,7 @@ fn fault(ledger: &Ledger, measurement: &str, metric: &str, cell: &Cell<'_>) -> O
         Ok(median) => median,
         Err(error) => return Some(error.to_string()),
     };
-    let is_seconds = metric.ends_with("_s") && !metric.ends_with("_per_s");
-    let unit = if is_seconds { 1e-9 * cell.unit } else { cell.unit };
-    let measured = number(median / unit);
+    let measured = number(median * own_unit(metric) / cell.unit);
     let Cell { number: stated, .. } = cell;
     (measured != *stated).then(|| format!("{runtime} has {measured} instead of {stated} in"))
 }
@@ -314,6 +328,11 @@ mod tests {
         let runtimes =
             "| | throng ns | tokio ns |\n|---|---|---|\n| `send`: `send_ns` | 1,234 | 25.0 |";
         changed(runtimes, "25.0", "24.0", "tokio has 25.0 instead of 24.0");
+        let bare = "| | throng | tokio |\n|---|---|---|\n| `send`: `send_ns` | 1,234 | 25.0 |";
+        changed(bare, "1,234", "1,233", "throng has 1,234 instead of 1,233");
+        changed(bare, "25.0", "24.0", "tokio has 25.0 instead of 24.0");
+        let prose = "A send takes 1.2 µs (`send`: `send_ns`), as counted.";
+        changed(prose, "1.2 µs", "1.3 µs", "throng has 1.2 instead of 1.3");
     }
 
     #[test]
