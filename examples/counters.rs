@@ -38,7 +38,7 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         Cli::Operator(command) => command.run(),
         Cli::Serve(args) => {
             Runtime::builder().kind_metrics(true).start()?.block_on(async |runtime| {
-                let node = Node::open("./throng-data").start(runtime)?;
+                let node = Node::options("./throng-data").open(runtime)?;
                 let router = Router::new().route("/add/{name}", post(add)).with_state(node.clone());
                 throng_node::serve(runtime, node, args.options()?, router).await?;
                 Ok(ExitCode::SUCCESS)

@@ -163,13 +163,13 @@ fn main() -> Result<(), Failure> {
     let data = tempfile::tempdir()?;
     let runtime = Runtime::builder().start()?;
     runtime.block_on(async |runtime| {
-        let node = Node::open(data.path()).start(runtime)?;
+        let node = Node::options(data.path()).open(runtime)?;
         first_run(&node).await?;
         node.shutdown().await;
         // The directory is free for the next node when the last clone is gone.
         drop(node);
 
-        let node = Node::open(data.path()).start(runtime)?;
+        let node = Node::options(data.path()).open(runtime)?;
         println!("the node starts: {} transfer completed", recover(&node).await?);
         // A caller that missed the reply repeats the transfer, under the same id.
         transfer(node.clone(), "ann", Transfer::new("last", "bob", 50)).await?;

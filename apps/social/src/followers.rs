@@ -22,7 +22,7 @@ impl Social {
     /// # let data = tempfile::tempdir()?;
     /// # let runtime = Runtime::builder().start()?;
     /// # runtime.block_on(async |runtime| {
-    /// # let node = Node::open(data.path()).start(runtime)?;
+    /// # let node = Node::options(data.path()).open(runtime)?;
     /// # let social = Social::new(node.clone(), runtime.clone(), 0)?;
     /// # let (alice, bob): (Name, Name) = ("alice".parse()?, "bob".parse()?);
     /// # social.register(&alice, Password::new("correct horse")?).await?;

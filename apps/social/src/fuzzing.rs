@@ -73,7 +73,7 @@ impl Service {
         let signer = Signer::from_key([7; 32]);
         let runtime = Runtime::builder().workers(1).start()?;
         let serving = runtime.block_on(async |runtime| {
-            let node = Node::open(&data).start(runtime)?;
+            let node = Node::options(&data).open(runtime)?;
             let social = Social::new(node, runtime.clone(), 0)?;
             for name in ["alice", "bob"] {
                 social.register(&name.parse()?, Password::new("correct horse")?).await?;

@@ -24,7 +24,7 @@
 //! # let data = data.path();
 //! let runtime = Runtime::builder().start()?;
 //! runtime.block_on(async |runtime| {
-//!     let node = Node::open(data).start(runtime)?;
+//!     let node = Node::options(data).open(runtime)?;
 //!     let social = Social::new(node.clone(), runtime.clone(), 0)?;
 //!     let (alice, bob) = ("alice".parse()?, "bob".parse()?);
 //!     social.register(&alice, Password::new("correct horse")?).await?;

@@ -27,7 +27,7 @@
 //! # let data = data.path();
 //! let runtime = Runtime::builder().start()?;
 //! runtime.block_on(async |runtime| {
-//!     let node = Node::open(data).start(runtime)?;
+//!     let node = Node::options(data).open(runtime)?;
 //!     let social = Social::new(node.clone(), runtime.clone(), 0)?;
 //!     let (alice, bob, rust) = ("alice".parse()?, "bob".parse()?, "rust".parse()?);
 //!     social.register(&alice, Password::new("correct horse")?).await?;

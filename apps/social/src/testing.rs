@@ -10,7 +10,7 @@ pub(crate) fn on_a_node(workers: usize, test: impl AsyncFnOnce(&RuntimeHandle, &
     let data = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(workers).start().unwrap();
     runtime.block_on(async |runtime| {
-        let node = Node::open(data.path()).start(runtime).unwrap();
+        let node = Node::options(data.path()).open(runtime).unwrap();
         test(runtime, &node).await;
         node.shutdown().await;
     });

@@ -504,7 +504,7 @@ fn health_reports_a_read_only_store_even_if_it_is_unreadable() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     runtime.block_on(async |runtime| {
         let store = throng_store::Options::default().snapshots_max(SNAPSHOTS);
-        let node = Node::open(data.path()).store(store).start(runtime).unwrap();
+        let node = Node::options(data.path()).store(store).open(runtime).unwrap();
         let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
         let snapshots: Vec<_> = std::iter::from_fn(|| node.store().snapshot().ok()).collect();
         assert!(!snapshots.is_empty());
@@ -533,7 +533,7 @@ fn on_a_node(test: impl AsyncFnOnce(&Social)) {
 fn on<R>(data: &Path, test: impl AsyncFnOnce(&Social) -> R) -> R {
     let runtime = Runtime::builder().workers(2).start().unwrap();
     runtime.block_on(async |runtime| {
-        let node = Node::open(data).start(runtime).unwrap();
+        let node = Node::options(data).open(runtime).unwrap();
         let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
         let result = test(&social).await;
         node.shutdown().await;

@@ -55,7 +55,7 @@ pub(crate) fn on_node(
     }
     let runtime = builder.start().map_err(io::Error::other)?;
     let outcome = runtime.block_on(async |runtime| {
-        let node = Node::open(directory).start(runtime).map_err(io::Error::other)?;
+        let node = Node::options(directory).open(runtime).map_err(io::Error::other)?;
         let social = Social::new(node.clone(), runtime.clone(), 0).map_err(io::Error::other)?;
         let outcome = work(runtime, social).await;
         node.shutdown().await;

@@ -352,7 +352,7 @@ fn an_entity_that_cannot_be_loaded_is_listed_exported_and_forgotten() {
     let path = directory.path().to_str().unwrap();
     let text = "This text is found in the data file, and is damaged there.";
     let runtime = Runtime::builder().workers(1).start().unwrap();
-    let node = throng_durable::Node::open(path).start(&runtime).unwrap();
+    let node = throng_durable::Node::options(path).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         for (key, text) in [("ann", text), ("bob", "short")] {
             node.entity::<Note>(key).write(text.into()).await.unwrap();

@@ -71,7 +71,7 @@ pub trait DurableContext {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path();
     /// let runtime = Runtime::builder().workers(1).start()?;
-    /// let node = Node::open(path).start(&runtime)?;
+    /// let node = Node::options(path).open(&runtime)?;
     /// node.register::<Cart>(Prices { cents: 95 });
     /// let total = runtime.block_on(async |_| node.entity::<Cart>("ada").add().await)?;
     /// assert_eq!(total, 95);

@@ -31,7 +31,7 @@
 //! let runtime = Runtime::builder().workers(1).start()?;
 //! for expected in [5, 10] {
 //!     // The second time around everything comes from the disk.
-//!     let node = Node::open(path).start(runtime.handle())?;
+//!     let node = Node::options(path).open(runtime.handle())?;
 //!     runtime.block_on(async |_| {
 //!         let alice = node.entity::<Account>("alice");
 //!         assert_eq!(alice.deposit(5).await?, expected);

@@ -67,7 +67,7 @@ pub struct Node(Arc<Handle>);
 /// # let directory = tempfile::tempdir()?;
 /// # let runtime = Runtime::builder().workers(1).start()?;
 /// # runtime.block_on(async |runtime| -> Result<(), throng_durable::OpenError> {
-/// let node = Node::open(directory.path()).start(runtime)?;
+/// let node = Node::options(directory.path()).open(runtime)?;
 /// let weak = node.downgrade();
 /// assert!(weak.upgrade().is_some());
 /// node.shutdown().await;
@@ -199,7 +199,7 @@ struct RegisteredDirectory {
     untyped: Arc<dyn AnyDirectory>,
 }
 
-/// Options for starting a [`Node`], from [`Node::open`].
+/// Options for starting a [`Node`], from [`Node::options`].
 #[derive(Clone, Debug)]
 pub struct Options {
     path: PathBuf,
@@ -284,7 +284,7 @@ impl Options {
     ///
     /// [`OpenError`], such as `InUse` if another node has the directory, or `Format` if a version of this crate
     /// with another layout has written it.
-    pub fn start(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
+    pub fn open(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
         let table = store.default_database();
         let (catalogue, keeper) = Catalogue::open(&table, &self.path)?;
@@ -332,12 +332,12 @@ impl Node {
     /// # let directory = tempfile::tempdir()?;
     /// # let path = directory.path();
     /// # let runtime = Runtime::builder().workers(1).start()?;
-    /// let node = Node::open(path).idle_after(Duration::from_secs(10)).live_max(50_000).start(&runtime)?;
+    /// let node = Node::options(path).idle_after(Duration::from_secs(10)).live_max(50_000).open(&runtime)?;
     /// assert_eq!(node.live(), 0);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn open(path: impl AsRef<Path>) -> Options {
+    pub fn options(path: impl AsRef<Path>) -> Options {
         Options {
             path: path.as_ref().into(),
             idle_after: Duration::from_secs(60),

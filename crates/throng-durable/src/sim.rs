@@ -25,7 +25,7 @@
 //! }
 //!
 //! sim::check(20, |sim| async move {
-//!     let node = sim.start(Node::open("")).unwrap();
+//!     let node = sim.start(Node::options("")).unwrap();
 //!     // Somewhere in the next 30 writes and flushes the power fails.
 //!     sim.disk().cut_at(1 + sim.random(30));
 //!     let mut acknowledged = 0;
@@ -34,7 +34,7 @@
 //!     }
 //!     sim.crash();
 //!
-//!     let node = sim.start(Node::open("")).unwrap();
+//!     let node = sim.start(Node::options("")).unwrap();
 //!     let found = node.entity::<Counter>("a").add(0).await.unwrap();
 //!     // The turn without a reply may have been kept.
 //!     assert!((acknowledged..=acknowledged + 1).contains(&found), "found {found}");
@@ -167,7 +167,7 @@ impl Sim {
             self.kill();
         }
         self.note("the node starts");
-        let node = options.simulated(&self.disk).start(self.runtime())?;
+        let node = options.simulated(&self.disk).open(self.runtime())?;
         self.note("the node is up");
         let steps = Steps::of(node.store());
         let [queued, asked, written] = [(); 3].map(|()| Arc::new(TaskWaker::default()));

@@ -88,7 +88,7 @@ fn a_handler_of_an_entity_runs_in_the_span_of_its_message() {
     record();
     let place = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(2).start().unwrap();
-    let node = Node::open(place.path()).start(&runtime).unwrap();
+    let node = Node::options(place.path()).open(&runtime).unwrap();
     let account: Entity<Account> = node.entity("alice");
     runtime.block_on(async |_| {
         // The first message activates the entity.
@@ -134,8 +134,8 @@ fn entities_of_a_renamed_kind_are_listed_and_reported() {
     let place = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(1).start().unwrap();
     for is_renamed in [false, true] {
-        let node = Node::open(place.path()).idle_after(Duration::from_millis(4));
-        let node = node.start(&runtime).unwrap();
+        let node = Node::options(place.path()).idle_after(Duration::from_millis(4));
+        let node = node.open(&runtime).unwrap();
         runtime.block_on(async |_| {
             match is_renamed {
                 false => drop(node.entity::<Account>("ann").deposit(77).await.unwrap()),

@@ -51,7 +51,7 @@ pub enum OpenError {
 /// # let runtime = Runtime::builder().start()?;
 /// runtime.block_on(async |runtime| {
 ///     let mut signals = Signals::listen()?;
-///     if let Some(node) = throng_node::open(runtime, Node::open("./data"), &mut signals).await? {
+///     if let Some(node) = throng_node::open(runtime, Node::options("./data"), &mut signals).await? {
 ///         throng_node::serve(runtime, node, Options::default(), axum::Router::new()).await?;
 ///     }
 ///     Ok(())
@@ -81,7 +81,7 @@ pub async fn open(
         }
     });
     let handle = runtime.clone();
-    let mut opening = runtime.tokio().spawn_blocking(move || opening.start(&handle));
+    let mut opening = runtime.tokio().spawn_blocking(move || opening.open(&handle));
     let (node, is_stopped) = tokio::select! {
         node = &mut opening => (node, false),
         () = signals.stop() => {

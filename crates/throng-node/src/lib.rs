@@ -22,7 +22,7 @@
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     let runtime = Runtime::builder().start()?;
 //!     runtime.block_on(async |runtime| {
-//!         let node = Node::open("./data").start(runtime)?;
+//!         let node = Node::options("./data").open(runtime)?;
 //!         let router = Router::new().route("/", get(async || "hello"));
 //!         throng_node::serve(runtime, node, Options::default(), router).await?;
 //!         Ok(())

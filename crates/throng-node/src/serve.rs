@@ -373,7 +373,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
+            let node = Node::options(data.path()).open(runtime).unwrap();
             let (begun, begins) = oneshot::channel();
             node.entity::<Stuck>("one").send_begin(begun).unwrap();
             begins.await.unwrap();
@@ -388,7 +388,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
+            let node = Node::options(data.path()).open(runtime).unwrap();
             assert_eq!(shut_down_unless(&node, std::future::pending()).await, Ok(()));
         });
     }

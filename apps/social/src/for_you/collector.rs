@@ -452,7 +452,7 @@ mod tests {
         let runtime = Runtime::builder().workers(2).start().unwrap();
         runtime.block_on(async |runtime| {
             for number in 1..=10 {
-                let node = Node::open(data.path()).start(runtime).unwrap();
+                let node = Node::options(data.path()).open(runtime).unwrap();
                 let collectors = Collectors::start(runtime, &node).unwrap();
                 collectors.offer(change(number, &["rust"], ChangeKind::Posted));
                 if number % 2 == 0 {

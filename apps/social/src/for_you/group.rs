@@ -124,7 +124,7 @@ mod tests {
         runtime.block_on(async |runtime| {
             let mut expected = Ranking::default();
             for _ in 0..4 {
-                let node = Node::open(data.path()).start(runtime).unwrap();
+                let node = Node::options(data.path()).open(runtime).unwrap();
                 let group = node.entity::<Group>(GroupKey::Popular.entity());
                 assert_eq!(group.best().await.unwrap(), expected.posts());
                 for _ in 0..40 {

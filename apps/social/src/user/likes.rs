@@ -177,7 +177,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
             let start = || {
-                let node = Node::open(data.path()).start(runtime).unwrap();
+                let node = Node::options(data.path()).open(runtime).unwrap();
                 node.register::<User>(deps(runtime, &node));
                 node
             };

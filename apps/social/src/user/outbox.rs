@@ -261,7 +261,7 @@ mod tests {
 
     /// Starts a node with the users' dependencies.
     async fn start(sim: &Sim) -> Node {
-        let node = sim.start(Node::open("").idle_after(Duration::from_secs(1))).unwrap();
+        let node = sim.start(Node::options("").idle_after(Duration::from_secs(1))).unwrap();
         let live = Live::start_simulated(sim.runtime()).await;
         let collectors = Collectors::start_simulated(sim.runtime(), &node).await;
         node.register::<User>(deps_with(live, collectors));

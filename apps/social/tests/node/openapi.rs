@@ -60,7 +60,7 @@ fn the_document_has_the_paths_and_methods_of_the_router() {
     let data = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(1).start().unwrap();
     runtime.block_on(async |runtime| {
-        let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
+        let node = throng_durable::Node::options(data.path()).open(runtime).unwrap();
         let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
         let (signer, token_ttl) = (Signer::from_key([7; 32]), Duration::from_secs(60));
         let (sockets, limits) = (Sockets::default(), RateLimits::default());

@@ -405,7 +405,7 @@ fn a_socket_whose_relay_ends_misses_nothing() {
     let data = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(2).start().unwrap();
     runtime.block_on(async |runtime| {
-        let node = throng_durable::Node::open(data.path()).start(runtime).unwrap();
+        let node = throng_durable::Node::options(data.path()).open(runtime).unwrap();
         let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
         let settings = Settings {
             signer: Signer::from_key([7; 32]),

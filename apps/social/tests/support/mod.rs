@@ -12,7 +12,7 @@ pub(crate) async fn on<R>(
     data: &Path,
     test: impl AsyncFnOnce(&Social) -> R,
 ) -> R {
-    let node = Node::open(data).start(runtime).unwrap();
+    let node = Node::options(data).open(runtime).unwrap();
     let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
     let result = test(&social).await;
     node.shutdown().await;

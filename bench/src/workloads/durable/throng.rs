@@ -88,7 +88,7 @@ impl Home for ThrongHome {
     /// Starts the node. If the processes of a node before it still end, tries again for some seconds.
     async fn open(&self, live_max: u64) -> io::Result<ThrongCounters> {
         let live_max = usize::try_from(live_max).unwrap_or(usize::MAX);
-        let options = Node::open(&self.directory).live_max(live_max).idle_after(TIMEOUT);
+        let options = Node::options(&self.directory).live_max(live_max).idle_after(TIMEOUT);
         let options = options.store(self.store.clone());
         let begun = Instant::now();
         let node = loop {

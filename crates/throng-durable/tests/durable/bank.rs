@@ -299,9 +299,9 @@ fn banking_child() {
     let mut random = fastrand::Rng::with_seed(number_or("THRONG_DURABLE_SEED", 0) ^ child);
     let runtime = runtime();
     let path = std::env::var(DIRECTORY).unwrap();
-    let options = Node::open(path).store(options(map_bytes));
+    let options = Node::options(path).store(options(map_bytes));
     let node =
-        options.idle_after(Duration::from_millis(50)).live_max(2_000).start(&runtime).unwrap();
+        options.idle_after(Duration::from_millis(50)).live_max(2_000).open(&runtime).unwrap();
     runtime.block_on(async |runtime| {
         say("ready");
         for (id, _) in Books::read(node.store()).open_transfers() {
@@ -523,7 +523,7 @@ fn killed_banks_neither_make_nor_lose_money() {
     }
 
     let runtime = runtime();
-    let node = Node::open(directory.path()).store(options(map_bytes)).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).store(options(map_bytes)).open(&runtime).unwrap();
     let unfinished: BTreeSet<_> =
         Books::read(node.store()).open_transfers().map(|(id, _)| id).collect();
     runtime.block_on(async |_| {

@@ -62,7 +62,7 @@ fn cells_are_kept_and_read_both_ways() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
     for round in 0..3 {
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         runtime.block_on(async |_| {
             let diary = node.entity::<Diary>("ada");
             let other = node.entity::<Diary>("ad");
@@ -78,7 +78,7 @@ fn cells_are_kept_and_read_both_ways() {
             node.shutdown().await;
         });
     }
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         let diary = node.entity::<Diary>("ada");
         let left = diary.tear(7).await.unwrap().unwrap();

@@ -101,7 +101,7 @@ fn any_turn_is_committed_like_a_message() {
         })
     };
     runtime.block_on(async |_| {
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         let account = node.entity::<Account>("alice");
         assert_eq!(account.call(add(3)).await.unwrap(), 3);
         account.send(add(4)).unwrap();
@@ -115,7 +115,7 @@ fn any_turn_is_committed_like_a_message() {
         let unsent = account.send(add(5)).unwrap_err();
         assert!(matches!(unsent.error, EntityError::ShutDown), "{unsent:?}");
         drop((account, node, unsent));
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         assert_eq!(node.entity::<Account>("alice").balance().await.unwrap(), 7);
         node.shutdown().await;
     });

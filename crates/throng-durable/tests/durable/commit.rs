@@ -282,7 +282,7 @@ fn a_crowded_store_queue_is_waited_for() {
 fn the_runtimes_limit_is_an_error_that_passes() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(1).process_limit(6).start().unwrap();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         for number in 0..5 {
             node.entity::<Counter>(format!("{number}")).add(1).await.unwrap();
@@ -308,7 +308,7 @@ fn a_node_without_room_for_its_gate_sends_replies_after_the_commit_as_well() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
     let squatter = runtime.spawn(Squatter).unwrap();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     squatter.kill();
     runtime.block_on(async |runtime| {
         until(async || runtime.process_count() == 0).await;

@@ -71,7 +71,7 @@ fn run_and_kill(test: &str, directory: &Path, replies: usize, mut note: impl FnM
 #[ignore = "the child of killed_nodes_lose_no_turn"]
 fn appending_child() {
     let runtime = runtime();
-    let node = Node::open(std::env::var(DIRECTORY).unwrap()).start(&runtime).unwrap();
+    let node = Node::options(std::env::var(DIRECTORY).unwrap()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         for number in 0..LEDGERS {
             let ledger = node.entity::<Ledger>(format!("{number}"));
@@ -100,7 +100,7 @@ fn killed_nodes_lose_no_turn() {
             acknowledged[number] = lines;
         });
 
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         runtime.block_on(async |_| {
             for (number, acknowledged) in acknowledged.iter_mut().enumerate() {
                 let ledger = node.entity::<Ledger>(format!("{number}"));
@@ -165,7 +165,7 @@ impl Handle<Count> for Mirror {
 #[ignore = "the child of a_killed_node_keeps_nothing_that_follows_from_a_turn_it_lost"]
 fn telling_child() {
     let runtime = runtime();
-    let node = Node::open(std::env::var(DIRECTORY).unwrap()).start(&runtime).unwrap();
+    let node = Node::options(std::env::var(DIRECTORY).unwrap()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         // Many turns are over before the first of them is durable.
         for _ in 0..64 {
@@ -191,7 +191,7 @@ fn a_killed_node_keeps_nothing_that_follows_from_a_turn_it_lost() {
             acknowledged = acknowledged.max(count.parse::<u64>().unwrap());
         });
 
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         runtime.block_on(async |_| {
             let count = node.entity::<Source>("it").call(Count).await.unwrap();
             let mirrored = node.entity::<Mirror>("it").call(Count).await.unwrap();

@@ -169,7 +169,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
     let what = format!("{ending:?} {phase:?} {way:?}");
     let directory = tempfile::tempdir().unwrap();
     let live_max = if ending == Ending::Passivate { 1 } else { 100 };
-    let node = Node::open(directory.path()).live_max(live_max).start(runtime).unwrap();
+    let node = Node::options(directory.path()).live_max(live_max).open(runtime).unwrap();
     assert_eq!(node.entity::<Ledger>("other").call(Line).await.unwrap(), 1, "{what}");
     let ledger = node.entity::<Ledger>("it");
     assert_eq!(ledger.call(Line).await.unwrap(), 1, "{what}");
@@ -261,7 +261,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
     node.shutdown().await;
     drop((ledger, node));
 
-    let node = Node::open(directory.path()).start(runtime).unwrap();
+    let node = Node::options(directory.path()).open(runtime).unwrap();
     let audit = node.entity::<Ledger>("it").audit().await.unwrap().unwrap();
     assert_eq!((audit, stored(&node, "ledger")), (next, 2), "{what}, opened again");
     node.shutdown().await;
@@ -289,7 +289,7 @@ fn a_turn_is_all_or_nothing_no_matter_how_its_process_ends() {
 fn no_caller_suspends_the_process_until_the_commit() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let test = async {
         let ledger = node.entity::<Ledger>("it");
         assert_eq!(ledger.call(Line).await.unwrap(), 1);
@@ -319,7 +319,7 @@ fn no_caller_suspends_the_process_until_the_commit() {
 fn a_successor_that_is_killed_hands_the_open_outcome_on() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let test = async {
         let ledger = node.entity::<Ledger>("it");
         let peer = runtime.spawn(Peer).unwrap();
@@ -400,7 +400,7 @@ async fn another_process(runtime: &RuntimeHandle, known: &[Pid]) -> Pid {
 fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(1).process_limit(3).start().unwrap();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let test = async {
         let sticky = node.entity::<Sticky>("it");
         assert_eq!(sticky.call(Line).await.unwrap(), 1);
@@ -457,7 +457,7 @@ fn a_turn_is_all_or_nothing_in_a_shutdown_before_its_commit() {
     let directory = tempfile::tempdir().unwrap();
     for first in [true, false] {
         let runtime = runtime();
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         let lines = if first { 0 } else { 2 };
         let blocked = runtime.block_on(async |runtime| {
             let ledger = node.entity::<Ledger>("it");
@@ -474,7 +474,7 @@ fn a_turn_is_all_or_nothing_in_a_shutdown_before_its_commit() {
         drop(node);
     }
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         let audit = node.entity::<Ledger>("it").audit().await.unwrap().unwrap();
         assert_eq!((audit, stored(&node, "ledger")), (4, 1));

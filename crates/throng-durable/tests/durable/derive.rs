@@ -58,13 +58,13 @@ fn the_derive_gives_kind_version_and_migration() {
     assert_eq!((Purse::KIND, Purse::VERSION), ("account", 2));
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         node.entity::<Account>("alice").deposit(7).await.unwrap();
         node.shutdown().await;
     });
     drop(node);
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let euros = runtime.block_on(async |_| {
         let euros = node.entity::<Purse>("alice").euros().await.unwrap();
         node.shutdown().await;
@@ -107,7 +107,7 @@ fn an_entity_begins_by_its_key_and_the_dependencies_of_its_kind() {
     let runtime = runtime();
     // The initial state is stored with the first change; later rules do not alter it.
     for (lives, left) in [(3, 2), (9, 1)] {
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         runtime.block_on(async |_| {
             let early = node.entity::<Game>("ann");
             let refused = early.lose().await;
@@ -150,8 +150,8 @@ fn dependencies_that_refer_to_the_node_end_with_its_shutdown() {
     let runtime = runtime();
     let kept = Arc::new(());
     for _ in 0..3 {
-        let node =
-            runtime.block_on(async |runtime| reopen(Node::open(directory.path()), runtime).await);
+        let node = runtime
+            .block_on(async |runtime| reopen(Node::options(directory.path()), runtime).await);
         node.register::<Ward>((node.clone(), kept.clone()));
         runtime.block_on(async |_| {
             assert_eq!(node.entity::<Ward>("it").lives().await.unwrap(), 1);
@@ -166,7 +166,7 @@ fn dependencies_that_refer_to_the_node_end_with_its_shutdown() {
 fn a_kind_is_registered_once() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let rules = || Arc::new(Rules { lives: 1, opened: AtomicU32::new(0) });
     node.register::<Game>(rules());
     node.register::<Game>(rules());

@@ -171,13 +171,13 @@ impl Handle<Add> for Slow {
 fn a_migration_that_blocks_blocks_only_its_own_callers() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = crate::runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         node.entity::<Old>("it").call(Add).await.unwrap();
         node.shutdown().await;
     });
     drop(node);
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let held = MIGRATION.lock().unwrap();
     let slow = node.entity::<Slow>("it");
     let sender = std::thread::spawn({
@@ -223,7 +223,7 @@ fn a_damaged_state_is_its_callers_error_and_no_others() {
     const TEXT: &str = "a text that stands nowhere else in the file";
     let directory = tempfile::tempdir().unwrap();
     let runtime = crate::runtime();
-    let node = || Node::open(directory.path()).start(&runtime).unwrap();
+    let node = || Node::options(directory.path()).open(&runtime).unwrap();
     let first = node();
     runtime.block_on(async |_| {
         first.entity::<Page>("whole").rewrite("whole".into()).await.unwrap();

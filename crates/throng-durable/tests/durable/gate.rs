@@ -316,7 +316,7 @@ fn replies_leave_when_the_node_is_shut_down_or_dropped_meanwhile() {
         let mut count = 0;
         for is_dropped in [false, true] {
             for is_killed in [false, true] {
-                let node = reopen(Node::open(directory.path()), &runtime).await;
+                let node = reopen(Node::options(directory.path()), &runtime).await;
                 let counter = node.entity::<Counter>("it");
                 let gate = process_of_the_gate(&runtime).await;
                 let blocked = BlockedWriter::new(&node).await;
@@ -357,7 +357,7 @@ fn replies_leave_when_the_node_is_shut_down_or_dropped_meanwhile() {
                 }
             }
         }
-        let node = reopen(Node::open(directory.path()), &runtime).await;
+        let node = reopen(Node::options(directory.path()), &runtime).await;
         assert_eq!(node.entity::<Counter>("it").get().await.unwrap(), count);
         node.shutdown().await;
     });
@@ -374,7 +374,7 @@ fn replies_leave_when_the_runtime_is_shut_down_meanwhile() {
     let mut count = 0;
     for deadline in [Duration::ZERO, SOON] {
         let runtime = runtime();
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         let counter = node.entity::<Counter>("it");
         let (begun, begins) = mpsc::channel();
         // Blocks on a thread of its own, because the runtime's tokio ends with the runtime.
@@ -409,7 +409,7 @@ fn replies_leave_when_the_runtime_is_shut_down_meanwhile() {
     }
     let runtime = runtime();
     bounded(&runtime, async {
-        let node = reopen(Node::open(directory.path()), &runtime).await;
+        let node = reopen(Node::options(directory.path()), &runtime).await;
         assert_eq!(node.entity::<Counter>("it").get().await.unwrap(), count);
         node.shutdown().await;
     });
@@ -419,7 +419,7 @@ fn replies_leave_when_the_runtime_is_shut_down_meanwhile() {
 fn callers_on_a_current_thread_tokio_get_their_replies() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     current_thread().block_on(async {
         let mut adds = Vec::new();
         for _ in 0..50 {
@@ -435,7 +435,7 @@ fn callers_on_a_current_thread_tokio_get_their_replies() {
     // The same thread drives the runtime's timers and the node's tasks.
     current_thread().block_on(async {
         let runtime = Runtime::builder().workers(1).attach().unwrap();
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         for count in 51..60 {
             let add = node.entity::<Counter>("it").add(1).within(SOON);
             assert_eq!(add.await.unwrap(), count);
@@ -458,7 +458,7 @@ fn a_caller_that_is_killed_leaves_a_turn_that_is_kept() {
     }
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     bounded(&runtime, async {
         let counter = node.entity::<Counter>("it");
         for round in 0..10 {
@@ -481,7 +481,7 @@ fn a_caller_that_is_killed_leaves_a_turn_that_is_kept() {
 fn replies_leave_without_the_gates_process() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     bounded(&runtime, async {
         let counter = node.entity::<Counter>("it");
         assert_eq!(counter.add(1).await.unwrap(), 1);
@@ -518,7 +518,7 @@ fn replies_leave_although_the_gates_process_is_killed_before_it_hears_of_the_com
     }
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     bounded(&runtime, async {
         let counter = node.entity::<Counter>("it");
         assert_eq!(counter.add(1).await.unwrap(), 1);
@@ -551,7 +551,7 @@ fn replies_leave_if_there_was_no_room_for_the_gates_process() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
     let peer = runtime.spawn(Peer).unwrap();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     bounded(&runtime, async {
         let counter = node.entity::<Counter>("it");
         let refused = counter.add(1).await;

@@ -71,7 +71,7 @@ fn a_store_of_another_layout_is_refused_with_both_versions() {
         let store = Store::options().open(directory.path()).unwrap();
         store.default_database::<Str, Bytes>().put("L", &found.to_le_bytes()).wait().unwrap();
         drop(store);
-        let refused = Node::open(directory.path()).start(&runtime).unwrap_err();
+        let refused = Node::options(directory.path()).open(&runtime).unwrap_err();
         assert!(
             matches!(refused, OpenError::Format { found: layout, known: 1, .. } if layout == u32::from(found)),
             "{refused}"

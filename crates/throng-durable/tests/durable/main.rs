@@ -105,7 +105,7 @@ fn runtime() -> Runtime {
 /// Starts a node as soon as the directory is free, which it may not be for a moment after the end of another.
 async fn reopen(options: Options, runtime: &RuntimeHandle) -> Node {
     loop {
-        match options.clone().start(runtime) {
+        match options.clone().open(runtime) {
             Err(OpenError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
             node => return node.unwrap(),
         }
@@ -128,7 +128,7 @@ fn on_node(f: impl AsyncFnOnce(&Node)) {
 fn with_node(options: impl FnOnce(Options) -> Options, f: impl AsyncFnOnce(&Node)) {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = options(Node::open(directory.path())).start(&runtime).unwrap();
+    let node = options(Node::options(directory.path())).open(&runtime).unwrap();
     let done = runtime.block_on(async |_| {
         let test = async {
             f(&node).await;

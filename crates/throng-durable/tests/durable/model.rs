@@ -333,7 +333,7 @@ impl Case {
         if random.bool() {
             store = store.queue_batches_max(random.usize(1..4));
         }
-        let mut options = Node::open(path).store(store);
+        let mut options = Node::options(path).store(store);
         if random.bool() {
             options = options.idle_after(Duration::from_millis(1));
         }
@@ -440,7 +440,7 @@ impl Case {
     }
 
     async fn run(&mut self, path: &Path, runtime: &RuntimeHandle) {
-        let mut node = self.options(path).start(runtime).unwrap();
+        let mut node = self.options(path).open(runtime).unwrap();
         for _ in 0..STEPS {
             match self.random.u8(..16) {
                 0 => tokio::time::sleep(Duration::from_millis(3)).await,
@@ -462,7 +462,7 @@ impl Case {
         }
         node.shutdown().await;
         drop(node);
-        let node = reopen(Node::open(path), runtime).await;
+        let node = reopen(Node::options(path), runtime).await;
         let lists = self.read_lists(&node).await;
         node.shutdown().await;
         let acted = std::mem::take(&mut *self.acted.lock().unwrap());

@@ -295,14 +295,14 @@ fn entities_in_use_and_pinned_entities_are_not_evicted() {
 fn shutdown_handles_messages_sent_before() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = crate::runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         for number in 0..2000 {
             node.entity::<Counter>(format!("{}", number % 20)).send_add(1).unwrap();
         }
         node.shutdown().await;
         drop(node);
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         for number in 0..20 {
             assert_eq!(node.entity::<Counter>(format!("{number}")).get().await.unwrap(), 100);
         }
@@ -316,7 +316,7 @@ fn an_entity_that_cannot_leave_does_not_keep_others_from_making_room() {
     let directory = tempfile::tempdir().unwrap();
     // One process is the node's.
     let runtime = Runtime::builder().workers(1).process_limit(5).start().unwrap();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         let busy = node.entity::<Counter>("busy");
         busy.add(1).await.unwrap();
@@ -357,7 +357,7 @@ fn a_dropped_node_handles_messages_sent_before() {
     for round in 1..=10 {
         let node = loop {
             // The last turn of the previous round may be just about to release the directory.
-            match Node::open(directory.path()).start(&runtime) {
+            match Node::options(directory.path()).open(&runtime) {
                 Err(OpenError::InUse { .. }) => std::thread::yield_now(),
                 node => break node.unwrap(),
             }

@@ -17,7 +17,7 @@ fn a_counter_goes_on_after_the_node_was_restarted() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
     for round in 0..5 {
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         runtime.block_on(async |_| {
             for key in ["alice", "bob", "Ångström, the key 42"] {
                 let counter = node.entity::<Counter>(key);
@@ -41,7 +41,7 @@ fn a_counter_goes_on_after_the_whole_runtime_was_restarted_without_a_shutdown() 
     let directory = tempfile::tempdir().unwrap();
     for round in 0..3 {
         let runtime = runtime();
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         let count = runtime.block_on(async |_| node.entity::<Counter>("it").add(1).await);
         assert_eq!(count.unwrap(), round + 1);
         // The node is dropped after the runtime, and neither is shut down explicitly.
@@ -54,8 +54,8 @@ fn a_counter_goes_on_after_the_whole_runtime_was_restarted_without_a_shutdown() 
 fn a_dropped_node_releases_its_directory() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
-    let second = Node::open(directory.path()).start(&runtime);
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
+    let second = Node::options(directory.path()).open(&runtime);
     assert!(matches!(second, Err(OpenError::InUse { .. })));
     runtime.block_on(async |runtime| {
         node.entity::<Counter>("it").add(1).await.unwrap();
@@ -65,7 +65,7 @@ fn a_dropped_node_releases_its_directory() {
             tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         }
     });
-    runtime.block_on(async |runtime| reopen(Node::open(directory.path()), runtime).await);
+    runtime.block_on(async |runtime| reopen(Node::options(directory.path()), runtime).await);
 }
 
 /// Table of the moments at which a weak handle is asked for its node.
@@ -73,7 +73,7 @@ fn a_dropped_node_releases_its_directory() {
 fn a_weak_handle_has_the_node_until_its_shutdown_and_keeps_nothing_open() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let open = || Node::open(directory.path()).start(&runtime).unwrap();
+    let open = || Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |runtime| {
         // A node that is open; the handle that comes of it keeps the node open.
         let node = open();
@@ -130,7 +130,7 @@ fn sent_messages_are_handled_in_order_and_committed() {
 fn impossible_keys_and_closed_nodes_are_errors() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         for key in [String::new(), "k".repeat(256)] {
             let counter = node.entity::<Counter>(&key);
@@ -191,7 +191,7 @@ version!(changed, 2, (u64, u64, u64), |old: OldState<'_>| Err(old.not_migrated()
 fn versions_are_migrated_or_refused_never_misread() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = || Node::open(directory.path()).start(&runtime).unwrap();
+    let node = || Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         let one = node();
         assert_eq!(one.entity::<first::Thing>("it").call(first::Set(42)).await.unwrap(), 0);
@@ -229,7 +229,7 @@ fn versions_are_migrated_or_refused_never_misread() {
 fn a_message_to_an_entity_that_cannot_be_loaded_is_counted_as_dropped() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = || Node::open(directory.path()).start(&runtime).unwrap();
+    let node = || Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |runtime| {
         let two = node();
         two.entity::<second::Thing>("it").call(second::Set("hello".into())).await.unwrap();
@@ -252,7 +252,7 @@ fn a_message_to_an_entity_that_cannot_be_loaded_is_counted_as_dropped() {
 fn two_types_of_one_kind_are_refused() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let _ = node.entity::<first::Thing>("it");
     let _ = node.entity::<second::Thing>("it");
 }
@@ -289,7 +289,7 @@ fn the_first_hook_reads_cells_and_its_changes_are_kept() {
     let runtime = runtime();
     let words = ["ant", "bee", "cow"];
     for (round, word) in words.iter().enumerate() {
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         runtime.block_on(async |_| {
             let (activations, known) = node.entity::<Index>("index").insert(word).await.unwrap();
             assert_eq!(activations as usize, round + 1);
@@ -303,7 +303,7 @@ fn the_first_hook_reads_cells_and_its_changes_are_kept() {
 fn an_entity_is_labelled_by_its_kind_and_key() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |runtime| {
         for key in ["ada", "bob/2"] {
             node.entity::<Counter>(key).add(1).await.unwrap();

@@ -62,7 +62,7 @@ impl Beacon {
 
 /// Starts a node whose sweeper makes a step each second.
 fn start(sim: &Sim, log: &Arc<Log>) -> Node {
-    let node = sim.start(Node::open("").idle_after(LONG / 4)).unwrap();
+    let node = sim.start(Node::options("").idle_after(LONG / 4)).unwrap();
     node.register::<Beacon>(log.clone());
     node
 }
@@ -118,7 +118,7 @@ fn a_kind_that_is_registered_late_has_its_pinned_entities_woken_then() {
         let node = start(&sim, &log);
         node.entity::<Beacon>("it").pin().await.unwrap();
         sim.crash();
-        let node = sim.start(Node::open("")).unwrap();
+        let node = sim.start(Node::options("")).unwrap();
         // Named, but not registered.
         let called = node.entity::<Beacon>("other").light().await;
         assert!(matches!(called, Err(EntityError::NotRegistered { .. })), "{called:?}");

@@ -51,7 +51,7 @@ macro_rules! program {
             pub(super) fn run<R>(data: &Path, test: impl AsyncFnOnce(&Node, throng_durable::Entity<Account>) -> R) -> R {
                 let runtime = runtime();
                 let store = throng_store::Store::options().map_bytes(1 << 22);
-                let node = Node::open(data).store(store).start(&runtime).unwrap();
+                let node = Node::options(data).store(store).open(&runtime).unwrap();
                 runtime.block_on(async |_| {
                     let result = test(&node, node.entity::<Account>("ann")).await;
                     node.shutdown().await;

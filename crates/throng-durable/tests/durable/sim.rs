@@ -10,7 +10,7 @@ use throng_durable::{EntityError, Node, OpenError, Options};
 use crate::{Counter, CounterClient};
 
 fn options() -> Options {
-    Node::open("")
+    Node::options("")
 }
 
 #[test]

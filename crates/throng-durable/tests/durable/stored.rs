@@ -128,7 +128,7 @@ fn kinds_and_maps_keep_their_numbers_over_restarts() {
     let runtime = runtime();
     // In each round other kinds and maps are used first, and new ones are added.
     for (round, map) in ["one", "two", "three"].into_iter().enumerate() {
-        let node = Node::open(directory.path()).start(&runtime).unwrap();
+        let node = Node::options(directory.path()).open(&runtime).unwrap();
         runtime.block_on(async |_| {
             match round {
                 0 => node.entity::<B>("it").call(List("unused")).await.unwrap().unwrap(),
@@ -161,7 +161,7 @@ fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
     let runtime = runtime();
     let open = || {
         let store = throng_store::Store::options().map_bytes(1 << 22);
-        Node::open(directory.path()).store(store).start(&runtime).unwrap()
+        Node::options(directory.path()).store(store).open(&runtime).unwrap()
     };
     let node = open();
     runtime.block_on(async |_| {

@@ -189,7 +189,7 @@ const TIES: [(&str, Way, bool, bool); 12] = [
 fn every_tie_keeps_a_stored_entity_in_memory_until_it_is_over() {
     for (name, way, wakes, ends) in TIES {
         sim::check(1, |sim: Sim| async move {
-            let node = sim.start(Node::open("").idle_after(IDLE_AFTER)).unwrap();
+            let node = sim.start(Node::options("").idle_after(IDLE_AFTER)).unwrap();
             tied(&node, "it", way).await;
             tokio::time::sleep(LATER - 2 * IDLE_AFTER).await;
             assert_eq!((node.live(), node.stat().unwrap().activations), (1, 1), "{name}");
@@ -210,7 +210,7 @@ fn every_tie_keeps_a_stored_entity_in_memory_until_it_is_over() {
 #[test]
 fn a_tie_that_is_cancelled_keeps_no_entity() {
     sim::check(2, |sim: Sim| async move {
-        let node = sim.start(Node::open("").idle_after(IDLE_AFTER)).unwrap();
+        let node = sim.start(Node::options("").idle_after(IDLE_AFTER)).unwrap();
         tied(&node, "it", |cx| assert!(cx.send_after(HOUR, Wake).cancel())).await;
         tokio::time::sleep(10 * IDLE_AFTER).await;
         assert_eq!(node.live(), 0);
@@ -222,7 +222,7 @@ fn a_tie_that_is_cancelled_keeps_no_entity() {
 fn entities_with_ties_are_the_last_to_make_room() {
     const LIVE_MAX: usize = 8;
     sim::check(2, |sim: Sim| async move {
-        let options = Node::open("").idle_after(HOUR).live_max(LIVE_MAX);
+        let options = Node::options("").idle_after(HOUR).live_max(LIVE_MAX);
         let node = sim.start(options).unwrap();
         for number in 0..LIVE_MAX / 2 {
             tied(&node, &format!("tied {number}"), |cx| drop(cx.send_after(HOUR, Wake))).await;
@@ -254,7 +254,7 @@ fn entities_with_ties_beyond_the_limit_make_room_and_are_counted() {
     ];
     for way in ways {
         sim::check(2, |sim: Sim| async move {
-            let options = Node::open("").idle_after(HOUR).live_max(LIVE_MAX);
+            let options = Node::options("").idle_after(HOUR).live_max(LIVE_MAX);
             let node = sim.start(options).unwrap();
             for number in 0..TIED {
                 tied(&node, &format!("{number}"), way).await;

@@ -42,9 +42,9 @@ impl Fragile {
 fn entities_that_cannot_be_loaded_are_listed_exported_and_forgotten() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let options = Node::open(directory.path());
+    let options = Node::options(directory.path());
     runtime.block_on(async |handle| {
-        let node = options.clone().start(handle).unwrap();
+        let node = options.clone().open(handle).unwrap();
         for key in ["damaged", "foreign", "short", "sound"] {
             node.entity::<Fragile>(key).touch().await.unwrap();
         }
@@ -123,10 +123,10 @@ fn entities_that_cannot_be_loaded_are_listed_exported_and_forgotten() {
 fn an_entity_with_a_damaged_record_is_listed_and_forgotten_with_its_cells() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let options = Node::open(directory.path());
+    let options = Node::options(directory.path());
     let (count, other) = (0x1234_5678_9abc_def0_u64, 0x0fed_cba9_8765_4321_u64);
     runtime.block_on(async |handle| {
-        let node = options.clone().start(handle).unwrap();
+        let node = options.clone().open(handle).unwrap();
         let damaged = node.entity::<Counter>("damaged");
         damaged.add(count).await.unwrap();
         node.entity::<Counter>("sound").add(other).await.unwrap();

@@ -111,7 +111,7 @@ fn gone(cx: &mut Context<Sleeper>) -> Pid {
 fn every_way_to_be_woken_is_a_turn_with_a_commit() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let test = async {
         let sleeper = node.entity::<Sleeper>("it");
         let address = sleeper.who_am_i().await.unwrap();
@@ -190,7 +190,7 @@ fn last_note(node: &Node) -> Option<Vec<u8>> {
 fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_on_later_messages() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     let test = async {
         let sleeper = node.entity::<Sleeper>("it");
         for round in 0..20 {
@@ -230,7 +230,7 @@ impl Made {
 fn messages_of_the_macro_sent_to_the_address_are_committed() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = runtime();
-    let node = Node::open(directory.path()).start(&runtime).unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         let made = node.entity::<Made>("it");
         assert_eq!(made.call(Count).await.unwrap(), 1);

@@ -284,7 +284,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let runtime = Runtime::builder().workers(1).start().unwrap();
         runtime.block_on(async |runtime| {
-            let node = Node::open(data.path()).start(runtime).unwrap();
+            let node = Node::options(data.path()).open(runtime).unwrap();
             let (token, _) = AdminToken::load_or_draw(data.path()).unwrap();
             let subject = Subject {
                 runtime: runtime.clone(),

@@ -75,7 +75,7 @@ impl ModerateArgs {
         }
         let runtime = Runtime::builder().start().map_err(ModerateError::Runtime)?;
         let outcome = runtime.block_on(async |runtime| {
-            let node = Node::open(&data).start(runtime).map_err(|error| match error {
+            let node = Node::options(&data).open(runtime).map_err(|error| match error {
                 OpenError::InUse { path } => ModerateError::InUse { path },
                 error => ModerateError::Open(error),
             })?;

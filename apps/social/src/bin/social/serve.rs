@@ -130,7 +130,7 @@ impl ServeArgs {
     ) -> Result<(), ServeError> {
         let options = self.accounts.bound(self.node.options()?);
         let store = Store::options().keep_log(self.storage.keep_log);
-        let data = Node::open(&self.storage.data).store(store);
+        let data = Node::options(&self.storage.data).store(store);
         let Some(node) = throng_node::open(runtime, data, signals).await? else { return Ok(()) };
         let outcome = self.serve_node(&node, runtime, options, signals, companion).await;
         let stopped = throng_node::shut_down(&node, signals).await;

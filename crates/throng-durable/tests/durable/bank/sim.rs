@@ -48,7 +48,7 @@ struct Tested {
 fn options() -> Options {
     // A checkpoint every few groups.
     let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
-    Node::open("").store(store).idle_after(Duration::from_millis(200)).live_max(10)
+    Node::options("").store(store).idle_after(Duration::from_millis(200)).live_max(10)
 }
 
 /// The clients of a life.
