@@ -27,8 +27,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use hashbrown::HashTable;
-use throng::__sync::{HashState, Instant};
 use throng::Address;
+use throng::layer::{HashState, Instant};
 use throng_store::{Submission, SubmitError};
 use tokio::sync::watch;
 

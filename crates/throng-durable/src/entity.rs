@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use throng::__sync::Instant;
 use throng::client::Client;
+use throng::layer::Instant;
 use throng::{Ask, CallError, Handle, Message, Turn};
 use throng_store::{Batch, Submission, SubmitError};
 use tracing::Span;

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng::__sync::Instant;
+use throng::layer::Instant;
 use throng_store::{ReadError, Submission};
 
 use crate::directory::AnyDirectory;

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng::__sync::Instant;
+use throng::layer::Instant;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 

@@ -9,7 +9,7 @@ use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use throng::__AtomicAddress as AtomicAddress;
+use throng::layer::AtomicAddress;
 use throng::{Address, Process};
 use triomphe::ThinArc;
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use throng::__sync::{HashState, Instant};
 use throng::RuntimeHandle;
+use throng::layer::{HashState, Instant};
 use throng_store::{Database, OpenError, ReadError, Recovery, Store};
 use tokio::task::JoinHandle;
 
@@ -300,7 +300,7 @@ impl Options {
             counts: Arc::default(),
             handles: AtomicUsize::new(0),
             is_dropped: AtomicBool::new(false),
-            hasher: runtime.__hash_state(),
+            hasher: runtime.hash_state(),
             catalogue,
             keeper,
             live_max: self.live_max,
@@ -482,7 +482,7 @@ impl Node {
         self.inner().keeper.clear();
         let store = self.inner().store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
-        self.inner().runtime.__run_blocking(move || store.close()).await;
+        self.inner().runtime.run_blocking(move || store.close()).await;
         self.inner().gate.release();
     }
 
@@ -527,7 +527,7 @@ async fn end(inner: Arc<Inner>) {
     }
     // Dropping the store waits for its last flush.
     let runtime = inner.runtime.clone();
-    runtime.__run_blocking(move || drop(inner)).await;
+    runtime.run_blocking(move || drop(inner)).await;
 }
 
 impl fmt::Debug for Node {
@@ -759,7 +759,7 @@ impl Inner {
         let Some(kind) = self.catalogue.kind(P::KIND) else {
             panic!("the store has no number left for the kind {:?}", P::KIND);
         };
-        let hasher = self.runtime.__hash_state();
+        let hasher = self.runtime.hash_state();
         let directory = Arc::new(Directory::<P>::new(hasher, kind, self.counts.clone()));
         let (kind, untyped) = (P::KIND, directory.clone());
         directory.pin_stored(self);

@@ -7,7 +7,7 @@
 use std::sync::Weak;
 use std::time::Duration;
 
-use throng::__sync::Instant;
+use throng::layer::Instant;
 
 use crate::node::Inner;
 

@@ -30,7 +30,7 @@ impl<T, R: Send + 'static> Request<T, R> {
     pub(crate) fn refuse<P: Durable>(self, cx: &Context<P>, key: &str, error: EntityError) {
         drop_user_value(self.message);
         let (process, message) = (type_name::<P>(), type_name::<T>());
-        cx.runtime().__count_dropped(cx.pid(), process, message);
+        cx.runtime().count_dropped(cx.pid(), process, message);
         match self.to {
             Some(to) => answer(to, Err(error)),
             None => tracing::error!(kind = P::KIND, key, %error, "a message was dropped"),
@@ -217,7 +217,7 @@ impl<P: Durable> Turn<P> for Load {
             }
             Err(failure) => return give_up(cx, failure).await,
         }
-        if const { throng::__has_started::<P>() }
+        if const { throng::layer::has_started::<P>() }
             && let Err(failure) = start(process, cx).await
         {
             return give_up(cx, failure).await;

@@ -18,7 +18,7 @@ use crate::http::{Answers, Connections, Sockets};
 use axum::Router;
 use axum::http::header;
 use axum::routing::get;
-use throng::__PrometheusText as PrometheusText;
+use throng::PrometheusText;
 use throng::{Metrics, RuntimeHandle};
 use throng_durable::Node;
 

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::param::{clock_ticks_per_second, page_size};
-use throng::__PrometheusText as PrometheusText;
+use throng::PrometheusText;
 
 use crate::files;
 

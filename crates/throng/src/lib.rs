@@ -212,22 +212,18 @@ cfg_if::cfg_if! {
             pub use crate::address::client::{AskClient, Client};
         }
 
+        pub use crate::runtime::metrics::PrometheusText;
+
         /// Layers on top of processes, such as durable processes: code that runs around every turn.
+        ///
+        /// With it is what the code of a layer needs to behave under the simulator as processes do: time, and hashers
+        /// of tables, which [`RuntimeHandle::hash_state`](crate::RuntimeHandle::hash_state) makes.
         pub mod layer {
+            pub use crate::address::AtomicAddress;
+            pub use crate::sync::{HashState, TaskInstant as Instant};
             pub use crate::turn::frame::HeldReply;
             pub use crate::turn::layer::{Layer, TurnEnd};
-        }
-
-        // For the workspace's own crates; not part of the public interface.
-        #[doc(hidden)]
-        pub use crate::address::AtomicAddress as __AtomicAddress;
-        #[doc(hidden)]
-        pub use crate::turn::process::has_started as __has_started;
-        #[doc(hidden)]
-        pub use crate::runtime::metrics::PrometheusText as __PrometheusText;
-        #[doc(hidden)]
-        pub mod __sync {
-            pub use crate::sync::{HashState, TaskInstant as Instant};
+            pub use crate::turn::process::has_started;
         }
     }
 }

@@ -308,15 +308,16 @@ impl RuntimeHandle {
         &self.0.tokio
     }
 
-    /// Returns the state for the hashers of a table.
-    #[doc(hidden)]
-    pub fn __hash_state(&self) -> HashState {
+    /// Returns a state for the hashers of a table: drawn at random, and in a simulation always the same.
+    pub fn hash_state(&self) -> HashState {
         HashState::new(self.0.scheduler.clock.is_simulated())
     }
 
     /// Runs work that blocks, on a thread where it may. A simulation, which has no other threads, runs it at once.
-    #[doc(hidden)]
-    pub async fn __run_blocking(&self, work: impl FnOnce() + Send + 'static) {
+    ///
+    /// If no thread is free, the calling thread blocks, and if the runtime is ending, the work is dropped. A panic of the
+    /// work is caught. For work with a result, see [`Context::blocking`](crate::Context::blocking).
+    pub async fn run_blocking(&self, work: impl FnOnce() + Send + 'static) {
         if self.0.scheduler.clock.is_simulated() {
             work();
         } else {

@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(check(file, "use std::collections::hash_map::RandomState;"), 1);
         assert_eq!(check(file, "fn a() { tokio::task::spawn_blocking(b) }"), 1);
         assert_eq!(
-            check(file, "use throng::__sync::Instant;\nuse std::sync::atomic::AtomicU32;"),
+            check(file, "use throng::layer::Instant;\nuse std::sync::atomic::AtomicU32;"),
             0
         );
         assert_eq!(check("crates/throng-durable/tests/durable/main.rs", "use std::thread;"), 0);

@@ -92,7 +92,7 @@ impl Home for ThrongHome {
         let options = options.store(self.store.clone());
         let begun = Instant::now();
         let node = loop {
-            match options.clone().start(&self.runtime) {
+            match options.clone().open(&self.runtime) {
                 Err(OpenError::InUse { .. }) if begun.elapsed() < REOPENING => {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }

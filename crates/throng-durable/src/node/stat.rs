@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use throng::__PrometheusText as PrometheusText;
+use throng::PrometheusText;
 use throng_store::Stat;
 
 /// Statistics of a node, from [`Node::stat`](crate::Node::stat).

@@ -44,9 +44,9 @@ impl RuntimeHandle {
         self.drops().subscribe(capacity)
     }
 
-    /// Counts a message that a layer on top has dropped for a process.
-    #[doc(hidden)]
-    pub fn __count_dropped(&self, to: Pid, process: &'static str, message: &'static str) {
+    /// Counts a message that a [layer](crate::layer) has dropped for the process `to`: the names are those of the types
+    /// of process and message, as [`std::any::type_name`] has them.
+    pub fn count_dropped(&self, to: Pid, process: &'static str, message: &'static str) {
         let reason = DropReason::Refused;
         self.drops().count(DeadLetter { to, process, message, reason, messages: 1 });
     }

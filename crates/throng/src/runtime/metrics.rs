@@ -326,11 +326,10 @@ fn seconds(time: Duration) -> f64 {
     time.as_secs_f64()
 }
 
-/// Builder of a text in the Prometheus format, family by family. Public only for the metrics of the
-/// layers on top.
+/// Builder of a text in the Prometheus format, family by family, for the metrics of a program.
 ///
 /// ```
-/// let mut text = throng::__PrometheusText::default();
+/// let mut text = throng::PrometheusText::default();
 /// text.gauge("bank_accounts", "Accounts that are open.", 7);
 /// assert!(text.into_text().ends_with("# TYPE bank_accounts gauge\nbank_accounts 7\n"));
 /// ```

@@ -308,7 +308,7 @@ fn a_blocking_closure_that_cannot_run_comes_back() {
             assert_eq!([hears.recv().unwrap(), hears.recv().unwrap()], ["ran", "no thread"]);
         }
         let done = work.clone();
-        runtime.__run_blocking(move || done.store(1, Ordering::Relaxed)).await;
+        runtime.run_blocking(move || done.store(1, Ordering::Relaxed)).await;
         assert_eq!(work.load(Ordering::Relaxed), 1, "the work of the runtime is done here");
     });
     tokio.shutdown_background();
