@@ -128,8 +128,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
 
         println!("{} devices report", reports.all_report(DEVICES + 1).await?);
-        println!("{} devices supervised", fleet.count_children().await?.active);
-        println!("{} devices in the group", runtime.group::<Device>("devices").len());
+        println!("{} devices supervised", fleet.count_children().await?);
+        println!("{} devices in the group", runtime.group::<Address<Device>>("devices").len());
         let successor = runtime.whereis::<Device>("device-7");
         println!("device-7 is another process: {}", successor.is_some_and(|next| next != device));
         Ok(())

@@ -31,7 +31,7 @@ impl Spawner {
             let mayfly = Mayfly(self.0.clone());
             // Some are linked, so that extensions are allocated and freed too.
             if number % 8 == 0 {
-                cx.spawn_linked(mayfly).unwrap();
+                cx.linked().spawn(mayfly).unwrap();
             } else {
                 cx.runtime().spawn(mayfly).unwrap();
             }

@@ -64,7 +64,7 @@ fn as_functions(runtime: throng::RuntimeHandle, settings: Settings) -> impl Work
                     state.time_out();
                 }
             };
-            match runtime.spawn_async(begin) {
+            match runtime.spawner().spawn_async(begin) {
                 Ok(address) => address,
                 Err(error) => panic!("the process limit leaves room for every process: {error}"),
             }

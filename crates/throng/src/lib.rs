@@ -187,14 +187,13 @@ cfg_if::cfg_if! {
         pub use crate::runtime::{AbandonedKind, Runtime, RuntimeBuilder, RuntimeHandle, Shutdown};
 
         // Names and groups.
-        pub use crate::signal::group::{Group, GroupChange, GroupEvent, GroupMonitor, Topic};
+        pub use crate::signal::group::{Group, GroupChange, GroupEvent, GroupMember, GroupMonitor};
         pub use crate::signal::registry::keyed::{Registry, RegistryEntry};
         pub use crate::signal::registry::{Name, RegisterError, Registered};
 
         // Supervision.
         pub use crate::supervisor::{
-            AutoShutdown, Child, ChildCount, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState,
-            IntoChildSpec, KeyedWorker, Pool, Restart, Supervisor, SupervisorError, SupervisorSpec,
+            AutoShutdown, Child, ChildError, ChildInfo, ChildRef, ChildSpec, ChildState, KeyedWorker, Pool, Restart, Supervisor, SupervisorError, SupervisorSpec,
         };
 
         // Inspection and metrics.

@@ -36,7 +36,6 @@ use self::permits::Permits;
 use crate::address::Address;
 use crate::address::message_timer::{self, Timer};
 use crate::cell::Class;
-use crate::cell::extension::Extension;
 use crate::cell::slab::{Slab, SlotCache};
 use crate::error::BlockingError;
 use crate::error::SpawnError;
@@ -179,8 +178,10 @@ pub struct RuntimeHandle(Arc<Shared>);
 impl RuntimeHandle {
     /// Spawns a process.
     ///
-    /// The process has no parent and lives until it stops, panics, or the runtime ends. For
-    /// options such as a bounded mailbox use [`spawner`](Self::spawner).
+    /// The process has no parent and lives until it stops, panics, or the runtime ends. All other ways to
+    /// spawn are those of a [`Spawner`](crate::Spawner): [`spawner`](Self::spawner) makes one for processes
+    /// without a parent, [`Context::linked`](crate::Context::linked) and
+    /// [`Context::monitored`](crate::Context::monitored) for children.
     ///
     /// # Errors
     /// [`SpawnError::Limit`] and [`SpawnError::ShutDown`] hand the state back.
@@ -190,22 +191,6 @@ impl RuntimeHandle {
     #[inline]
     pub fn spawn<P: Process>(&self, process: P) -> Result<Address<P>, SpawnError<P>> {
         self.spawn_process(process, None, None)
-    }
-
-    /// Spawns a process with an attachment: a value beside its state, kept for a layer on top of
-    /// throng. Handlers reach it through [`Context::attachment`](crate::Context::attachment).
-    ///
-    /// # Errors
-    /// The same as [`spawn`](Self::spawn).
-    ///
-    /// Cost: two more allocations than [`spawn`](Self::spawn).
-    pub fn spawn_attached<P: Process, A: Send + 'static>(
-        &self,
-        process: P,
-        attachment: A,
-    ) -> Result<Address<P>, SpawnError<P>> {
-        let extension = Box::new(Extension::attached(attachment));
-        self.spawn_process(process, Some(extension), None)
     }
 
     /// Sends a message to a process after a delay. Can be called from any thread.
@@ -598,7 +583,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let bytes = || runtime.slab().lent_bytes();
         let before = bytes();
-        let idle = runtime.spawn_many((0..COUNT).map(|_| Idle)).expect("there is room");
+        let idle = runtime.spawner().spawn_many((0..COUNT).map(|_| Idle)).expect("there is room");
         assert!(bytes() >= before + 64 * COUNT, "{} after {before}", bytes());
         assert!(idle.into_iter().all(Address::stop));
         // The caches of the threads keep some free slots.

@@ -20,7 +20,7 @@ mod spec;
 
 pub use self::child::Child;
 pub use self::error::{ChildError, SupervisorError};
-pub use self::manage::{ChildCount, ChildInfo, ChildRef, ChildState};
+pub use self::manage::{ChildInfo, ChildRef, ChildState};
 pub use self::pool::{KeyedWorker, Pool};
 pub use self::process::Supervisor;
-pub use self::spec::{AutoShutdown, ChildSpec, IntoChildSpec, Restart, SupervisorSpec};
+pub use self::spec::{AutoShutdown, ChildSpec, Restart, SupervisorSpec};

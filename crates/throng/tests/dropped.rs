@@ -210,16 +210,16 @@ fn each_policy_of_a_full_mailbox_counts_what_nobody_gets_back() {
             let call = tokio::time::timeout(Duration::from_millis(1), clerk.call(Job::Nothing));
             let _ = call.await;
             expect(sent + delivered + called, "call");
-            // A broadcast and a topic tell nobody who was not reached.
+            // A broadcast tells nobody who was not reached.
             let before = sent + delivered + called;
-            let group = runtime.group::<Clerk>("clerks");
+            let group = runtime.group::<Address<Clerk>>("clerks");
             group.join(clerk);
-            let topic = runtime.topic::<Job>("jobs");
-            topic.subscribe(clerk);
+            let jobs = runtime.group::<Recipient<Job>>("jobs");
+            jobs.join(clerk.recipient());
             group.broadcast(Job::Nothing);
-            topic.publish(Job::Nothing);
+            jobs.broadcast(Job::Nothing);
             // The call, which nobody awaits any more, was the oldest.
-            expect(before + 2, "broadcast and topic");
+            expect(before + 2, "broadcast to addresses and to recipients");
         });
     }
 }
@@ -279,7 +279,8 @@ fn requests_and_signals_of_the_runtime_are_no_messages() {
         let _timer = runtime.send_after(clerk, Duration::from_secs(1_000), Job::Nothing);
         eventually(async || runtime.info(clerk).await.unwrap().mailbox_len == 3).await;
         end(clerk.pid(), || clerk.kill()).await;
-        let unstarted = runtime.spawn_async(|_: Inbox<Job>| std::future::pending::<()>()).unwrap();
+        let unstarted =
+            runtime.spawner().spawn_async(|_: Inbox<Job>| std::future::pending::<()>()).unwrap();
         unstarted.kill();
         eventually(async || runtime.process_count() == 0).await;
         assert_eq!(runtime.metrics().dropped, []);
@@ -374,7 +375,7 @@ fn a_broadcast_over_the_budget_is_counted() {
     let runtime = Runtime::builder().workers(1).mailbox_budget(1).start().unwrap();
     runtime.block_on(async |runtime| {
         let (clerk, _gate) = busy(runtime, None).await;
-        let group = runtime.group::<Clerk>("clerks");
+        let group = runtime.group::<Address<Clerk>>("clerks");
         group.join(clerk);
         while clerk.send(Job::Nothing).is_ok() {}
         assert_eq!(group.broadcast(Job::Nothing), 0);

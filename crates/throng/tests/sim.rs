@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use throng::prelude::*;
 use throng::sim::{self, Sim};
-use throng::{ChildSpec, IntoChildSpec, Supervisor, SupervisorError};
+use throng::{ChildSpec, Supervisor, SupervisorError};
 
 /// Under Miri a run takes a thousand times as long.
 const SEEDS: u64 = if cfg!(miri) { 2 } else { 200 };
@@ -182,7 +182,7 @@ fn links_and_monitors_hold_in_every_schedule() {
             cx.trap_exits(true);
             for _ in 0..3 {
                 let worker = Worker { name: 'w', log: Log::default() };
-                let child = cx.spawn_linked(worker).unwrap();
+                let child = cx.linked().spawn(worker).unwrap();
                 cx.monitor(child);
                 child.send_job(1).unwrap();
                 child.stop();
@@ -362,7 +362,7 @@ fn a_handle_follows_the_live_supervisor() {
         let (first, second) = (ChildSpec::new(|| Slow), ChildSpec::new(|| Slow));
         let handles = [first.handle(), second.handle()];
         let inner = Supervisor::one_for_all().child("first", first).child("second", second);
-        let middle = Supervisor::one_for_one().child("inner", inner).into_child_spec();
+        let middle = ChildSpec::from(Supervisor::one_for_one().child("inner", inner));
         let middle_handle = middle.handle();
         let root = Supervisor::one_for_one().child("middle", middle);
         root.start_async(sim.runtime()).await.unwrap();
@@ -441,6 +441,7 @@ fn a_handler_that_has_run_a_simulation_has_its_own_context_again() {
     let (go_on, goes_on) = tokio::sync::oneshot::channel();
     // Receives its messages only after the outer process is done.
     let listener = runtime
+        .spawner()
         .spawn_async(|mut inbox: Inbox<Number>| async move {
             goes_on.await.unwrap();
             let mut numbers = Vec::new();
@@ -451,6 +452,7 @@ fn a_handler_that_has_run_a_simulation_has_its_own_context_again() {
         })
         .unwrap();
     let outer = runtime
+        .spawner()
         .spawn_async(move |mut inbox: Inbox<Number>| async move {
             let first = inbox.recv().await;
             let send = |numbers: std::ops::Range<u64>| {
@@ -467,7 +469,7 @@ fn a_handler_that_has_run_a_simulation_has_its_own_context_again() {
                             let number = inner.recv().await;
                             listener.send(number).unwrap();
                         };
-                        let inner = sim.runtime().spawn_async(body).unwrap();
+                        let inner = sim.runtime().spawner().spawn_async(body).unwrap();
                         inner.send(Number(next + 1)).unwrap();
                         inner.pid().exited().await;
                         listener.send(Number(next + 2)).unwrap();

@@ -7,9 +7,7 @@ use super::worker::{Knobs, Log, Worker};
 use std::sync::Arc;
 use std::time::Duration;
 use throng::sim::Sim;
-use throng::{
-    AutoShutdown, Child, ChildSpec, IntoChildSpec, Pid, Restart, Supervisor, SupervisorSpec,
-};
+use throng::{AutoShutdown, Child, ChildSpec, Pid, Restart, Supervisor, SupervisorSpec};
 
 pub(crate) type Id = usize;
 
@@ -224,8 +222,8 @@ impl Tree {
 
     /// Returns the spec of a supervisor as a child, and keeps its handle in the node.
     pub(crate) fn supervisor(&mut self, id: Id, log: &Log) -> ChildSpec<Supervisor> {
-        let spec = self.supervisor_spec(id, log).into_child_spec();
-        let spec = self.ruled(id, spec);
+        let spec = self.supervisor_spec(id, log);
+        let spec = self.ruled(id, spec.into());
         self.nodes[id].handle = Some(Handle::Supervisor(spec.handle()));
         spec
     }

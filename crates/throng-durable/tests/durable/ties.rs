@@ -107,7 +107,7 @@ const TIES: [(&str, Way, bool, bool); 12] = [
         "timer set elsewhere",
         |cx| {
             let (runtime, address) = (cx.runtime().clone(), cx.address());
-            drop(cx.runtime().spawn_async(async move |_: Inbox<Wake>| {
+            drop(cx.runtime().spawner().spawn_async(async move |_: Inbox<Wake>| {
                 drop(runtime.send_after(address, LATER, Wake));
             }));
         },
@@ -156,12 +156,12 @@ const TIES: [(&str, Way, bool, bool); 12] = [
         true,
         true,
     ),
-    ("monitored child", |cx| _ = cx.spawn_monitored(Peer).unwrap(), true, true),
+    ("monitored child", |cx| _ = cx.monitored().spawn(Peer).unwrap(), true, true),
     (
         "linked child",
         |cx| {
             cx.trap_exits(true);
-            cx.spawn_linked(Peer).unwrap();
+            cx.linked().spawn(Peer).unwrap();
         },
         true,
         true,

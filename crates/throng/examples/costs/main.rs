@@ -126,7 +126,7 @@ fn measure(row: &Row, count: u64) -> Result<Cost, String> {
     let runtime = runtime.start().map_err(|error| error.to_string())?;
     let (sender, outcome) = mpsc::channel();
     let run = row.run;
-    let driver = runtime.spawn_async(move |mut driver: Driver| async move {
+    let driver = runtime.spawner().spawn_async(move |mut driver: Driver| async move {
         let _ = sender.send(run(&mut driver, count).await);
     });
     driver.map_err(|error| error.to_string())?;

@@ -150,7 +150,7 @@ async fn async_process(driver: &mut Driver, count: u64) -> Result<Cost, String> 
     for _ in 0..count / chunk {
         HANDLED.arm(chunk);
         for _ in 0..chunk {
-            let process = runtime.spawn_async(|mut inbox: Inbox<AddNumber>| async move {
+            let process = runtime.spawner().spawn_async(|mut inbox: Inbox<AddNumber>| async move {
                 HANDLED.add();
                 inbox.recv().await;
             });
@@ -251,7 +251,7 @@ async fn name_lookup(driver: &mut Driver, count: u64) -> Result<Cost, String> {
 
 async fn group(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let units = spawn(driver, count)?;
-    let group = driver.runtime().group::<Unit>("units");
+    let group = driver.runtime().group::<Address<Unit>>("units");
     let before = resident::now();
     let (mut joining, mut joined) = (Duration::ZERO, 0);
     for units in units.chunks(CHUNK) {
@@ -267,7 +267,7 @@ async fn group(driver: &mut Driver, count: u64) -> Result<Cost, String> {
 
 async fn broadcast(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let units = spawn(driver, count)?;
-    let group = driver.runtime().group::<Unit>("units");
+    let group = driver.runtime().group::<Address<Unit>>("units");
     let joined = units.iter().filter(|unit| group.join(**unit)).count() as u64;
     settle(&units).await?;
     HANDLED.arm(count);
@@ -288,7 +288,7 @@ async fn child(driver: &mut Driver, count: u64) -> Result<Cost, String> {
         supervisor.spawn_child(|| Unit(0)).await.map_err(text)?;
     }
     let cost = time_and_memory(clock, before, count);
-    let active = supervisor.count_children().await.map_err(text)?.active as u64;
+    let active = supervisor.count_children().await.map_err(text)? as u64;
     ensure(active == count, "some children do not run")?;
     Ok(cost)
 }
@@ -307,7 +307,7 @@ async fn restart(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     addresses.iter().for_each(|address| address.kill());
     STARTED.reached().await;
     let cost = time(clock, count);
-    let active = supervisor.count_children().await.map_err(text)?.active as u64;
+    let active = supervisor.count_children().await.map_err(text)? as u64;
     ensure(addresses.len() as u64 == count && active == count, "some children were not restarted")?;
     Ok(cost)
 }
@@ -375,14 +375,14 @@ async fn registry_lookup(driver: &mut Driver, count: u64) -> Result<Cost, String
 
 async fn publish(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let units = spawn(driver, 1_000)?;
-    let topic = driver.runtime().topic::<Add>("units");
-    ensure(units.iter().all(|unit| topic.subscribe(*unit)), "a process has exited")?;
+    let group = driver.runtime().group::<Recipient<Add>>("units");
+    ensure(units.iter().all(|unit| group.join(unit.recipient())), "a process has exited")?;
     settle(&units).await?;
     let rounds = count / units.len() as u64;
     let clock = Instant::now();
     for _ in 0..rounds {
         HANDLED.arm(units.len() as u64);
-        ensure(topic.publish(Add) == units.len(), "a process has exited")?;
+        ensure(group.broadcast(Add) == units.len(), "a process has exited")?;
         HANDLED.reached().await;
     }
     Ok(time(clock, rounds * units.len() as u64))
@@ -685,7 +685,7 @@ impl Tally {
 
 /// Spawns processes. The memory of the returned list is resident before a row measures anything.
 fn spawn(driver: &mut Driver, count: u64) -> Result<Vec<Address<Unit>>, String> {
-    driver.runtime().spawn_many((0..count).map(|_| Unit(0))).map_err(text)
+    driver.runtime().spawner().spawn_many((0..count).map(|_| Unit(0))).map_err(text)
 }
 
 /// Waits until each process has handled the messages and signals sent to it.

@@ -22,7 +22,7 @@ use crate::turn::process::{Message, Process, Turn};
 ///
 /// # fn main() -> Result<(), throng::Error> {
 /// # let runtime = Runtime::builder().workers(1).start()?;
-/// let mut followers = runtime.spawn_many((0..500).map(|_| Follower))?;
+/// let mut followers = runtime.spawner().spawn_many((0..500).map(|_| Follower))?;
 /// # followers[3].kill();
 /// # runtime.block_on(async |_| followers[3].pid().exited().await);
 /// if let Err(error) = followers.send_all(Posted(7)) {

@@ -58,8 +58,7 @@ const _: () = assert!(size_of::<Extension>() <= 56, "every supervised process pa
 pub(crate) enum Life {
     #[default]
     Plain,
-    Attached(Box<dyn Any + Send>),
-    /// The attachment is a layer, which runs around each turn.
+    /// A layer runs around each turn.
     Layered(Box<dyn Layered>),
     /// The process is dead, and its links and watchers are being notified.
     Exited(ExitReason),
@@ -147,11 +146,6 @@ pub(crate) fn callback_key(callback: &ExitCallback) -> usize {
 }
 
 impl Extension {
-    /// Creates the extension of a process with an attachment.
-    pub(crate) fn attached(attachment: impl Any + Send) -> Extension {
-        Extension { life: Life::Attached(Box::new(attachment)), ..Extension::default() }
-    }
-
     /// Creates the extension of a process with a layer.
     pub(crate) fn layered(layer: Box<dyn Layered>) -> Extension {
         Extension { life: Life::Layered(layer), ..Extension::default() }
@@ -177,7 +171,6 @@ impl Extension {
     /// Returns the attachment, if there is one.
     pub(crate) fn attachment(&mut self) -> Option<&mut dyn Any> {
         match &mut self.life {
-            Life::Attached(attachment) => Some(&mut **attachment),
             Life::Layered(layer) => Some(layer.attachment()),
             Life::Plain | Life::Exited(_) => None,
         }
@@ -446,9 +439,21 @@ mod tests {
 
     #[test]
     fn the_reason_of_an_exit_takes_the_place_of_the_attachment_once() {
-        let mut own = Extension::attached(7_u32);
+        struct Own(u32);
+        impl Layered for Own {
+            fn around(&self) -> AnyAround {
+                &()
+            }
+            fn attachment(&mut self) -> &mut dyn Any {
+                &mut self.0
+            }
+            fn label(&self) -> Option<String> {
+                None
+            }
+        }
+        let mut own = Extension::layered(Box::new(Own(7)));
         assert_eq!(own.attachment().and_then(|own| own.downcast_ref()), Some(&7_u32));
-        assert!(matches!(own.exit(&ExitReason::Killed), Life::Attached(_)));
+        assert!(matches!(own.exit(&ExitReason::Killed), Life::Layered(_)));
         assert!(matches!(own.exit(&ExitReason::Normal), Life::Plain));
         assert_eq!(own.obituary(), Some(&ExitReason::Killed));
         assert!(own.attachment().is_none());

@@ -38,14 +38,14 @@ pub enum DropReason {
     /// panicked is not counted.
     Panic,
     /// The mailbox had no room, and its bound has this policy. With [`Overflow::Wait`] and
-    /// [`Overflow::Reject`] only the messages of a broadcast or a topic are dropped: a single message
+    /// [`Overflow::Reject`] only the messages of a broadcast are dropped: a single message
     /// goes back to its sender.
     Overflow(Overflow),
-    /// The budget of all mailboxes was used up. Only the messages of a broadcast or a topic are
+    /// The budget of all mailboxes was used up. Only the messages of a broadcast are
     /// dropped: a single message goes back to its sender.
     Budget,
     /// The process had exited before the message came, and no sender waited for an answer: the
-    /// message of a timer, of a broadcast or a topic, of an attached stream, or a piped result. A timer
+    /// message of a timer, of a broadcast, of an attached stream, or a piped result. A timer
     /// that was set before the exit ends with the process and is not counted.
     NoProcess,
     /// The process's [layer](crate::layer::Layer) refused the message: for a durable process, its

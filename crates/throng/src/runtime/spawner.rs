@@ -12,7 +12,7 @@ use crate::runtime::RuntimeHandle;
 use crate::scheduler;
 use crate::signal::monitors::{MonitorNumber, Watcher};
 use crate::turn::context::{Context, tell_down};
-use crate::turn::process::{MonitorRef, Process, Turn};
+use crate::turn::process::{Process, Turn};
 use std::cell::Cell;
 
 /// Spawns processes with options: linked or monitored, with a bounded mailbox, and with a label. Made by
@@ -86,21 +86,6 @@ impl RuntimeHandle {
     pub fn spawner(&self) -> Spawner<'_> {
         Spawner { runtime: self, tie: None, mailbox: None, label: None }
     }
-
-    /// Spawns many processes of the same type. Returns their addresses in the order of the states.
-    ///
-    /// # Errors
-    /// If there is not room for all, [`SpawnManyError`] holds the addresses of the processes that
-    /// were spawned, and hands back the other states.
-    ///
-    /// Cost: a spawn of each process; less from outside of the workers, because the locks are taken
-    /// once. All states are collected in memory before the first process lives.
-    pub fn spawn_many<P: Process>(
-        &self,
-        processes: impl IntoIterator<Item = P>,
-    ) -> Result<Vec<Address<P>>, SpawnManyError<P>> {
-        self.spawner().spawn_many(processes)
-    }
 }
 
 impl<P: Process> Context<P> {
@@ -111,7 +96,8 @@ impl<P: Process> Context<P> {
 
     /// Returns a [`Spawner`] of processes [monitored](Self::monitor) by this process, their parent.
     ///
-    /// [`Down::pid`](crate::Down::pid) identifies the process that has ended.
+    /// [`Down::pid`](crate::Down::pid) identifies the process that has ended;
+    /// [`monitor_of`](Self::monitor_of) returns the monitor, to remove it.
     pub fn monitored(&mut self) -> Spawner<'_> {
         self.tied(Some(tell_down::<P>()))
     }
@@ -119,29 +105,6 @@ impl<P: Process> Context<P> {
     fn tied(&mut self, monitor: Option<TellDown>) -> Spawner<'_> {
         let tie = Tie { parent: self.current(), monitor };
         Spawner { runtime: self.runtime(), tie: Some(tie), mailbox: None, label: None }
-    }
-
-    /// Spawns a process linked to this process, which becomes its parent.
-    ///
-    /// # Errors
-    /// The same as [`RuntimeHandle::spawn`].
-    pub fn spawn_linked<Q: Process>(&mut self, child: Q) -> Result<Address<Q>, SpawnError<Q>> {
-        self.linked().spawn(child)
-    }
-
-    /// Spawns a process monitored by this process, which becomes its parent.
-    ///
-    /// # Errors
-    /// The same as [`RuntimeHandle::spawn`].
-    pub fn spawn_monitored<Q: Process>(
-        &mut self,
-        child: Q,
-    ) -> Result<(Address<Q>, MonitorRef), SpawnError<Q>> {
-        let Spawner { runtime, tie, .. } = self.monitored();
-        let number = Cell::default();
-        let child = runtime.spawn_process(child, extension(tie, None, &number), None)?;
-        tie_up(tie, child, &number);
-        Ok((child, MonitorRef::new(child.pid(), number.get())))
     }
 }
 
@@ -170,11 +133,14 @@ impl Spawner<'_> {
         Ok(child)
     }
 
-    /// Spawns many processes of the same type and returns their addresses in the order of the
-    /// given states.
+    /// Spawns many processes of the same type, and returns their addresses in the order of the states.
     ///
     /// # Errors
-    /// The same as [`RuntimeHandle::spawn_many`].
+    /// If there is not room for all, [`SpawnManyError`] holds the addresses of the processes that
+    /// were spawned, and hands back the other states.
+    ///
+    /// Cost: a spawn of each process; less from outside of the workers, because the locks are taken
+    /// once. All states are collected in memory before the first process lives.
     pub fn spawn_many<P: Process>(
         self,
         processes: impl IntoIterator<Item = P>,

@@ -53,7 +53,13 @@ const _: () = {
 
     const fn crosses<T: UnwindSafe + RefUnwindSafe>() {}
     crosses::<(Address<Fragile>, Pid, Recipient<Fragile>, ReplyTo<Fragile>)>();
-    crosses::<(Child<Fragile>, ChildRef, Group<Fragile>, GroupEvent<Fragile>, GroupMonitor)>();
+    crosses::<(
+        Child<Fragile>,
+        ChildRef,
+        Group<Address<Fragile>>,
+        GroupEvent<Address<Fragile>>,
+        GroupMonitor,
+    )>();
     crosses::<(Name, Registered, MonitorRef, Down, Exit, ExitReason)>();
     crosses::<(Runtime, RuntimeHandle, ProcessList, Timer)>();
 };

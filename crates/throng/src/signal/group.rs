@@ -1,11 +1,10 @@
-//! Groups: processes of the same type under a common name, which leave when they exit. Like OTP's
-//! `pg`, with the runtime as the only scope. A topic is a group whose members are processes of any
-//! type that handle its message.
+//! Groups: processes under a common name, which leave when they exit. Like OTP's `pg`, with the runtime
+//! as the only scope. The members are processes of one type, or of any type that handles one message.
 //!
 //! ```text
 //!  RuntimeHandle::group ─▶ Groups: (name, type) ─▶ weak ─┐
 //!                                                        ▼
-//!  Group, Topic (handles) ────────────────────────────▶ Core { members, monitors }
+//!  Group (handle) ────────────────────────────────────▶ Core { members, monitors }
 //!  a member's membership, which leaves at its exit ──────┘
 //! ```
 //! Invariants:
@@ -35,8 +34,12 @@ use std::sync::{Arc, Weak};
 
 const SHARDS: usize = 16;
 
-/// A group of processes, each of which may join any number of times. Cloning this handle costs a
+/// A named group of processes, each of which may join any number of times. Cloning this handle costs a
 /// reference count.
+///
+/// The members are addresses, of processes of one type, or recipients: processes of any type that handles a
+/// message. A group is for processes that come and go by themselves; to send to a list of your own, use
+/// [`SendAll`](crate::SendAll), and to one of several equal workers, a [`Pool`](crate::Pool).
 ///
 /// ```
 /// # use throng::prelude::*;
@@ -54,7 +57,7 @@ const SHARDS: usize = 16;
 ///
 /// # fn main() -> Result<(), throng::Error> {
 /// # let runtime = Runtime::builder().workers(1).start()?;
-/// let kitchen = runtime.group::<Room>("kitchen");
+/// let kitchen = runtime.group::<Address<Room>>("kitchen");
 /// for _ in 0..3 {
 ///     kitchen.join(runtime.spawn(Room { heard: 0 })?);
 /// }
@@ -65,16 +68,44 @@ const SHARDS: usize = 16;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Group<P: Process>(Arc<Core<Address<P>>>);
+///
+/// Processes of several types, by the message that each of them handles:
+///
+/// ```
+/// # use throng::prelude::*;
+/// #[derive(Clone)]
+/// struct Posted(&'static str);
+/// impl Message for Posted { type Reply = (); }
+/// # struct Reader;
+/// # impl Process for Reader {}
+/// # impl Handle<Posted> for Reader {
+/// #     async fn handle(&mut self, _: Posted, _: &mut Context<Self>) {}
+/// # }
+/// # struct Archive;
+/// # impl Process for Archive {}
+/// # impl Handle<Posted> for Archive {
+/// #     async fn handle(&mut self, _: Posted, _: &mut Context<Self>) {}
+/// # }
+///
+/// # fn main() -> Result<(), throng::Error> {
+/// # let runtime = Runtime::builder().workers(1).start()?;
+/// let news = runtime.group::<Recipient<Posted>>("news");
+/// news.join(runtime.spawn(Reader)?.recipient());
+/// news.join(runtime.spawn(Archive)?.recipient());
+/// assert_eq!(news.broadcast(Posted("hello")), 2);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Group<A: GroupMember>(Arc<Core<A>>);
 
 /// A change of a group's members: the message that the group's [monitors](Group::monitor) get.
-pub struct GroupEvent<P> {
+pub struct GroupEvent<A> {
     /// The name of the group.
     pub group: Name,
     /// Whether the member has joined or left.
     pub change: GroupChange,
     /// The process that has joined or left.
-    pub member: Address<P>,
+    pub member: A,
 }
 
 /// The kind of a [`GroupEvent`].
@@ -87,7 +118,7 @@ pub enum GroupChange {
     Left,
 }
 
-impl<P: Process> Message for GroupEvent<P> {
+impl<A: GroupMember> Message for GroupEvent<A> {
     type Reply = ();
 }
 
@@ -96,16 +127,16 @@ impl<P: Process> Message for GroupEvent<P> {
 pub struct GroupMonitor(u64);
 
 impl RuntimeHandle {
-    /// Returns the group of processes of type `P` with this name, and makes it if there is none.
-    /// Groups of different types share nothing, even if they share a name.
+    /// Returns the group with this name whose members are `A`, and makes it if there is none. Groups of
+    /// different types share nothing, even if they share a name.
     ///
     /// Cost: a lock with little contention; keep the handle if it is used often.
-    pub fn group<P: Process>(&self, name: impl Into<Name>) -> Group<P> {
+    pub fn group<A: GroupMember>(&self, name: impl Into<Name>) -> Group<A> {
         Group(Groups::get(self.groups(), name.into()))
     }
 }
 
-impl<P: Process> Group<P> {
+impl<A: GroupMember> Group<A> {
     /// Returns the group's name.
     pub fn name(&self) -> &Name {
         &self.0.name
@@ -115,14 +146,14 @@ impl<P: Process> Group<P> {
     /// member until it exits, or has [left](Self::leave) as often as it has joined.
     ///
     /// Cost: the group's lock; the first time, an allocation and a signal to the process.
-    pub fn join(&self, member: Address<P>) -> bool {
+    pub fn join(&self, member: A) -> bool {
         let joined = Core::join(&self.0, member);
         self.0.tell();
         joined
     }
 
     /// Takes back a single join of a process; returns `false` if the process is not a member.
-    pub fn leave(&self, member: Address<P>) -> bool {
+    pub fn leave(&self, member: A) -> bool {
         let left = self.0.leave(member);
         self.0.tell();
         left
@@ -132,7 +163,7 @@ impl<P: Process> Group<P> {
     /// twice, as in OTP.
     ///
     /// A process that has just exited may still be listed.
-    pub fn members(&self) -> Vec<Address<P>> {
+    pub fn members(&self) -> Vec<A> {
         lock(&self.0.state).list()
     }
 
@@ -146,15 +177,6 @@ impl<P: Process> Group<P> {
         self.len() == 0
     }
 
-    /// Sends a message to each member once, however often the member has joined. Returns the number
-    /// of members to which the message was sent; the messages to other members are
-    /// [counted](crate::Metrics::dropped) as dropped.
-    ///
-    /// Cost: a copy of the list of addresses under the group's lock, then a send for each.
-    pub fn broadcast<T: Turn<P> + Clone>(&self, message: T) -> usize {
-        self.0.distinct().into_iter().filter(|member| member.send_or_lose(message.clone())).count()
-    }
-
     /// Monitors the group: from this call until it exits, `watcher` gets a [`GroupEvent`] for each
     /// change. Also returns the members at the moment of the call. A full mailbox refuses and
     /// delays no event.
@@ -165,8 +187,8 @@ impl<P: Process> Group<P> {
     /// # impl Process for Room {}
     /// struct Doorman { present: i32 }
     /// impl Process for Doorman {}
-    /// impl Handle<GroupEvent<Room>> for Doorman {
-    ///     async fn handle(&mut self, event: GroupEvent<Room>, _: &mut Context<Self>) {
+    /// impl Handle<GroupEvent<Address<Room>>> for Doorman {
+    ///     async fn handle(&mut self, event: GroupEvent<Address<Room>>, _: &mut Context<Self>) {
     ///         self.present += match event.change {
     ///             GroupChange::Joined => 1,
     ///             GroupChange::Left => -1,
@@ -177,16 +199,13 @@ impl<P: Process> Group<P> {
     /// # fn main() -> Result<(), throng::Error> {
     /// # let runtime = Runtime::builder().workers(1).start()?;
     /// let doorman = runtime.spawn(Doorman { present: 0 })?;
-    /// let (monitor, present) = runtime.group::<Room>("kitchen").monitor(doorman);
+    /// let (monitor, present) = runtime.group::<Address<Room>>("kitchen").monitor(doorman);
     /// assert!(present.is_empty());
-    /// # runtime.group::<Room>("kitchen").demonitor(monitor);
+    /// # runtime.group::<Address<Room>>("kitchen").demonitor(monitor);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn monitor<Q: Handle<GroupEvent<P>>>(
-        &self,
-        watcher: Address<Q>,
-    ) -> (GroupMonitor, Vec<Address<P>>) {
+    pub fn monitor<Q: Handle<GroupEvent<A>>>(&self, watcher: Address<Q>) -> (GroupMonitor, Vec<A>) {
         // A watcher that has exited is about to lose its monitor.
         let group = self.name().clone();
         let tell = Box::new(move |(change, member)| {
@@ -202,157 +221,74 @@ impl<P: Process> Group<P> {
     }
 }
 
-impl<P: Process> Clone for Group<P> {
+impl<P: Process> Group<Address<P>> {
+    /// Sends a message to each member once, however often the member has joined, in no particular order.
+    /// Returns the number of members to which the message was sent; the messages to other members are
+    /// [counted](crate::Metrics::dropped) as dropped.
+    ///
+    /// Each member gets the messages of one sender in the order in which they were sent.
+    ///
+    /// Cost: a copy of the list of members under the group's lock, then a send for each.
+    pub fn broadcast<T: Turn<P> + Clone>(&self, message: T) -> usize {
+        self.0.distinct().into_iter().filter(|member| member.send_or_lose(message.clone())).count()
+    }
+}
+
+impl<M: Message + Clone> Group<Recipient<M>> {
+    /// Sends a message to each member once, as a group of addresses does.
+    pub fn broadcast(&self, message: M) -> usize {
+        self.0.distinct().into_iter().filter(|to| to.send_or_lose(message.clone())).count()
+    }
+}
+
+impl<A: GroupMember> Clone for Group<A> {
     fn clone(&self) -> Self {
         Group(self.0.clone())
     }
 }
 
-impl<P: Process> fmt::Debug for Group<P> {
+impl<A: GroupMember> fmt::Debug for Group<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Group({}, {} members)", self.0.name, self.len())
     }
 }
 
-impl<P> Clone for GroupEvent<P> {
+impl<A: Copy> Clone for GroupEvent<A> {
     fn clone(&self) -> Self {
         GroupEvent { group: self.group.clone(), change: self.change, member: self.member }
     }
 }
 
-impl<P> fmt::Debug for GroupEvent<P> {
+impl<A: fmt::Debug> fmt::Debug for GroupEvent<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} {:?} {:?}", self.member, self.change, self.group)
     }
 }
 
-/// A named topic of a runtime: each published `M` is sent to all subscribers, which are processes of any
-/// type that handles an `M`. Cloning this handle costs a reference count.
-///
-/// ```
-/// use throng::prelude::*;
-///
-/// #[derive(Clone)]
-/// struct Posted(&'static str);
-/// impl Message for Posted { type Reply = (); }
-///
-/// struct Reader { read: Vec<&'static str> }
-/// #[process]
-/// impl Reader {
-///     #[message]
-///     fn read(&self) -> Vec<&'static str> {
-///         self.read.clone()
-///     }
-/// }
-/// impl Handle<Posted> for Reader {
-///     async fn handle(&mut self, Posted(text): Posted, _: &mut Context<Self>) {
-///         self.read.push(text);
-///     }
-/// }
-///
-/// # fn main() -> Result<(), throng::Error> {
-/// let runtime = Runtime::builder().workers(1).start()?;
-/// let news = runtime.topic::<Posted>("news");
-/// let reader = runtime.spawn(Reader { read: Vec::new() })?;
-/// news.subscribe(reader);
-/// assert_eq!(news.publish(Posted("hello")), 1);
-/// assert_eq!(runtime.block_on(async |_| reader.read().await)?, ["hello"]);
-/// # Ok(())
-/// # }
-/// ```
-pub struct Topic<M: Message>(Arc<Core<Recipient<M>>>);
+/// A reference by which a process can join a [`Group`]: an [`Address`] or a [`Recipient`].
+pub trait GroupMember: sealed::Pid + Copy + Eq + Hash + fmt::Debug + Send + Sync + 'static {}
 
-impl RuntimeHandle {
-    /// Returns the topic with this name for messages of type `M`, and makes it if there is none. Topics for
-    /// different types of message share nothing, even if they have the same name.
-    ///
-    /// Cost: a lock with little contention; keep the handle if you use it often.
-    pub fn topic<M: Message>(&self, name: impl Into<Name>) -> Topic<M> {
-        Topic(Groups::get(self.groups(), name.into()))
-    }
-}
+impl<P: Process> GroupMember for Address<P> {}
 
-impl<M: Message> Topic<M> {
-    /// Returns the topic's name.
-    pub fn name(&self) -> &Name {
-        &self.0.name
+impl<M: Message> GroupMember for Recipient<M> {}
+
+mod sealed {
+    use super::{Address, Message, Process, Recipient};
+
+    pub trait Pid {
+        fn pid(self) -> crate::address::Pid;
     }
 
-    /// Subscribes a process; returns `false` if the process has exited. The process is a subscriber until it
-    /// exits, or has been [unsubscribed](Self::unsubscribe) as often as it was subscribed.
-    ///
-    /// Cost: the topic's lock; the first time, an allocation and a signal to the process.
-    pub fn subscribe(&self, subscriber: impl Into<Recipient<M>>) -> bool {
-        let joined = Core::join(&self.0, subscriber.into());
-        self.0.tell();
-        joined
+    impl<P: Process> Pid for Address<P> {
+        fn pid(self) -> crate::address::Pid {
+            Address::pid(self)
+        }
     }
 
-    /// Removes one subscription of a process; returns `false` if the process is not a subscriber.
-    pub fn unsubscribe(&self, subscriber: impl Into<Recipient<M>>) -> bool {
-        let left = self.0.leave(subscriber.into());
-        self.0.tell();
-        left
-    }
-
-    /// Sends a message to each subscriber once, in no particular order. Returns the number of subscribers to
-    /// which the message was sent; a full mailbox may refuse the message, by its own policy.
-    ///
-    /// Each subscriber gets the messages of a publisher in the order in which they were published.
-    ///
-    /// Cost: a copy of the list of subscribers under the topic's lock, then a clone of the message and a send
-    /// for each subscriber.
-    pub fn publish(&self, message: M) -> usize
-    where
-        M: Clone,
-    {
-        self.0.distinct().into_iter().filter(|to| to.send_or_lose(message.clone())).count()
-    }
-
-    /// Returns the subscribers, each once, in no particular order.
-    ///
-    /// A process that has just exited may still be listed.
-    pub fn subscribers(&self) -> Vec<Recipient<M>> {
-        self.0.distinct()
-    }
-
-    /// Returns the number of subscribers, each counted once.
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether the topic has no subscribers.
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-impl<M: Message> Clone for Topic<M> {
-    fn clone(&self) -> Self {
-        Topic(self.0.clone())
-    }
-}
-
-impl<M: Message> fmt::Debug for Topic<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Topic({}, {} subscribers)", self.0.name, self.len())
-    }
-}
-
-/// Reference to a process that is a member of a group.
-trait Member: Copy + Eq + Hash + Send + Sync + 'static {
-    fn pid(self) -> Pid;
-}
-
-impl<P: Process> Member for Address<P> {
-    fn pid(self) -> Pid {
-        Address::pid(self)
-    }
-}
-
-impl<M: Message> Member for Recipient<M> {
-    fn pid(self) -> Pid {
-        Recipient::pid(self)
+    impl<M: Message> Pid for Recipient<M> {
+        fn pid(self) -> crate::address::Pid {
+            Recipient::pid(self)
+        }
     }
 }
 
@@ -369,7 +305,7 @@ impl Groups {
         Groups { shards: std::array::from_fn(|_| Mutex::default()) }
     }
 
-    fn get<T: Member>(groups: &Arc<Groups>, name: Name) -> Arc<Core<T>> {
+    fn get<T: GroupMember>(groups: &Arc<Groups>, name: Name) -> Arc<Core<T>> {
         let id = (name, TypeId::of::<T>());
         let mut shard = lock(&groups.shards[shard_of(&*id.0, SHARDS)]);
         let present = shard.get(&id).and_then(Weak::upgrade);
@@ -387,7 +323,7 @@ impl Groups {
     }
 }
 
-struct Core<T: Member> {
+struct Core<T: GroupMember> {
     name: Name,
     groups: Arc<Groups>,
     state: Mutex<State<T>>,
@@ -414,7 +350,7 @@ struct Monitor<T> {
     tell: Box<dyn Fn(Event<T>) + Send + Sync>,
 }
 
-impl<T: Member> Core<T> {
+impl<T: GroupMember> Core<T> {
     fn join(self: &Arc<Self>, member: T) -> bool {
         let mut state = lock(&self.state);
         match state.members.get_mut(&member) {
@@ -509,7 +445,7 @@ impl<T> Monitor<T> {
     }
 }
 
-impl<T: Member> State<T> {
+impl<T: GroupMember> State<T> {
     fn new() -> State<T> {
         State {
             members: IndexMap::default(),
@@ -532,7 +468,7 @@ impl<T: Member> State<T> {
     }
 }
 
-impl<T: Member> Drop for Core<T> {
+impl<T: GroupMember> Drop for Core<T> {
     fn drop(&mut self) {
         let id = (self.name.clone(), TypeId::of::<T>());
         let mut shard = lock(&self.groups.shards[shard_of(&*self.name, SHARDS)]);
@@ -544,12 +480,12 @@ impl<T: Member> Drop for Core<T> {
 }
 
 /// A member's side of its membership.
-struct Joined<T: Member> {
+struct Joined<T: GroupMember> {
     core: Arc<Core<T>>,
     member: T,
 }
 
-impl<T: Member> Membership for Joined<T> {
+impl<T: GroupMember> Membership for Joined<T> {
     fn leave(self: Box<Self>, _: Pid) {
         let mut state = lock(&self.core.state);
         let joins = state.members.swap_remove(&self.member).unwrap_or(0);
@@ -562,14 +498,14 @@ impl<T: Member> Membership for Joined<T> {
 }
 
 /// A watcher's side of its monitor.
-struct Monitoring<T: Member> {
+struct Monitoring<T: GroupMember> {
     core: Arc<Core<T>>,
     monitor: GroupMonitor,
     /// Keeps the monitor's address, which is the key of this membership, from being used again.
     _key: Arc<Monitor<T>>,
 }
 
-impl<T: Member> Membership for Monitoring<T> {
+impl<T: GroupMember> Membership for Monitoring<T> {
     fn leave(self: Box<Self>, _: Pid) {
         let mut state = lock(&self.core.state);
         if state.monitors.iter().any(|(own, _)| *own == self.monitor) {
@@ -594,12 +530,12 @@ mod tests {
     fn a_group_is_gone_with_its_last_handle_and_member() {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let [first, second] = [(); 2].map(|()| runtime.spawn(Idle).expect("spawns"));
-        let kitchen = runtime.group::<Idle>("kitchen");
+        let kitchen = runtime.group::<Address<Idle>>("kitchen");
         assert!(kitchen.join(first) && kitchen.join(second));
         drop(kitchen);
         assert_eq!(count(&runtime), 1, "the members keep the group");
         runtime.block_on(async |runtime| {
-            let kitchen = runtime.group::<Idle>("kitchen");
+            let kitchen = runtime.group::<Address<Idle>>("kitchen");
             assert!(kitchen.leave(first));
             drop(kitchen);
             second.kill();

@@ -110,6 +110,14 @@ impl<K: Copy + Eq> Monitors<K> {
         true
     }
 
+    /// Returns the number of the monitor that was set last on a process.
+    pub(crate) fn latest(&self, pid: K) -> Option<MonitorNumber> {
+        let slots = self.slots.iter().enumerate().filter(|(_, slot)| slot.pid == Some(pid));
+        // The age of a stamp, because stamps are counted modulo 2³².
+        let (slot, of) = slots.min_by_key(|(_, slot)| self.stamp.wrapping_sub(slot.stamp))?;
+        Some(MonitorNumber { slot: slot as u32, stamp: of.stamp })
+    }
+
     /// Takes the last monitor out.
     pub(crate) fn pop(&mut self) -> Option<(MonitorNumber, K)> {
         // The slots that are free stay on the free list, so none is set after this.

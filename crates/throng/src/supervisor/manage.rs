@@ -4,7 +4,7 @@ use super::child::{Child, ChildSlot};
 use super::engine::{Key, RunState, Strategy};
 use super::error::{ChildError, SupervisorError};
 use super::process::{Report, Starter, Supervisor, UNLIMITED, ready};
-use super::spec::{ChildSpec, IntoChildSpec, Restart, SupervisorSpec};
+use super::spec::{ChildSpec, Restart, SupervisorSpec};
 use crate::address::{Address, Pid};
 use crate::error::SpawnError;
 use crate::exit::ExitReason;
@@ -52,7 +52,7 @@ impl Supervisor {
     ///         let session = ChildSpec::new(move || Session { user });
     ///         sessions.spawn_child(session.restart(Restart::Temporary)).await?;
     ///     }
-    ///     assert_eq!(sessions.count_children().await?.active, 10);
+    ///     assert_eq!(sessions.count_children().await?, 10);
     ///     Ok(())
     /// })
     /// # }
@@ -109,7 +109,7 @@ impl SupervisorSpec {
         self,
         cx: &mut Context<P>,
     ) -> Result<Address<Supervisor>, SupervisorError> {
-        let (supervisor, outcome) = self.spawn(|process| cx.spawn_linked(process))?;
+        let (supervisor, outcome) = self.spawn(|process| cx.linked().spawn(process))?;
         wait(supervisor, outcome).await
     }
 
@@ -206,20 +206,6 @@ pub enum ChildState {
     Stopped,
 }
 
-/// The number of children of a supervisor.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct ChildCount {
-    /// Number of all children, running or not.
-    pub specs: usize,
-    /// Number of running children.
-    pub active: usize,
-    /// Number of children that are supervisors, running or not.
-    pub supervisors: usize,
-    /// Number of children that are not supervisors, running or not.
-    pub workers: usize,
-}
-
 /// Management of a supervisor's children.
 ///
 /// The supervisor handles requests one after the other, so each method waits until the supervisor
@@ -255,12 +241,12 @@ impl Address<Supervisor> {
     /// [`ChildError::Running`], [`ChildError::Restarting`] or [`ChildError::Stopped`] if a child
     /// already has this id; [`ChildError::Failed`] if the child does not start, in which case it is
     /// not added; [`ChildError::Unanswered`].
-    pub async fn start_child<C: IntoChildSpec>(
+    pub async fn start_child<P: Process>(
         self,
         id: impl Into<Name>,
-        child: C,
-    ) -> Result<Child<C::Process>, ChildError> {
-        self.add_child(Some(id.into()), child.into_child_spec()).await
+        child: impl Into<ChildSpec<P>>,
+    ) -> Result<Child<P>, ChildError> {
+        self.add_child(Some(id.into()), child.into()).await
     }
 
     /// Adds a child without an id and starts it. The supervisor drops the child's spec when the
@@ -268,11 +254,11 @@ impl Address<Supervisor> {
     ///
     /// # Errors
     /// [`ChildError::Failed`] if the child does not start; [`ChildError::Unanswered`].
-    pub async fn spawn_child<C: IntoChildSpec>(
+    pub async fn spawn_child<P: Process>(
         self,
-        child: C,
-    ) -> Result<Child<C::Process>, ChildError> {
-        self.add_child(None, child.into_child_spec()).await
+        child: impl Into<ChildSpec<P>>,
+    ) -> Result<Child<P>, ChildError> {
+        self.add_child(None, child.into()).await
     }
 
     /// Adds many children without ids in a single message, and starts them in order. The supervisor drops the
@@ -296,11 +282,11 @@ impl Address<Supervisor> {
     /// # Errors
     /// [`ChildError::Failed`] if a child does not start; the supervisor then stops the children that it has
     /// started before, in reverse order, and keeps none of them. [`ChildError::Unanswered`].
-    pub async fn spawn_children<C: IntoChildSpec>(
+    pub async fn spawn_children<P: Process>(
         self,
-        children: impl IntoIterator<Item = C>,
-    ) -> Result<Vec<Child<C::Process>>, ChildError> {
-        let specs = children.into_iter().map(IntoChildSpec::into_child_spec);
+        children: impl IntoIterator<Item: Into<ChildSpec<P>>>,
+    ) -> Result<Vec<Child<P>>, ChildError> {
+        let specs = children.into_iter().map(Into::into);
         let (handles, starters) = specs.map(|spec| (spec.handle(), Starter::new(spec))).unzip();
         self.manage(AddAll(starters)).await??;
         Ok(handles)
@@ -358,11 +344,13 @@ impl Address<Supervisor> {
         self.manage(ListChildren).await
     }
 
-    /// Counts the children.
+    /// Returns the number of children that run.
     ///
     /// # Errors
     /// [`ChildError::Unanswered`].
-    pub async fn count_children(self) -> Result<ChildCount, ChildError> {
+    ///
+    /// Cost: constant, however many children there are.
+    pub async fn count_children(self) -> Result<usize, ChildError> {
         self.manage(Count).await
     }
 
@@ -500,13 +488,10 @@ impl Turn<Supervisor> for ListChildren {
 struct Count;
 
 impl Turn<Supervisor> for Count {
-    type Reply = ChildCount;
+    type Reply = usize;
 
-    async fn run(self, supervisor: &mut Supervisor, _: &mut Context<Supervisor>) -> ChildCount {
-        let engine = supervisor.engine();
-        let (specs, active) = engine.len();
-        let supervisors = engine.iter().filter(|(_, child)| is_supervisor(&child.content)).count();
-        ChildCount { specs, active, supervisors, workers: specs - supervisors }
+    async fn run(self, supervisor: &mut Supervisor, _: &mut Context<Supervisor>) -> usize {
+        supervisor.engine().len().1
     }
 }
 

@@ -31,7 +31,7 @@ mod line;
 
 use self::line::{Found, Line, Ticket};
 use super::child::Child;
-use super::spec::{IntoChildSpec, SupervisorSpec};
+use super::spec::{ChildSpec, SupervisorSpec};
 use crate::address::Address;
 use crate::address::call::Call;
 use crate::address::deadline::Deadline;
@@ -116,7 +116,7 @@ impl<P: Process> Pool<P> {
     /// If `size` or `room` is zero.
     pub fn new<C>(size: usize, room: usize, child: impl Fn() -> C) -> (Pool<P>, SupervisorSpec)
     where
-        C: IntoChildSpec<Process = P>,
+        C: Into<ChildSpec<P>>,
     {
         assert!(size > 0 && room > 0, "a pool has a worker, with room for a message");
         // No pool has so many messages; the sum of all places is a number.
@@ -124,7 +124,7 @@ impl<P: Process> Pool<P> {
         let mut supervisor = Supervisor::one_for_one();
         let mut children = Vec::with_capacity(size);
         for number in 0..size {
-            let spec = child().into_child_spec();
+            let spec: ChildSpec<P> = child().into();
             children.push(spec.handle());
             supervisor = supervisor.child(number.to_string(), spec);
         }

@@ -77,8 +77,8 @@ pub(crate) enum Grace {
 /// # let _ = accounts;
 /// ```
 ///
-/// A closure that makes the state is accepted in place of a spec. Such a child has OTP's defaults: it
-/// is permanent, and has five seconds to stop.
+/// A closure that makes the state, or the spec of a supervisor, is accepted in place of a spec. Such a child
+/// has OTP's defaults: it is permanent, and has five seconds to stop, or unlimited time as a supervisor.
 #[must_use]
 pub struct ChildSpec<P> {
     pub(crate) spawn: Arc<Spawn<P>>,
@@ -191,7 +191,7 @@ impl<P: Process> ChildSpec<P> {
 
 impl<M: Message<Reply = ()>> ChildSpec<AsyncProcess<M>> {
     /// Creates a spec of a permanent child written as a future; see
-    /// [`spawn_async`](crate::RuntimeHandle::spawn_async). The child counts as started at once.
+    /// [`spawn_async`](Spawner::spawn_async). The child counts as started at once.
     ///
     /// ```
     /// # use throng::{Restart, Supervisor, prelude::*};
@@ -226,37 +226,15 @@ fn not_spawned<T>(error: SpawnError<T>) -> ExitReason {
     reason
 }
 
-/// Types that a supervisor can start as a child: a closure that makes a process's state, a
-/// [`ChildSpec`], or a [`SupervisorSpec`].
-pub trait IntoChildSpec {
-    /// Type of the child's process.
-    type Process: Process;
-
-    /// Converts `self` into a spec, with OTP's defaults for the rules that were not set.
-    fn into_child_spec(self) -> ChildSpec<Self::Process>;
-}
-
-impl<P: Process> IntoChildSpec for ChildSpec<P> {
-    type Process = P;
-
-    fn into_child_spec(self) -> ChildSpec<P> {
-        self
+impl<P: Process, F: Fn() -> P + Send + Sync + 'static> From<F> for ChildSpec<P> {
+    fn from(make: F) -> ChildSpec<P> {
+        ChildSpec::new(make)
     }
 }
 
-impl<P: Process, F: Fn() -> P + Send + Sync + 'static> IntoChildSpec for F {
-    type Process = P;
-
-    fn into_child_spec(self) -> ChildSpec<P> {
-        ChildSpec::new(self)
-    }
-}
-
-impl IntoChildSpec for SupervisorSpec {
-    type Process = Supervisor;
-
-    fn into_child_spec(self) -> ChildSpec<Supervisor> {
-        let (template, slot) = (Arc::new(self.template), Arc::<ChildSlot>::default());
+impl From<SupervisorSpec> for ChildSpec<Supervisor> {
+    fn from(spec: SupervisorSpec) -> ChildSpec<Supervisor> {
+        let (template, slot) = (Arc::new(spec.template), Arc::<ChildSlot>::default());
         let own = slot.clone();
         let spec =
             ChildSpec::new(move || Supervisor::new(template.clone(), Some(own.clone()), None));
@@ -323,8 +301,12 @@ impl SupervisorSpec {
     /// Adds a child, to be started after the children added before it.
     ///
     /// If two children have the same id, the start of the supervisor fails.
-    pub fn child(mut self, id: impl Into<Name>, child: impl IntoChildSpec) -> Self {
-        self.template.children.push((id.into(), Starter::new(child.into_child_spec())));
+    pub fn child<P: Process>(
+        mut self,
+        id: impl Into<Name>,
+        child: impl Into<ChildSpec<P>>,
+    ) -> Self {
+        self.template.children.push((id.into(), Starter::new(child.into())));
         self
     }
 }

@@ -88,7 +88,7 @@ use std::time::Duration;
 /// # fn main() -> Result<(), throng::Error> {
 /// # let (heard, hears) = tokio::sync::oneshot::channel();
 /// let runtime = Runtime::builder().workers(1).start()?;
-/// let session = runtime.spawn_async(|mut inbox: Inbox<Event>| async move {
+/// let session = runtime.spawner().spawn_async(|mut inbox: Inbox<Event>| async move {
 ///     // Other events wait, in their order, until a user has logged in.
 ///     let login = inbox.recv_match(|event| matches!(event, Event::Login(_))).await;
 ///     let mut words = Vec::new();
@@ -120,7 +120,7 @@ pub struct Inbox<M> {
 }
 
 /// The type, in an [`Address`], of a process that is written as a future. See
-/// [`spawn_async`](RuntimeHandle::spawn_async).
+/// [`spawn_async`](Spawner::spawn_async).
 ///
 /// The process takes a single type of message, often an enum. A call with such a message returns
 /// when the process takes the message out of its mailbox; use [`ask`](Address::ask) for answers.
@@ -255,7 +255,7 @@ impl<M: Message<Reply = ()>> Inbox<M> {
     /// let runtime = Runtime::builder().workers(1).start()?;
     /// let idle = runtime.spawn(Idle)?;
     /// # let (sender, receiver) = tokio::sync::oneshot::channel();
-    /// runtime.spawn_async(move |mut inbox: Inbox<Event>| async move {
+    /// runtime.spawner().spawn_async(move |mut inbox: Inbox<Event>| async move {
     ///     inbox.on_down(Event::Down);
     ///     let monitor = inbox.context(|cx| cx.monitor(idle));
     ///     idle.stop();
@@ -660,7 +660,7 @@ impl<M> fmt::Debug for AsyncProcess<M> {
     }
 }
 
-impl RuntimeHandle {
+impl Spawner<'_> {
     /// Spawns a process that is written as a future and takes its messages itself.
     ///
     /// The process exits when the future panics or ends, normally or with the error it returns.
@@ -675,21 +675,6 @@ impl RuntimeHandle {
     ///
     /// Cost: a slot of 64 bytes, and a pooled block for the future, which takes some 80 bytes more
     /// than it would without an inbox. A message costs an additional turn that does not suspend.
-    pub fn spawn_async<M, F, R>(&self, begin: F) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
-    where
-        M: Message<Reply = ()>,
-        F: FnOnce(Inbox<M>) -> R + Send + 'static,
-        R: Future<Output: IntoExitReason> + Send + 'static,
-    {
-        self.spawner().spawn_async(begin)
-    }
-}
-
-impl Spawner<'_> {
-    /// Spawns a process that is written as a future; see [`RuntimeHandle::spawn_async`].
-    ///
-    /// # Errors
-    /// The errors of [`RuntimeHandle::spawn_async`].
     pub fn spawn_async<M, F, R>(self, begin: F) -> Result<Address<AsyncProcess<M>>, SpawnError<F>>
     where
         M: Message<Reply = ()>,

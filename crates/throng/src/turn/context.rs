@@ -167,8 +167,7 @@ impl<P: Process> Context<P> {
         self.current.runtime()
     }
 
-    /// Returns the value that [`spawn_attached`](RuntimeHandle::spawn_attached) attached, if it is
-    /// a `T`.
+    /// Returns the [layer](crate::layer::Layer) of this process, if it is a `T`.
     pub fn attachment<T: 'static>(&mut self) -> Option<&mut T> {
         self.current.attachment()?.downcast_mut()
     }
@@ -288,6 +287,17 @@ impl<P: Process> Context<P> {
         let number = self.current.with_extension(|own| own.monitors().insert(other));
         signal::send(other, Signal::Monitor(Watcher { pid: me, number, tell: tell_down::<P>() }));
         MonitorRef::new(other, number)
+    }
+
+    /// Returns the latest monitor of this process on another, if there is one that has not fired; such as
+    /// that of a [monitored](Self::monitored) child.
+    ///
+    /// Cost: in proportion to the number of monitors that this process has set.
+    pub fn monitor_of(&mut self, other: impl Into<Pid>) -> Option<MonitorRef> {
+        let other = other.into();
+        let find = |own: &mut Extension| own.ties.as_ref()?.monitors.as_ref()?.latest(other);
+        let number = self.current.if_extension(find).flatten()?;
+        Some(MonitorRef::new(other, number))
     }
 
     /// Removes a monitor. The monitor does not fire after this call, even if the other process has

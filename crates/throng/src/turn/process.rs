@@ -84,7 +84,7 @@ pub trait Process: Sized + Send + 'static {
 
     /// Runs when an exit signal arrives, if this process [traps](Context::trap_exits) exit signals.
     ///
-    /// If this process was spawned [linked](Context::spawn_linked) by a parent, the parent's exit
+    /// If this process was spawned [linked](Context::linked) by a parent, the parent's exit
     /// is not passed to this hook: this process then exits in order too, as OTP's behaviours do.
     fn exit(&mut self, exit: Exit, cx: &mut Context<Self>) -> impl Future<Output = ()> + Send {
         let _ = (exit, cx);

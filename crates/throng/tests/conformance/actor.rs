@@ -77,10 +77,10 @@ impl Actor {
             }
             ["receive_timeout", time] => cx.receive_timeout(millis(time)),
             ["join", group] => {
-                cx.runtime().group::<Actor>(*group).join(cx.address());
+                cx.runtime().group::<Address<Actor>>(*group).join(cx.address());
             }
             ["leave", group] => {
-                cx.runtime().group::<Actor>(*group).leave(cx.address());
+                cx.runtime().group::<Address<Actor>>(*group).leave(cx.address());
             }
             ["on_exit", words @ ..] => self.own.on_exit = Some(owned(words)),
             ["on_down", words @ ..] => self.own.on_down = Some(owned(words)),
@@ -239,13 +239,13 @@ impl Own {
                 world.event(me, format_args!("parent {}", world.label(parent)));
             }
             ["spawn_linked", name] => {
-                let child = cx.spawn_linked(Actor::new(&world)).expect("there is room");
+                let child = cx.linked().spawn(Actor::new(&world)).expect("there is room");
                 world.observe(name, name, Who::Process(child));
             }
             ["spawn_monitored", name, monitor] => {
-                let spawned = cx.spawn_monitored(Actor::new(&world)).expect("there is room");
-                world.observe(name, name, Who::Process(spawned.0));
-                self.monitored(monitor, spawned.1);
+                let child = cx.monitored().spawn(Actor::new(&world)).expect("there is room");
+                world.observe(name, name, Who::Process(child));
+                self.monitored(monitor, cx.monitor_of(child).expect("the child is monitored"));
             }
             ["send_after", time, other, text, name] => {
                 let timer = world.send_after(millis(time), other, text);

@@ -19,7 +19,7 @@ impl Message for Mail {
 /// Spawns an async process.
 pub(crate) fn spawn(world: &Arc<World>) -> Address<AsyncProcess<Mail>> {
     let own = world.clone();
-    world.runtime.spawn_async(|inbox| live(inbox, own)).expect("there is room")
+    world.runtime.spawner().spawn_async(|inbox| live(inbox, own)).expect("there is room")
 }
 
 async fn live(mut inbox: Inbox<Mail>, world: Arc<World>) {

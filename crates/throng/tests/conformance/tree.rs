@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{AutoShutdown, ChildError, ChildInfo, ChildState, IntoChildSpec, SupervisorSpec};
+use throng::{AutoShutdown, ChildError, ChildInfo, ChildSpec, ChildState, SupervisorSpec};
 
 /// The supervisors that the driver knows.
 #[derive(Default)]
@@ -70,13 +70,16 @@ impl Trees {
                 world.event(None, format_args!("{supervisor} has {}", list(names)));
             }
             ["count_children", supervisor] => {
-                let count = self.supervisor(supervisor).count_children().await;
-                let count = count.expect("the supervisor answers");
+                let address = self.supervisor(supervisor);
+                let active = address.count_children().await.expect("the supervisor answers");
+                let children = address.which_children().await.expect("the supervisor answers");
+                let supervisors = children.iter().filter(|child| child.is_supervisor).count();
                 world.event(
                     None,
                     format_args!(
-                        "{supervisor} has specs {}, active {}, supervisors {}, workers {}",
-                        count.specs, count.active, count.supervisors, count.workers
+                        "{supervisor} has specs {}, active {active}, supervisors {supervisors}, workers {}",
+                        children.len(),
+                        children.len() - supervisors
                     ),
                 );
             }
@@ -125,7 +128,7 @@ impl Trees {
         for child in children {
             let id = id(child);
             spec = if self.definitions.contains_key(id) {
-                let below = self.spec(world, id, lane).into_child_spec();
+                let below = ChildSpec::from(self.spec(world, id, lane));
                 let parts = parts(child);
                 let significant = parts.flags.iter().any(|flag| flag == "significant");
                 let below = grace(below, parts.shutdown.as_deref());

@@ -233,12 +233,12 @@ impl World {
                 self.event(me, format_args!("{name} is {holder}"));
             }
             ["members", group] => {
-                let members = self.runtime.group::<Actor>(*group).members();
+                let members = self.runtime.group::<Address<Actor>>(*group).members();
                 let members = members.iter().map(|member| self.label(Some(member.pid())));
                 self.event(me, format_args!("{group} has {}", list(members.collect())));
             }
             ["broadcast", group, words @ ..] => {
-                self.runtime.group::<Actor>(*group).broadcast(Text(words.join(" ")));
+                self.runtime.group::<Address<Actor>>(*group).broadcast(Text(words.join(" ")));
             }
             _ => return false,
         }

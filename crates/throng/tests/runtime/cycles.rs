@@ -88,7 +88,7 @@ struct Visited {
 /// Spawns a ring with a process for each of `ways`.
 async fn ring(runtime: &RuntimeHandle, ways: &[Way]) -> Vec<Address<Member>> {
     let members = ways.iter().map(|&way| Member { next: Vec::new(), way });
-    let members = runtime.spawn_many(members).unwrap();
+    let members = runtime.spawner().spawn_many(members).unwrap();
     for (index, member) in members.iter().enumerate() {
         let next = members[(index + 1) % members.len()];
         member.before(vec![next.into()]).within(FOR_EVER).await.unwrap();
@@ -208,6 +208,7 @@ fn async_processes_in_a_ring_get_the_error_too() {
     let pinger = || {
         let (sender, both) = (sender.clone(), both.clone());
         runtime
+            .spawner()
             .spawn_async(|mut inbox: Inbox<Ping>| async move {
                 let Ping(Some(other)) = inbox.recv().await else {
                     panic!("the first ping has an address")

@@ -107,7 +107,7 @@ fn an_inbox_waits_for_the_longest_of_times() {
     let runtime = one_worker();
     runtime.block_on(async |runtime| {
         let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-        let process = runtime.spawn_async(async move |mut inbox: Inbox<Number>| {
+        let process = runtime.spawner().spawn_async(async move |mut inbox: Inbox<Number>| {
             let first = inbox.recv_timeout(Duration::MAX).await;
             let second = inbox.recv_match_timeout(|number| number.0 == 3, Duration::MAX).await;
             sender.send([first, second].map(|number| number.map(|number| number.0))).unwrap();

@@ -12,8 +12,8 @@ fn counter() -> Counter {
 /// Forwards the events of a group to the test.
 struct Doorman(mpsc::Sender<(GroupChange, Address<Counter>)>);
 impl Process for Doorman {}
-impl Handle<GroupEvent<Counter>> for Doorman {
-    async fn handle(&mut self, event: GroupEvent<Counter>, _: &mut Context<Self>) {
+impl Handle<GroupEvent<Address<Counter>>> for Doorman {
+    async fn handle(&mut self, event: GroupEvent<Address<Counter>>, _: &mut Context<Self>) {
         assert_eq!(&*event.group, "kitchen");
         let _ = self.0.send((event.change, event.member));
     }
@@ -22,7 +22,7 @@ impl Handle<GroupEvent<Counter>> for Doorman {
 #[test]
 fn a_process_is_a_member_as_often_as_it_joined() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("kitchen");
+    let group = runtime.group::<Address<Counter>>("kitchen");
     let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());
     assert!(group.join(first) && group.join(second) && group.join(first));
     assert_eq!(group.members(), [first, first, second]);
@@ -38,7 +38,7 @@ fn a_process_is_a_member_as_often_as_it_joined() {
 #[test]
 fn members_leave_when_they_exit_and_the_dead_cannot_join() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("kitchen");
+    let group = runtime.group::<Address<Counter>>("kitchen");
     let members: Vec<_> = (0..3).map(|_| runtime.spawn(counter()).unwrap()).collect();
     members.iter().for_each(|&member| assert!(group.join(member) && group.join(member)));
     runtime.block_on(async |_| {
@@ -57,7 +57,7 @@ fn members_leave_when_they_exit_and_the_dead_cannot_join() {
 #[test]
 fn a_broadcast_reaches_each_member_once() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("kitchen");
+    let group = runtime.group::<Address<Counter>>("kitchen");
     let members: Vec<_> = (0..scaled(1_000)).map(|_| runtime.spawn(counter()).unwrap()).collect();
     members.iter().for_each(|&member| assert!(group.join(member)));
     assert!(group.join(members[0]));
@@ -76,16 +76,16 @@ fn groups_of_one_name_are_one_group_if_they_are_of_one_type() {
     let runtime = runtime();
     let member = runtime.spawn(counter()).unwrap();
     // No handle exists in between: the member keeps the group.
-    assert!(runtime.group::<Counter>("kitchen").join(member));
-    assert_eq!(runtime.group::<Counter>("kitchen").members(), [member]);
-    assert!(runtime.group::<Other>("kitchen").is_empty());
-    assert!(runtime.group::<Counter>("bar").is_empty());
+    assert!(runtime.group::<Address<Counter>>("kitchen").join(member));
+    assert_eq!(runtime.group::<Address<Counter>>("kitchen").members(), [member]);
+    assert!(runtime.group::<Address<Other>>("kitchen").is_empty());
+    assert!(runtime.group::<Address<Counter>>("bar").is_empty());
 }
 
 #[test]
 fn monitors_receive_all_changes_in_order() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("kitchen");
+    let group = runtime.group::<Address<Counter>>("kitchen");
     let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());
     assert!(group.join(first));
     let (sender, events) = mpsc::channel();
@@ -111,7 +111,7 @@ fn monitors_receive_all_changes_in_order() {
 #[test]
 fn a_monitor_ends_with_its_receiver() {
     let runtime = runtime();
-    let group = runtime.group::<Counter>("kitchen");
+    let group = runtime.group::<Address<Counter>>("kitchen");
     let (sender, _events) = mpsc::channel();
     let doorman = runtime.spawn(Doorman(sender)).unwrap();
     let (monitor, _) = group.monitor(doorman);
@@ -127,7 +127,7 @@ fn a_monitor_ends_with_its_receiver() {
 #[test]
 fn joins_leaves_and_exits_at_once_leave_an_empty_group_and_balanced_events() {
     runtime().block_on(async |runtime| {
-        let group = runtime.group::<Counter>("kitchen");
+        let group = runtime.group::<Address<Counter>>("kitchen");
         let (sender, events) = mpsc::channel();
         let doorman = runtime.spawn(Doorman(sender)).unwrap();
         group.monitor(doorman);

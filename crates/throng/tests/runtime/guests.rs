@@ -365,7 +365,7 @@ fn the_first_contact_with_a_process_needs_no_worker() {
             runtime.register(format!("nimble {key}"), named).unwrap();
             all &= is_here(named).await;
             let member = runtime.spawn(Nimble).unwrap();
-            runtime.group::<Nimble>("nimble").join(member);
+            runtime.group::<Address<Nimble>>("nimble").join(member);
             all &= is_here(member).await;
             let told = runtime.spawn(Nimble).unwrap();
             told.send(Do(|| ())).unwrap();
@@ -494,6 +494,7 @@ fn bounded_mailboxes_and_async_processes_answer_calls_from_outside() {
             type Reply = ();
         }
         let twice = runtime
+            .spawner()
             .spawn_async(|mut inbox: Inbox<Twice>| async move {
                 loop {
                     let Twice(number, reply) = inbox.recv().await;

@@ -29,6 +29,7 @@ where
     let (begin, begins) = oneshot::channel();
     let (sender, receiver) = oneshot::channel();
     let process = runtime
+        .spawner()
         .spawn_async(|inbox| async move {
             begins.await.unwrap();
             assert!(sender.send(body(inbox).await).is_ok());
@@ -46,6 +47,7 @@ fn messages_come_in_the_order_of_their_sending() {
     let runtime = runtime();
     let (sender, receiver) = oneshot::channel();
     let process = runtime
+        .spawner()
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             let mut numbers = Vec::new();
             while let Number(number) = inbox.recv().await {
@@ -119,6 +121,7 @@ fn a_message_in_time_wins_against_the_time_out() {
     let runtime = runtime();
     let (sender, receiver) = oneshot::channel();
     let process = runtime
+        .spawner()
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             let event = inbox.recv_timeout(Duration::from_secs(3600)).await;
             sender.send(event).unwrap();
@@ -138,6 +141,7 @@ fn receives_work_inside_of_other_futures_and_can_be_cancelled() {
     let runtime = runtime();
     let (sender, receiver) = oneshot::channel();
     let process = runtime
+        .spawner()
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             let mut numbers = Vec::new();
             loop {
@@ -196,6 +200,7 @@ fn calls_are_acknowledged_and_calls_to_others_work() {
     let runtime = runtime();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
     let process = runtime
+        .spawner()
         .spawn_async(move |mut inbox: Inbox<Event>| async move {
             while let Number(number) = inbox.recv().await {
                 counter.call(crate::Add(number)).await.unwrap();
@@ -221,6 +226,7 @@ where
 {
     let runtime = runtime();
     let process = runtime
+        .spawner()
         .spawn_async(|mut inbox| async move {
             inbox.recv().await;
             body(inbox).await
@@ -264,11 +270,12 @@ fn signals_end_an_async_process_or_come_as_messages() {
     runtime().block_on(async |runtime| {
         for kill in [false, true] {
             // A process that receives, a process that waits for another future, and a busy process.
-            let receiving = runtime.spawn_async(|mut inbox: Inbox<Event>| async move {
+            let receiving = runtime.spawner().spawn_async(|mut inbox: Inbox<Event>| async move {
                 inbox.recv_match(|_| false).await;
             });
-            let waiting = runtime.spawn_async(|_: Inbox<Event>| std::future::pending::<()>());
-            let busy = runtime.spawn_async(|mut inbox: Inbox<Event>| async move {
+            let waiting =
+                runtime.spawner().spawn_async(|_: Inbox<Event>| std::future::pending::<()>());
+            let busy = runtime.spawner().spawn_async(|mut inbox: Inbox<Event>| async move {
                 let own = inbox.address();
                 loop {
                     own.send(inbox.recv_timeout(Duration::ZERO).await.unwrap_or(End)).unwrap();
@@ -287,6 +294,7 @@ fn signals_end_an_async_process_or_come_as_messages() {
         let (sender, receiver) = oneshot::channel();
         let watched = runtime.spawn(Counter { count: 0 }).unwrap();
         let process = runtime
+            .spawner()
             .spawn_async(move |mut inbox: Inbox<Notice>| async move {
                 inbox.on_down(Notice::Down);
                 inbox.on_exit(Notice::Exit);
@@ -328,6 +336,7 @@ fn a_stop_comes_after_the_messages_before_it() {
     let runtime = runtime();
     let sum = Arc::new(AtomicU64::new(0));
     let process = runtime
+        .spawner()
         .spawn_async({
             let sum = sum.clone();
             move |mut inbox: Inbox<Event>| async move {
@@ -377,6 +386,7 @@ fn foreign_turns_run_if_they_do_not_wait_and_end_the_process_if_they_panic() {
     let runtime = runtime();
     let (sender, receiver) = oneshot::channel();
     let process = runtime
+        .spawner()
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             sender.send([inbox.recv().await, inbox.recv().await]).unwrap();
             inbox.recv().await;
@@ -405,6 +415,7 @@ fn shutdown_ends_waiting_processes_and_drops_kept_messages() {
     }
     for _ in 0..scaled(1_000).min(100) {
         let process = runtime
+            .spawner()
             .spawn_async(|mut inbox: Inbox<Held>| async move {
                 inbox.recv_match(|_| false).await;
             })
@@ -413,8 +424,10 @@ fn shutdown_ends_waiting_processes_and_drops_kept_messages() {
             process.send(Held(token.clone())).unwrap();
         }
     }
-    let busy =
-        runtime.spawn_async(|_: Inbox<Held>| async { std::future::pending::<()>().await }).unwrap();
+    let busy = runtime
+        .spawner()
+        .spawn_async(|_: Inbox<Held>| async { std::future::pending::<()>().await })
+        .unwrap();
     busy.send(Held(token.clone())).unwrap();
     let outcome = runtime.shutdown(Duration::from_millis(if cfg!(miri) { 20_000 } else { 2_000 }));
     assert_eq!((outcome.stopped, outcome.abandoned), (scaled(1_000).min(100), 1));
@@ -426,6 +439,7 @@ fn an_inbox_that_leaves_its_process_is_refused() {
     let runtime = runtime();
     let (sender, receiver) = oneshot::channel();
     runtime
+        .spawner()
         .spawn_async(|inbox: Inbox<Event>| async move {
             sender.send(inbox).unwrap();
             std::future::pending::<()>().await;
@@ -437,6 +451,7 @@ fn an_inbox_that_leaves_its_process_is_refused() {
         assert!(used.is_err());
         // The inbox does not work inside another process either.
         let thief = runtime
+            .spawner()
             .spawn_async(|_: Inbox<Event>| async move {
                 inbox.recv().await;
             })
@@ -449,6 +464,7 @@ fn an_inbox_that_leaves_its_process_is_refused() {
 fn a_flood_leaves_room_for_others() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let flooded = runtime
+        .spawner()
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             // Sends each received message to itself again, for ever.
             let own = inbox.address();
@@ -482,6 +498,7 @@ fn a_handler_that_has_run_another_runtime_has_its_own_context_again() {
     let runtime = runtime();
     let (sender, receiver) = oneshot::channel();
     let process = runtime
+        .spawner()
         .spawn_async(|mut inbox: Inbox<Event>| async move {
             let first = inbox.recv().await;
             let own = inbox.address();

@@ -64,7 +64,7 @@ impl Family {
     /// Spawns linked children, and returns their addresses.
     #[message]
     fn breed(&mut self, count: u32, cx: &mut Context<Self>) -> Vec<Address<Family>> {
-        (0..count).map(|_| cx.spawn_linked(Family).unwrap()).collect()
+        (0..count).map(|_| cx.linked().spawn(Family).unwrap()).collect()
     }
     #[message]
     fn send_items(&mut self, to: Address<Held>, count: u64) {
@@ -163,6 +163,7 @@ fn a_process_that_only_receives_with_a_time_out_takes_a_small_block() {
     let runtime = runtime();
     let number = 7_u64;
     let process = runtime
+        .spawner()
         .spawn_async(async move |mut inbox: Inbox<Event>| {
             let received = inbox.recv_timeout(Duration::from_secs(3600)).await;
             assert!(received.is_none() || number == 7);
@@ -289,7 +290,7 @@ fn a_child_whose_parent_has_exited_becomes_a_root_of_the_tree() {
         }
         impl Handle<Bear> for Family {
             async fn handle(&mut self, _: Bear, cx: &mut Context<Self>) -> Address<Orphan> {
-                cx.spawn_monitored(Orphan).unwrap().0
+                cx.monitored().spawn(Orphan).unwrap()
             }
         }
         let parent = runtime.spawn(Family).unwrap();

@@ -64,7 +64,7 @@ impl Picky {
         };
         let process = match bound {
             Some(bound) => runtime.spawner().mailbox(bound).spawn_async(body),
-            None => runtime.spawn_async(body),
+            None => runtime.spawner().spawn_async(body),
         };
         Picky { process: process.unwrap(), examined, last }
     }
@@ -109,6 +109,7 @@ fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
         }
         // A flood from a single turn travels in trains.
         let flood = runtime
+            .spawner()
             .spawn_async(move |_: Inbox<Event>| async move {
                 (50..100).for_each(|number| process.send(Number(number)).unwrap());
             })
@@ -138,6 +139,7 @@ fn kept_messages_are_counted_while_the_process_does_something_else() {
     runtime().block_on(async |runtime| {
         let (held, holds) = oneshot::channel();
         let process = runtime
+            .spawner()
             .spawn_async(|inbox: Inbox<Event>| async move {
                 {
                     // Kept messages outlive the inbox, like messages in the mailbox.
@@ -365,6 +367,7 @@ fn messages_whose_drop_panics_are_all_dropped_with_the_process_that_keeps_them()
     runtime().block_on(async |runtime| {
         let drops = Arc::new(AtomicU64::new(0));
         let process = runtime
+            .spawner()
             .spawn_async(|mut inbox: Inbox<Bomb>| async move {
                 inbox.recv_match(|_| false).await;
             })
@@ -386,6 +389,7 @@ fn a_condition_that_panics_loses_no_message() {
     runtime().block_on(async |runtime| {
         let (sender, receiver) = oneshot::channel();
         let process = runtime
+            .spawner()
             .spawn_async(|mut inbox: Inbox<Event>| async move {
                 {
                     let mut receive = pin!(inbox.recv_match(|event| match event {

@@ -40,12 +40,13 @@ impl Turn<AsyncProcess<Word>> for Lend {
             sim::replay(0, |sim| {
                 let hears = heard.clone();
                 async move {
-                    let other = sim.runtime().spawn_async(|mut inbox: Inbox<Word>| async move {
-                        loop {
-                            let word = inbox.recv().await;
-                            hears.lock().unwrap().push(*word.0);
-                        }
-                    });
+                    let other =
+                        sim.runtime().spawner().spawn_async(|mut inbox: Inbox<Word>| async move {
+                            loop {
+                                let word = inbox.recv().await;
+                                hears.lock().unwrap().push(*word.0);
+                            }
+                        });
                     let other = other.unwrap();
                     other.call(Swap).await.unwrap();
                     other.call(Word(Box::new(3))).await.unwrap();
@@ -62,6 +63,7 @@ fn each_async_process_gets_its_own_messages_though_two_turns_have_swapped_their_
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let (hear, heard) = std::sync::mpsc::channel();
     let process = runtime
+        .spawner()
         .spawn_async(|mut inbox: Inbox<Word>| async move {
             loop {
                 let word = inbox.recv().await;
@@ -95,6 +97,7 @@ fn a_message_handed_on_by_another_thread_is_received() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let (hear, heard) = std::sync::mpsc::channel();
     let process = runtime
+        .spawner()
         .spawn_async(
             |mut inbox: Inbox<Word>| async move { hear.send(*inbox.recv().await.0).unwrap() },
         )

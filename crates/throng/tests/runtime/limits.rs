@@ -53,26 +53,6 @@ fn states_of_any_size_and_alignment() {
 }
 
 #[test]
-fn an_attachment_is_found_by_its_type() {
-    struct Bare;
-    #[process]
-    impl Bare {
-        #[message]
-        fn name(&mut self, cx: &mut Context<Self>) -> Option<String> {
-            assert!(cx.attachment::<u32>().is_none());
-            cx.attachment::<String>().map(std::mem::take)
-        }
-    }
-    let runtime = runtime();
-    let named = runtime.spawn_attached(Bare, "alice".to_owned()).unwrap();
-    let bare = runtime.spawn(Bare).unwrap();
-    runtime.block_on(async |_| {
-        assert_eq!(named.name().await.unwrap().as_deref(), Some("alice"));
-        assert_eq!(bare.name().await.unwrap(), None);
-    });
-}
-
-#[test]
 fn addresses_of_a_runtime_that_is_over_are_harmless() {
     let mut old = Vec::new();
     for _ in 0..3 {

@@ -164,6 +164,7 @@ fn processes_ask_each_other_and_async_processes_answer() {
     let times = scaled(2_000);
     let last = runtime.block_on(async |runtime| {
         let numbers = runtime
+            .spawner()
             .spawn_async(|mut inbox: Inbox<Get>| async move {
                 for number in 1_u64.. {
                     let Get(reply) = inbox.recv().await;

@@ -443,13 +443,14 @@ fn children_exit_with_their_parent_and_parents_learn_of_their_children() {
     let (events, child_log) = channel();
     let child = stage.have(parent, move |_, cx| {
         let traps = true;
-        cx.spawn_linked(Actor { events, traps }).unwrap()
+        cx.linked().spawn(Actor { events, traps }).unwrap()
     });
     assert_eq!(stage.have(child, |_, cx| cx.parent()), Some(parent.pid()));
     let (events, _other_log) = channel();
     let (other, monitor) = stage.have(parent, move |_, cx| {
         let traps = false;
-        cx.spawn_monitored(Actor { events, traps }).unwrap()
+        let child = cx.monitored().spawn(Actor { events, traps }).unwrap();
+        (child, cx.monitor_of(child).unwrap())
     });
     other.stop();
     assert_eq!(next(&log), GotDown(monitor, other.pid(), ExitReason::Normal));

@@ -49,7 +49,7 @@ impl Parent {
                 panic!("at once");
             }
         }
-        let (one, _) = cx.spawn_monitored(Fails).unwrap();
+        let one = cx.monitored().spawn(Fails).unwrap();
         let other = cx.monitored().spawn(Fails).unwrap();
         one.pid().exited().await;
         other.pid().exited().await;

@@ -1,4 +1,4 @@
-//! Topics: messages to all processes, of whatever type, that have subscribed.
+//! Groups of recipients: messages to all members, which are processes of any type.
 
 use crate::{eventually, runtime, scaled};
 use throng::prelude::*;
@@ -41,43 +41,44 @@ impl Handle<News> for Sum {
 }
 
 #[test]
-fn each_subscriber_of_any_type_gets_each_message_once_and_in_order() {
+fn each_member_of_any_type_gets_each_message_once_and_in_order() {
     let runtime = runtime();
-    let news = runtime.topic::<News>("news");
+    let news = runtime.group::<Recipient<News>>("news");
     let reader = runtime.spawn(Reader::default()).unwrap();
     let sum = runtime.spawn(Sum::default()).unwrap();
-    assert!(news.subscribe(reader) && news.subscribe(sum) && news.subscribe(reader));
-    assert_eq!((news.len(), news.subscribers()), (2, vec![reader.into(), sum.into()]));
+    let (to_reader, to_sum) = (reader.recipient(), sum.recipient());
+    assert!(news.join(to_reader) && news.join(to_sum) && news.join(to_reader));
+    assert_eq!((news.len(), news.members()), (2, vec![to_reader, to_reader, to_sum]));
     let count = scaled(1_000);
     for number in 0..count {
-        assert_eq!(runtime.topic::<News>("news").publish(News(number)), 2);
+        assert_eq!(runtime.group::<Recipient<News>>("news").broadcast(News(number)), 2);
     }
-    assert_eq!(runtime.topic::<News>("others").publish(News(0)), 0);
+    assert_eq!(runtime.group::<Recipient<News>>("others").broadcast(News(0)), 0);
     runtime.block_on(async |_| {
         assert_eq!(reader.read().await.unwrap(), (0..count).collect::<Vec<_>>());
         assert_eq!(sum.total().await.unwrap(), (0..count).sum::<u64>());
-        assert!(news.unsubscribe(reader));
-        assert_eq!(news.publish(News(0)), 2, "it had subscribed twice");
-        assert!(news.unsubscribe(reader) && !news.unsubscribe(reader));
-        assert_eq!(news.publish(News(0)), 1);
+        assert!(news.leave(to_reader));
+        assert_eq!(news.broadcast(News(0)), 2, "it had joined twice");
+        assert!(news.leave(to_reader) && !news.leave(to_reader));
+        assert_eq!(news.broadcast(News(0)), 1);
         sum.kill();
         sum.pid().exited().await;
         eventually(|| news.is_empty()).await;
-        assert!(!news.subscribe(sum), "it is dead");
-        assert_eq!(news.publish(News(0)), 0);
+        assert!(!news.join(to_sum), "it is dead");
+        assert_eq!(news.broadcast(News(0)), 0);
     });
 }
 
 #[test]
-fn a_topic_and_a_group_of_one_name_share_nothing() {
+fn groups_of_recipients_and_of_addresses_share_no_name() {
     let runtime = runtime();
     let reader = runtime.spawn(Reader::default()).unwrap();
-    assert!(runtime.group::<Reader>("news").join(reader));
-    assert!(runtime.topic::<News>("news").is_empty());
+    assert!(runtime.group::<Address<Reader>>("news").join(reader));
+    assert!(runtime.group::<Recipient<News>>("news").is_empty());
 }
 
 #[test]
-fn a_mailbox_without_room_refuses_what_is_published() {
+fn a_mailbox_without_room_refuses_what_a_group_of_recipients_is_sent() {
     let runtime = runtime();
     let table = [
         (Overflow::Reject, 2),
@@ -98,11 +99,11 @@ fn a_mailbox_without_room_refuses_what_is_published() {
         let (_open, gate) = tokio::sync::oneshot::channel();
         let bounded = runtime.spawner().mailbox(MailboxBound::new(2, overflow));
         let held = bounded.spawn(Held(gate)).unwrap();
-        let news = runtime.topic::<News>("news");
-        assert!(news.subscribe(held));
-        let sent: usize = (0..3).map(|number| news.publish(News(number))).sum();
+        let news = runtime.group::<Recipient<News>>("news");
+        assert!(news.join(held.recipient()));
+        let sent: usize = (0..3).map(|number| news.broadcast(News(number))).sum();
         assert_eq!(sent, accepted, "{overflow:?}");
-        assert!(news.unsubscribe(held));
+        assert!(news.leave(held.recipient()));
         held.kill();
     }
 }

@@ -162,7 +162,7 @@ impl Counter {
 }
 
 async fn send_to_many(runtime: RuntimeHandle, count: u64) {
-    let counters = runtime.spawn_many((0..count).map(|count| Counter { count })).unwrap();
+    let counters = runtime.spawner().spawn_many((0..count).map(|count| Counter { count })).unwrap();
     assert_eq!(counters.len() as u64, count);
     counters.send_all(Bump { number: 1 }).unwrap();
     counters.send_all(Bump { number: 10 }).unwrap();
@@ -222,7 +222,7 @@ fn a_clone_that_panics_recalls_no_sent_message() {
         }
     }
     let runtime = runtime();
-    let counters = runtime.spawn_many((0..4).map(|count| Counter { count })).unwrap();
+    let counters = runtime.spawner().spawn_many((0..4).map(|count| Counter { count })).unwrap();
     let message = Fragile(Arc::new(AtomicU64::new(2)));
     let sent = std::panic::catch_unwind(AssertUnwindSafe(|| counters.send_all(message)));
     assert!(sent.is_err());
@@ -255,7 +255,7 @@ fn states_beyond_the_process_limit_are_handed_back() {
         }
     }
     let runtime = Runtime::builder().workers(1).process_limit(5).start().unwrap();
-    let error = runtime.spawn_many((0..8).map(Starts)).unwrap_err();
+    let error = runtime.spawner().spawn_many((0..8).map(Starts)).unwrap_err();
     assert_eq!(error.rest.iter().map(|starts| starts.0).collect::<Vec<_>>(), [5, 6, 7]);
     assert!(matches!(error.reason, SpawnError::Limit { limit: 5, .. }));
     runtime.block_on(async |_| {

@@ -32,7 +32,7 @@ impl Scraper {
     /// Starts the process, which scrapes at once.
     pub(super) fn start(runtime: &RuntimeHandle) -> io::Result<Scraper> {
         let inside = runtime.clone();
-        let process = runtime.spawn_async(|inbox| scrape(inbox, inside));
+        let process = runtime.spawner().spawn_async(|inbox| scrape(inbox, inside));
         // Only the text is kept: the error also hands back the function, which is not needed.
         process.map(Scraper).map_err(|error| io::Error::other(error.to_string()))
     }
