@@ -201,12 +201,12 @@ pub struct AtomicAddress<P> {
 }
 
 impl<P: Process> AtomicAddress<P> {
-    /// Stores an address.
+    /// Stores the address of a process in place of the present one.
     pub fn store(&self, address: Address<P>) {
         self.pid.store(address.into());
     }
 
-    /// Loads the address.
+    /// Returns the address stored last.
     pub fn load(&self) -> Option<Address<P>> {
         self.pid.load().map(|pid| Address::from_raw(pid.raw()))
     }
@@ -399,7 +399,8 @@ impl<P: Process> Address<P> {
         Cast::<P, T>::push(self.raw, message)
     }
 
-    /// Sends a message of which no sender would be told that it was not sent; returns whether it was.
+    /// Sends a message for which no sender waits, and returns whether it was sent. A message that could not be
+    /// sent is counted as dropped.
     pub(crate) fn send_or_lose<T: Turn<P>>(self, message: T) -> bool {
         let sent = self.send(message);
         sent.map_err(|error| Cast::<P, T>::lose_unsent(self.raw, error)).is_ok()

@@ -111,7 +111,7 @@ pub enum SpawnError<P> {
     /// [`process_limit`](crate::RuntimeBuilder::process_limit).
     #[error("the limit of {limit} processes is reached")]
     Limit {
-        /// The runtime's limit.
+        /// Greatest number of live processes in the runtime.
         limit: u64,
         /// The state that was to be spawned.
         process: P,

@@ -114,13 +114,11 @@ impl IntoExitReason for Never {
     }
 }
 
-/// Runs user code and catches a panic of it.
 #[inline(always)]
 pub(crate) fn catch<R>(f: impl FnOnce() -> R) -> Result<R, ExitReason> {
     catch_panic(f).map_err(ExitReason::Panicked)
 }
 
-/// Runs user code and returns a panic of it.
 #[inline(always)]
 pub(crate) fn catch_panic<R>(f: impl FnOnce() -> R) -> Result<R, Panic> {
     catch_unwind(AssertUnwindSafe(f)).map_err(Panic::from_payload)

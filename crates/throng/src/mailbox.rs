@@ -97,13 +97,11 @@ impl Generation {
         self.0 | BOUNDED == GENERATION_MASK
     }
 
-    /// Whether this is the generation of a bounded process.
     #[inline(always)]
     pub(crate) fn is_bounded(self) -> bool {
         self.0 & BOUNDED != 0
     }
 
-    /// Returns the same number with the bounded bit set or cleared.
     #[inline(always)]
     pub(crate) fn with_bounded(self, bounded: bool) -> Generation {
         Generation(self.0 & !BOUNDED | if bounded { BOUNDED } else { 0 })
@@ -116,7 +114,6 @@ impl Generation {
         pointer.map_addr(|address| address | self.0)
     }
 
-    /// Splits a tagged pointer into its generation and the plain pointer.
     #[inline(always)]
     pub(crate) fn untag<T>(tagged: *mut T) -> (Generation, *mut T) {
         (
@@ -394,7 +391,6 @@ impl Mailbox {
         }
     }
 
-    /// Whether a turn of this generation waits for a message.
     pub(crate) fn is_awaiting(&self, generation: Generation) -> bool {
         self.word.load(Ordering::Relaxed) == word(generation, AWAITING)
     }

@@ -379,7 +379,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Returns the tokio runtime in which handlers run.
     pub(crate) fn tokio(&self) -> &tokio::runtime::Handle {
         &self.tokio
     }
@@ -478,7 +477,6 @@ mod tests {
         }
     }
 
-    /// Runs a closure.
     struct Do<F>(F);
     impl<F: FnOnce(&mut Context<Idle>) + Send + 'static> Message for Do<F> {
         type Reply = ();

@@ -120,7 +120,6 @@ pub(crate) fn strand(token: Stranded) {
     }
 }
 
-/// Schedules a process.
 #[inline(always)]
 pub(crate) fn schedule(token: Token) {
     with_worker(|worker| match worker {
@@ -129,7 +128,6 @@ pub(crate) fn schedule(token: Token) {
     });
 }
 
-/// Whether the token's process is of the worker's runtime.
 #[inline(always)]
 fn is_own(worker: &Worker, token: &Token) -> bool {
     ptr::eq(worker.scheduler(), token.class().runtime.scheduler())
@@ -181,7 +179,6 @@ struct Batch {
     outer: *const RefCell<Vec<Token>>,
 }
 
-/// Number of tokens at which a batch is injected.
 const BATCH_MOST: usize = 1024;
 
 /// Adds a token to the thread's batch; returns it if there is no batch.
@@ -203,7 +200,6 @@ impl Drop for Batch {
     }
 }
 
-/// Injects tokens of several runtimes, each into its own.
 fn inject_all(tokens: &mut Vec<Token>) {
     while let Some(last) = tokens.last() {
         let runtime = last.class().runtime.clone();
@@ -286,7 +282,6 @@ pub(crate) struct Scheduler {
     /// Parts of the workers that other threads access: the regular workers first, then the seats
     /// of guests, then the spare workers.
     pub(crate) remotes: Box<[Arc<Remote>]>,
-    /// Alarms of the regular workers.
     pub(crate) alarms: Box<[Arc<Alarms>]>,
     injector: Mutex<VecDeque<Token>>,
     injected: AtomicUsize,
@@ -295,7 +290,6 @@ pub(crate) struct Scheduler {
     pub(crate) spares: Spares,
     phase: AtomicU8,
     events: Arc<Events>,
-    /// Number of processes spawned by threads that are no workers.
     guests_spawned: AtomicU64,
     /// Counts by kind of the processes spawned by threads that are no workers, if the runtime keeps
     /// them; written under the lock of `guest_slots`.
@@ -350,7 +344,6 @@ impl Scheduler {
         }
     }
 
-    /// Number of regular workers.
     #[inline(always)]
     pub(crate) fn workers(&self) -> usize {
         self.alarms.len()
@@ -372,7 +365,6 @@ impl Scheduler {
         spawned - exited
     }
 
-    /// Number of processes ever spawned.
     pub(crate) fn spawned(&self) -> u64 {
         let by_workers = self.remotes.iter().map(|remote| remote.counters.spawned());
         by_workers.sum::<u64>() + self.guests_spawned.load(Ordering::Acquire)
@@ -456,7 +448,6 @@ impl Scheduler {
         self.injected() + queued.sum::<usize>()
     }
 
-    /// Number of tokens that wait in the injector.
     pub(crate) fn injected(&self) -> usize {
         self.injected.load(Ordering::Acquire)
     }

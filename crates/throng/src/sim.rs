@@ -70,7 +70,6 @@ use std::time::Duration;
 
 /// Steps of processes and test before tokio's tasks and timers run again.
 const STEPS_PER_POLL: u32 = 64;
-/// Maximum number of messages that a process handles in a step.
 const MESSAGES_MOST: u32 = 4;
 /// Maximum number of events that are reported of a seed that fails.
 const EVENTS_MOST: usize = 100;
@@ -346,7 +345,7 @@ struct Plan {
 }
 
 struct Fault {
-    /// Name of the type of the processes that it is for; `None` for any type.
+    /// Name of the type of processes that the fault is for; `None` for any type.
     process: Option<&'static str>,
     kind: Kind,
     per_mille: u32,
@@ -375,16 +374,13 @@ struct Driver<'a> {
     worker: Worker,
     runtime: &'a Runtime,
     controls: Arc<Controls>,
-    /// Processes that could run.
     ready: Vec<Token>,
     /// Processes that could run but are delayed, each with the end of its delay.
     delayed: Vec<(VirtualInstant, Token)>,
     main: Arc<Flag>,
     tasks: Vec<Task>,
     sleep: Pin<Box<tokio::time::Sleep>>,
-    /// Virtual time of the last step.
     last_step: VirtualInstant,
-    /// Number of steps at that time.
     steps_at_once: u64,
     trace: Trace,
 }

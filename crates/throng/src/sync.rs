@@ -155,7 +155,6 @@ mod real {
         }
     }
 
-    /// Whether the calling thread is unwinding from a panic.
     #[inline(always)]
     pub(crate) fn is_unwinding() -> bool {
         std::thread::panicking()
@@ -173,7 +172,6 @@ mod real {
         std::thread::park_timeout(limit);
     }
 
-    /// Blocks the calling thread for the given time.
     pub(crate) fn sleep(time: Duration) {
         std::thread::sleep(time);
     }

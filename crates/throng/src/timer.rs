@@ -99,7 +99,6 @@ impl Clock {
         Clock { epoch: Epoch::now(), now: AtomicU32::new(1) }
     }
 
-    /// Creates a clock that shows the time of a simulation.
     #[cfg(feature = "sim")]
     pub(crate) fn simulated() -> Clock {
         Clock { epoch: Epoch::simulated(), now: AtomicU32::new(1) }
@@ -110,12 +109,10 @@ impl Clock {
         Tick(self.now.load(Ordering::Relaxed))
     }
 
-    /// Whether the time is that of a simulation.
     pub(crate) fn is_simulated(&self) -> bool {
         self.epoch.is_simulated()
     }
 
-    /// Time for which the runtime has run.
     pub(crate) fn elapsed(&self) -> Duration {
         self.epoch.elapsed()
     }

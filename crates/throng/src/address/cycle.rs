@@ -37,11 +37,9 @@ use std::time::Duration;
 
 /// Time that a call waits before its first probe. Usually the callee is only busy.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// Maximum time from a probe to the next.
 const INTERVAL_MOST: Duration = Duration::from_secs(1);
 /// Maximum number of times that a probe is passed on. A longer ring is not found.
 const HOPS: u8 = 64;
-/// Number of probes passed on that a call remembers.
 const REMEMBERED: usize = 8;
 
 /// A probe on its way around a possible ring; see the file's head.

@@ -63,7 +63,6 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-/// Resolution of the clock.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Handle to a message that is to be sent later, once or repeatedly. Returned by
@@ -513,7 +512,6 @@ impl Timers {
         self.0.is_empty()
     }
 
-    /// Takes any timer off the list.
     pub(crate) fn pop(&mut self) -> Option<TimerTie> {
         self.0.pop()
     }

@@ -81,7 +81,6 @@ impl RawAddress {
         (line + (line >> bits)) & ((1 << bits) - 1)
     }
 
-    /// Whether the process's mailbox is bounded, and so has a bounded queue.
     #[inline(always)]
     pub(crate) fn is_bounded(self) -> bool {
         self.parts().0.is_bounded()

@@ -8,6 +8,10 @@ use crate::turn::process::{Message, Process, Turn};
 
 /// Sends a message to many processes: for slices of addresses and of recipients.
 ///
+/// A slice is a list of the sender's own, which learns from the error which processes are gone. For processes
+/// that come and go by themselves use a [`Group`](crate::Group); for one of several equal workers, a
+/// [`Pool`](crate::Pool).
+///
 /// ```
 /// use throng::prelude::*;
 /// # struct Follower;

@@ -32,9 +32,7 @@ pub(crate) struct Class {
     /// Bytes of a state outside of its slot: the size of its box, or zero.
     pub(super) boxed_bytes: usize,
     pub(super) drop_state: unsafe fn(NonNull<Cell>),
-    /// Begins the hook `started`, for processes that have it.
     pub(crate) started: Option<fn(&Token) -> Progress>,
-    /// Begins the hook `stopping`, for processes that have it.
     pub(crate) stopping: Option<fn(&Token, ExitReason) -> Progress>,
     pub(crate) timeout: Option<fn(&Token) -> Progress>,
     /// Title, for the watchdog, of acting on signals: no turn, but it may run user code.
@@ -45,7 +43,6 @@ pub(crate) struct Class {
     pub(crate) never_blocks: bool,
 }
 
-/// Class of the processes of type `P`.
 pub(crate) struct ClassOf<'a, P> {
     pub(super) class: &'a Class,
     process: PhantomData<fn(P)>,

@@ -58,12 +58,10 @@ impl CurrentProcess {
         CurrentProcess(cell.0)
     }
 
-    /// Returns the pid of the process whose turn this is.
     pub(crate) fn pid(self) -> Pid {
         pid(self.0)
     }
 
-    /// Returns a reference to the process's cell.
     pub(crate) fn as_ref(self) -> CellRef {
         CellRef(self.0)
     }

@@ -116,7 +116,6 @@ impl KeptLoad {
         KeptLoad { messages: fit(messages as u64), message_bytes: fit(message_bytes) }
     }
 
-    /// Load without `dropped` of the messages, which are to be dropped.
     pub(crate) fn without(self, dropped: usize) -> Load {
         let messages = u64::from(self.messages).saturating_sub(dropped as u64);
         Load { messages, bytes: messages * u64::from(self.message_bytes) }
@@ -146,12 +145,10 @@ pub(crate) fn callback_key(callback: &ExitCallback) -> usize {
 }
 
 impl Extension {
-    /// Creates the extension of a process with a layer.
     pub(crate) fn layered(layer: Box<dyn Layered>) -> Extension {
         Extension { life: Life::Layered(layer), ..Extension::default() }
     }
 
-    /// Creates the extension of a process that is linked to its parent.
     pub(crate) fn linked_to(parent: Pid) -> Extension {
         Extension {
             parent: Some(parent),
@@ -161,7 +158,6 @@ impl Extension {
         }
     }
 
-    /// Creates the extension of a process that its parent monitors.
     pub(crate) fn monitored_by(parent: Watcher<Pid>) -> Extension {
         let mut extension = Extension { parent: Some(parent.pid), ..Extension::default() };
         extension.ties().watchers.insert(parent);
@@ -176,7 +172,6 @@ impl Extension {
         }
     }
 
-    /// Whether a layer runs around each turn.
     #[inline(always)]
     pub(crate) fn is_layered(&self) -> bool {
         matches!(self.life, Life::Layered(_))
@@ -240,7 +235,6 @@ impl Extension {
         self.ties.as_mut()?.rare.as_deref_mut()
     }
 
-    /// Returns the label that the process was given, or the label that its layer makes.
     pub(crate) fn label(&mut self) -> Option<String> {
         if let Some(label) = self.rare_if_any().and_then(|own| own.label.as_deref()) {
             return Some(label.to_owned());
@@ -252,7 +246,6 @@ impl Extension {
         }
     }
 
-    /// Returns the names under which the process is registered.
     pub(crate) fn names(&mut self) -> impl Iterator<Item = String> {
         let memberships = self.rare_if_any().into_iter().flat_map(|own| own.memberships.iter());
         memberships.filter_map(|(_, member)| member.name())
@@ -263,7 +256,6 @@ impl Extension {
         self.ties().monitors.get_or_insert_default()
     }
 
-    /// Returns the linked peers.
     pub(crate) fn links(&self) -> impl Iterator<Item = Pid> {
         let parent = self.parent.filter(|_| self.linked_to_parent);
         parent.into_iter().chain(self.ties.iter().flat_map(|ties| ties.links.iter()))
@@ -321,7 +313,6 @@ impl Extension {
         self.ties.as_mut()?.links.pop()
     }
 
-    /// Whether a peer is the parent, by a link that is as old as the process.
     fn is_linked_parent(&self, peer: Pid) -> bool {
         self.linked_to_parent && self.parent == Some(peer)
     }

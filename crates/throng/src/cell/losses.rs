@@ -23,7 +23,6 @@ impl<'a> Losses<'a> {
         Losses { token, reason: DropReason::of_exit(reason), last: None }
     }
 
-    /// Adds messages that were dropped together.
     pub(crate) fn add(&mut self, title: &'static TurnTitle, messages: u64) {
         match &mut self.last {
             Some((last, number)) if ptr::eq(*last, title) => *number += messages,

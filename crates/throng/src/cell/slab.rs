@@ -137,7 +137,6 @@ impl SlotCache {
 
 /// All slots of one runtime.
 pub(crate) struct Slab {
-    /// Budget that is charged for messages to the processes in these slots.
     budget: &'static Budget,
     classes: [Mutex<ClassSlab>; SLOT_BYTES.len()],
 }
@@ -225,7 +224,6 @@ impl Slab {
         magazine
     }
 
-    /// Cuts slots from a segment.
     fn cut(&self, slab: &mut ClassSlab, class: SlotClass) -> Magazine {
         loop {
             if let Some(segment) = slab.segments.last_mut() {
@@ -289,7 +287,6 @@ struct Head {
 
 const _: () = assert!(size_of::<Head>() <= HEAD_BYTES);
 
-/// Returns the head of the segment that a slot is in.
 #[inline(always)]
 fn head_of(cell: CellRef) -> &'static Head {
     let cell = cell.as_ptr().as_ptr();
@@ -299,7 +296,6 @@ fn head_of(cell: CellRef) -> &'static Head {
     unsafe { &*head.cast::<Head>() }
 }
 
-/// Returns the budget that is charged for messages to a slot's process.
 #[inline(always)]
 pub(crate) fn budget_of(cell: CellRef) -> &'static Budget {
     // Acquires the budget's contents, for a stale address may see a budget that was just set.

@@ -137,7 +137,6 @@ impl Token {
         self.cell().mailbox.peek().0
     }
 
-    /// Returns the pid of the token's process.
     pub(crate) fn pid(&self) -> Pid {
         pid(self.0)
     }
@@ -227,7 +226,6 @@ impl Token {
         mailbox.close_if_empty(generation)
     }
 
-    /// Begins the hook `started`, the first turn.
     pub(crate) fn start(&self) -> Progress {
         match self.class().started {
             Some(begin) => begin(self),
@@ -309,12 +307,10 @@ impl Token {
         !self.cell().mailbox.peek().1
     }
 
-    /// Whether the process is a `P`.
     pub(crate) fn is_a<P: Process>(&self) -> bool {
         self.class().process == TypeId::of::<P>()
     }
 
-    /// Whether a layer runs around the process's turns.
     #[inline(always)]
     pub(crate) fn is_layered(&self) -> bool {
         self.if_extension(|own| own.is_layered()).unwrap_or(false)

@@ -213,7 +213,6 @@ pub(crate) fn note_places(turn_number: TurnNumber) {
     }
 }
 
-/// Notes the place of a panic.
 fn note(info: &PanicHookInfo<'_>) {
     let Some(location) = info.location() else { return };
     let note = Note {

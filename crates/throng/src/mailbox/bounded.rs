@@ -112,7 +112,6 @@ pub(crate) enum WaiterState {
     Returned(NonNull<Link>),
 }
 
-/// Contents of a bounded queue that was closed.
 #[must_use]
 pub(crate) struct Closed {
     /// Messages that were queued, oldest first.
@@ -456,7 +455,6 @@ impl State {
         self.counted.len() + (self.held - self.doomed) < self.bound.capacity
     }
 
-    /// Frees the place of one of the held messages.
     fn free_held(&mut self) {
         self.held -= 1;
         self.doomed = self.doomed.min(self.held);
@@ -503,7 +501,6 @@ pub(crate) fn push(
 }
 
 impl Token {
-    /// Returns the queue of this bounded process.
     #[cold]
     pub(crate) fn bounded_queue(&self) -> &'static BoundedQueue {
         slab::bounded_queue_of(self.as_ref())

@@ -32,7 +32,6 @@ use std::ptr;
 use std::sync::Arc;
 use tracing::Level;
 
-/// Default limit of a runtime, in bytes.
 pub(crate) const BUDGET_BYTES: u64 = 4 << 30;
 /// Change of the count from outside the workers, in bytes, after which a check is due.
 const CHECK_BYTES: u64 = 64 * 1024;
@@ -45,7 +44,6 @@ pub(crate) struct Budget {
     limit: AtomicU64,
     tallies: Mutex<Vec<Arc<Tally>>>,
     guests: Guests,
-    /// Events of the runtime that has this budget.
     events: Mutex<Option<Arc<Events>>>,
     /// Messages that the runtime has dropped: here, because every address leads to its budget.
     drops: Drops,
@@ -56,7 +54,7 @@ pub(crate) struct Budget {
 pub(crate) enum Payer {
     /// A worker of the budget's runtime.
     Worker,
-    /// Any other thread.
+    /// A thread that is no worker of the runtime.
     Outside,
 }
 
@@ -77,7 +75,6 @@ struct Tally {
     discharged: AtomicU64,
 }
 
-/// Budgets that no runtime has.
 static POOL: Mutex<Vec<&'static Budget>> = Mutex::new(Vec::new());
 
 impl Budget {
@@ -101,7 +98,6 @@ impl Budget {
         })
     }
 
-    /// Returns the dropped messages of the runtime.
     pub(crate) fn drops(&self) -> &Drops {
         &self.drops
     }

@@ -71,7 +71,6 @@ impl Coupling {
         self.0.fetch_or(LEFT, Ordering::AcqRel) & DETACHED != 0
     }
 
-    /// Returns the number of cars added so far.
     pub(crate) fn added(&self) -> u32 {
         self.0.load(Ordering::Relaxed) & COUNT
     }

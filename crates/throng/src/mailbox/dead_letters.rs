@@ -54,7 +54,7 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// All reasons.
+    /// Array of all reasons, in the order of the metrics.
     pub const ALL: [DropReason; 9] = [
         DropReason::Exit,
         DropReason::Panic,
@@ -82,7 +82,6 @@ impl DropReason {
         }
     }
 
-    /// Returns the reason for the messages of a process that exits.
     pub(crate) fn of_exit(reason: &ExitReason) -> DropReason {
         match reason {
             ExitReason::Panicked(_) => DropReason::Panic,
@@ -158,7 +157,6 @@ impl DeadLetters {
     }
 }
 
-/// Greatest capacity of a channel.
 const fn mpsc_most() -> usize {
     tokio::sync::Semaphore::MAX_PERMITS
 }
@@ -170,7 +168,6 @@ const SHARDS: usize = 16;
 #[derive(Default)]
 pub(crate) struct Drops {
     shards: [Shard; SHARDS],
-    /// Whether there are subscribers.
     is_heard: AtomicBool,
     subscribers: Mutex<Vec<Subscriber>>,
 }
@@ -186,7 +183,6 @@ struct Subscriber {
 }
 
 impl Drops {
-    /// Counts dropped messages, and reports them to the subscribers.
     #[cold]
     pub(crate) fn count(&self, letter: DeadLetter) {
         if letter.messages == 0 {
@@ -234,7 +230,6 @@ impl Drops {
         DeadLetters { letters, missed }
     }
 
-    /// Returns the numbers of all dropped messages, in the order of the processes' names.
     pub(crate) fn all(&self) -> Vec<DroppedMessages> {
         let mut all = BTreeMap::new();
         for Shard(counts) in &self.shards {

@@ -414,7 +414,6 @@ mod loom_models {
         });
     }
 
-    /// Detaches the outcome, and then replies.
     fn detach_and_reply(shared: &Shared) {
         shared.reply_slot.detach();
         reply(shared);

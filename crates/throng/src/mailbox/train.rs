@@ -83,14 +83,11 @@ struct Front {
 #[repr(C, align(64))]
 struct Rear {
     coupling: Coupling,
-    /// Number of cars for which the train has room.
     cars: u32,
-    /// Type of the messages.
     of: TypeId,
     outside: &'static OutsidePushes,
     /// Count of the outside pushes before the train was pushed.
     outside_before: usize,
-    /// Size of the train, by its place among the sizes.
     size: usize,
 }
 
@@ -127,7 +124,6 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     /// Size of a streak's first train, by its place among the sizes.
     const FIRST: usize = if Self::cars(0) < CARS_MIN as u32 { 1 } else { 0 };
 
-    /// Whether messages of this type may travel by train.
     const IS_WORTHWHILE: bool = Self::cars(1) >= CARS_MIN as u32;
 
     const fn dispatch(bytes: usize) -> Dispatch {
@@ -340,7 +336,6 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     }
 }
 
-/// Layouts of the blocks of trains.
 const LAYOUTS: [Layout; SIZES.len()] = [layout(SIZES[0]), layout(SIZES[1]), layout(SIZES[2])];
 
 const fn layout(bytes: usize) -> Layout {

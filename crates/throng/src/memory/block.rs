@@ -57,7 +57,6 @@ const fn class_of(layout: Layout) -> Option<usize> {
     Some(CLASS_BY_UNITS[layout.size().div_ceil(ALIGNMENT)] as usize)
 }
 
-/// Returns the size of a block for `layout`, in bytes.
 pub(crate) const fn bytes(layout: Layout) -> usize {
     match class_of(layout) {
         Some(class) => class_bytes(class),

@@ -38,7 +38,6 @@ const PAGE_BYTES: usize = 4096;
 const HEAD_BYTES: usize = PAGE_BYTES;
 const BLOCKS_BYTES: usize = CHUNK_BYTES - HEAD_BYTES;
 const PAGES: usize = BLOCKS_BYTES / PAGE_BYTES;
-/// Size of the smallest blocks.
 const BLOCK_BYTES_LEAST: usize = 64;
 const WORDS: usize = (BLOCKS_BYTES / BLOCK_BYTES_LEAST).div_ceil(64);
 const LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES) {
@@ -51,7 +50,6 @@ const LAYOUT: Layout = match Layout::from_size_align(CHUNK_BYTES, CHUNK_BYTES) {
 struct Head {
     block_bytes: usize,
     blocks: usize,
-    /// Number of blocks parked.
     parked: usize,
     /// Whether a block was parked since pages were last discarded.
     is_changed: bool,
@@ -100,12 +98,10 @@ impl Chunk {
         chunk
     }
 
-    /// Number of blocks parked.
     pub(crate) fn parked(&self) -> usize {
         self.head().parked
     }
 
-    /// Whether all blocks are parked.
     pub(crate) fn is_whole(&self) -> bool {
         self.head().parked == self.head().blocks
     }
@@ -192,7 +188,6 @@ impl Chunk {
 }
 
 impl Head {
-    /// Whether all blocks in a page are parked.
     fn is_parked(&self, page: usize) -> bool {
         let first = page * PAGE_BYTES / self.block_bytes;
         let end = ((page + 1) * PAGE_BYTES).div_ceil(self.block_bytes).min(self.blocks);
@@ -207,7 +202,6 @@ impl Head {
     }
 }
 
-/// Returns the pages that a block lies in.
 fn pages(index: usize, block_bytes: usize) -> Range<usize> {
     let (start, end) = (index * block_bytes, (index + 1) * block_bytes);
     start / PAGE_BYTES..end.div_ceil(PAGE_BYTES)
@@ -273,7 +267,6 @@ mod tests_miri {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Lends all blocks of a chunk.
     fn lend_all(chunk: Chunk) -> Vec<NonNull<u8>> {
         let (mut chunk, mut blocks) = (Some(chunk), Vec::new());
         while let Some(some) = chunk {

@@ -121,7 +121,6 @@ impl Depot {
 
 /// Gives memory back that the depots do not need; see the file's head.
 pub(crate) struct Scavenger {
-    /// Time at which the last pass began.
     last: Option<Epoch>,
     pass: Option<Pass>,
 }

@@ -14,7 +14,6 @@ use crate::sync::{Mutex, lock};
 use std::collections::HashMap;
 use std::ptr;
 
-/// Maximum number of types that an outcome names.
 const KINDS_MAX: usize = 32;
 
 /// The abandoned processes of one type; see [`Shutdown::abandoned_kinds`].

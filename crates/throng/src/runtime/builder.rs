@@ -23,11 +23,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Default limit on the number of live processes.
 const PROCESS_LIMIT: u64 = 10_000_000;
 /// Default time after which a turn counts as blocking its worker.
 const STUCK_AFTER: Duration = Duration::from_millis(10);
-/// Maximum number of spare workers.
 const SPARES_MOST: usize = 256;
 /// Greatest number of threads outside of the workers that may run processes at a time.
 const GUESTS_MOST: usize = 64;

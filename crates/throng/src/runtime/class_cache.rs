@@ -64,7 +64,6 @@ impl RuntimeHandle {
 }
 
 impl RuntimeHandle {
-    /// Returns the name and the number of each kind of process.
     pub(super) fn kinds(&self) -> Vec<(&'static str, KindNumber)> {
         lock(&self.0.classes).values().map(|class| (class.name, class.kind)).collect()
     }

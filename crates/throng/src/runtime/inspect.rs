@@ -110,15 +110,15 @@ pub enum ProcessState {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SortBy {
-    /// Rank by [`ProcessInfo::mailbox_len`].
+    /// Ranks processes by [`ProcessInfo::mailbox_len`].
     MailboxLen,
-    /// Rank by [`ProcessInfo::mailbox_bytes`].
+    /// Ranks processes by [`ProcessInfo::mailbox_bytes`].
     MailboxBytes,
-    /// Rank by [`ProcessInfo::memory_bytes`].
+    /// Ranks processes by [`ProcessInfo::memory_bytes`].
     Memory,
-    /// Rank by [`ProcessInfo::turns`].
+    /// Ranks processes by [`ProcessInfo::turns`].
     Turns,
-    /// Rank by [`ProcessInfo::longest_turn`].
+    /// Ranks processes by [`ProcessInfo::longest_turn`].
     LongestTurn,
 }
 
@@ -147,7 +147,7 @@ pub struct ProcessTree {
 pub struct KindSums {
     /// Name of the processes' type; `None` for processes that did not answer.
     pub kind: Option<&'static str>,
-    /// Number of processes.
+    /// Number of processes of the kind.
     pub processes: u64,
     /// Sum of [`ProcessInfo::mailbox_len`].
     pub mailbox_len: u64,
@@ -496,7 +496,7 @@ impl KindSums {
 
 /// Selection of processes by a text.
 struct Filter {
-    /// Lower case.
+    /// Text to be found, in lower case.
     text: String,
     /// Whether the name of each kind that was met contains the text.
     kinds: HashMap<&'static str, bool>,
@@ -507,7 +507,6 @@ impl Filter {
         Filter { text: text.to_lowercase(), kinds: HashMap::new() }
     }
 
-    /// Whether all processes are selected.
     fn is_empty(&self) -> bool {
         self.text.is_empty()
     }
@@ -669,7 +668,6 @@ impl Kin {
     }
 }
 
-/// Time that a busy process has to answer.
 const ANSWER_DEADLINE: Duration = Duration::from_millis(500);
 
 /// Maximum number of processes asked in one survey: a signal takes memory until it is answered.

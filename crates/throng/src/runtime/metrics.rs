@@ -154,7 +154,6 @@ pub struct WorkerMetrics {
 }
 
 impl WorkerMetrics {
-    /// Adds up the counts of two workers.
     pub(crate) fn add(self, other: WorkerMetrics) -> WorkerMetrics {
         WorkerMetrics {
             turns: self.turns + other.turns,
@@ -404,7 +403,6 @@ fn escape(process: &str) -> String {
     process.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
 }
 
-/// Suffix of the names of counters.
 const TOTAL: &str = "_total";
 
 impl RuntimeHandle {

@@ -197,7 +197,6 @@ fn extension(
     Some(Box::new(extension))
 }
 
-/// Returns the child's end of a tie.
 fn child_end(tie: Tie, number: &Cell<MonitorNumber>) -> Extension {
     let Tie { mut parent, monitor } = tie;
     let me = parent.pid();

@@ -201,7 +201,6 @@ impl Alarms {
         if self.has_unsent.load(Ordering::Relaxed) { Some(now) } else { wheel.next() }
     }
 
-    /// Ends all alarms.
     pub(crate) fn close(&self) {
         let wheel = lock(&self.wheel).take();
         // The drop may run a user's `Drop` of a message, so it is not under the lock.

@@ -4,7 +4,6 @@ use crate::runtime::metrics::WorkerMetrics;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Counts of one worker.
 pub(crate) struct Counters {
     turns: AtomicU64,
     steals: AtomicU64,
@@ -118,7 +117,6 @@ impl Counters {
         self.spawned.load(Ordering::Acquire)
     }
 
-    /// Metrics of this worker at a time `now`.
     pub(crate) fn metrics(&self, now: Duration) -> WorkerMetrics {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let now = nanoseconds(now);

@@ -49,7 +49,6 @@ const ROUNDS: u32 = 4;
 pub(crate) struct Guests {
     /// Place of the first seat among the workers.
     first: usize,
-    /// Number of seats.
     seats: usize,
     places: Mutex<Box<[Option<Arc<Post>>]>>,
 }
@@ -57,7 +56,6 @@ pub(crate) struct Guests {
 /// A guest as other threads reach it.
 struct Post {
     seat: Seat<Token>,
-    /// Place among the seats.
     place: usize,
     /// tokio runtime that runs the guest.
     tokio: Id,
@@ -143,12 +141,10 @@ impl Guests {
         Guests { first, seats, places: Mutex::new((0..seats).map(|_| None).collect()) }
     }
 
-    /// Number of seats.
     pub(crate) fn seats(&self) -> usize {
         self.seats
     }
 
-    /// Whether a place among the workers is a seat.
     pub(crate) fn is_seat(&self, index: usize) -> bool {
         (self.first..self.first + self.seats).contains(&index)
     }

@@ -23,7 +23,6 @@ use std::time::Duration;
 
 /// Number of kinds in a chunk of counts.
 const CHUNK: usize = 16;
-/// Maximum number of kinds that are counted.
 pub(crate) const KINDS_MOST: usize = 4096;
 /// Mean number of runs for each run that is timed.
 const RUNS_PER_SAMPLE: u32 = 64;
@@ -41,7 +40,6 @@ impl KindNumber {
     }
 }
 
-/// Counts of the processes of a kind.
 #[derive(Default)]
 pub(crate) struct Counts {
     turns: AtomicU64,
@@ -57,17 +55,14 @@ fn add(count: &AtomicU64, number: u64, order: Ordering) {
 }
 
 impl Counts {
-    /// Counts a process that is about to become reachable.
     pub(crate) fn count_spawn(&self) {
         add(&self.spawned, 1, Ordering::Release);
     }
 
-    /// Counts a process that is gone.
     pub(crate) fn count_exit(&self) {
         add(&self.exited, 1, Ordering::Release);
     }
 
-    /// Counts a process that has panicked.
     pub(crate) fn count_panic(&self) {
         add(&self.panicked, 1, Ordering::Relaxed);
     }
@@ -151,7 +146,6 @@ impl KindRun {
         1 + (random >> 8) % (2 * RUNS_PER_SAMPLE - 1)
     }
 
-    /// Notes the run that begins.
     #[inline(never)]
     pub(crate) fn begin(&self, kind: KindNumber, now: impl FnOnce() -> Duration) {
         self.kind.set(kind);
@@ -163,7 +157,6 @@ impl KindRun {
         }
     }
 
-    /// Counts the run that ends.
     #[inline(never)]
     pub(crate) fn end(
         &self,

@@ -33,7 +33,6 @@ use crate::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::ptr;
 use std::sync::OnceLock;
 
-/// Size of the first ring.
 #[cfg(not(throng_loom))]
 const FIRST: usize = 256;
 #[cfg(throng_loom)]

@@ -107,7 +107,6 @@ impl Sleepers {
         }
     }
 
-    /// Number of workers that sleep.
     pub(crate) fn count(&self) -> usize {
         self.sleeping.load(Ordering::SeqCst) as usize
     }

@@ -37,7 +37,6 @@ const LIFO_STREAK: u32 = 8;
 pub(crate) struct Slices {
     /// Number of processes that may still come from the LIFO slot in this slice, plus one.
     left: Cell<u32>,
-    /// Whether this slice is of a spent process.
     is_spent: Cell<bool>,
     /// Number of messages that the worker had handled when the share of the woken processes began.
     share_turns: Cell<u64>,

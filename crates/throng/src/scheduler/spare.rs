@@ -63,7 +63,6 @@ impl Spares {
         self.in_use.load(Ordering::Acquire)
     }
 
-    /// Number of active spares.
     pub(crate) fn active(&self) -> usize {
         self.active.load(Ordering::SeqCst)
     }

@@ -104,7 +104,6 @@ fn tokens(entries: &[*mut Cell]) -> impl Iterator<Item = Token> {
     entries.iter().filter_map(|&entry| token(entry))
 }
 
-/// Restores the token from an entry.
 #[inline(always)]
 fn token(entry: *mut Cell) -> Option<Token> {
     // SAFETY: by the file's invariant an entry is from `Token::into_raw`, and both containers hand

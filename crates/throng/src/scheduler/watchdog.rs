@@ -127,7 +127,6 @@ struct Seen {
 pub(crate) struct Watchdog {
     stuck_after: Duration,
     seen: Vec<Seen>,
-    /// Number of workers that are stuck.
     stuck: usize,
     /// Number of guests that are stuck; no spare worker stands in for them.
     stuck_guests: usize,

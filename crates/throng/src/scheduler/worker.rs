@@ -260,7 +260,6 @@ impl Worker {
         &self.remote().current_turn
     }
 
-    /// Sends a message of the running turn.
     #[inline(always)]
     pub(crate) fn send<P: Process, T: Turn<P>>(
         &self,
@@ -291,7 +290,6 @@ impl Worker {
         self.scheduler().take_injected(1, |token| ready.push(token));
     }
 
-    /// Tick at which the next alarm rings.
     pub(crate) fn next_alarm(&self) -> Option<Tick> {
         self.alarms.next()
     }

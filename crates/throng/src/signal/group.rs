@@ -336,7 +336,6 @@ struct State<T> {
     monitors: Monitors<T>,
     last_monitor: u64,
     events: VecDeque<(Event<T>, Monitors<T>)>,
-    /// Whether a thread is delivering events.
     telling: bool,
 }
 

@@ -99,7 +99,6 @@ impl<K: Copy + Eq + Hash> Links<K> {
         self.peers.bytes()
     }
 
-    /// Returns the linked peers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = K> {
         self.peers.iter().filter(|(_, tie)| **tie == Tie::Linked).map(|(peer, _)| *peer)
     }

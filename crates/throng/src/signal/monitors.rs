@@ -42,7 +42,6 @@ pub(crate) struct Monitors<K> {
 struct Slot<K> {
     /// The monitored process; `None` if the slot is free.
     pid: Option<K>,
-    /// Stamp of the monitor, or of the slot's last one.
     stamp: u32,
     /// Link of the free list, as in [`Monitors::free`].
     next: u32,
@@ -61,12 +60,10 @@ impl<K: Copy + Eq> Monitors<K> {
         self.len as usize
     }
 
-    /// Bytes of the slots.
     pub(crate) fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot<K>>()
     }
 
-    /// Returns the number that the next monitor will have.
     pub(crate) fn next(&self) -> MonitorNumber {
         let slot = self.free.checked_sub(1).unwrap_or(self.slots.len() as u32);
         MonitorNumber { slot, stamp: self.stamp.wrapping_add(1) }
@@ -118,7 +115,6 @@ impl<K: Copy + Eq> Monitors<K> {
         Some(MonitorNumber { slot: slot as u32, stamp: of.stamp })
     }
 
-    /// Takes the last monitor out.
     pub(crate) fn pop(&mut self) -> Option<(MonitorNumber, K)> {
         // The slots that are free stay on the free list, so none is set after this.
         loop {
@@ -131,7 +127,6 @@ impl<K: Copy + Eq> Monitors<K> {
         }
     }
 
-    /// Returns the monitored processes.
     pub(crate) fn iter(&self) -> impl Iterator<Item = K> {
         self.slots.iter().filter_map(|slot| slot.pid)
     }
@@ -243,7 +238,6 @@ impl<K: Copy + Eq + Hash> Watchers<K> {
         }
     }
 
-    /// Takes the last watcher off the list.
     pub(crate) fn pop(&mut self) -> Option<Watcher<K>> {
         match std::mem::take(self) {
             Watchers::None => None,
@@ -256,7 +250,6 @@ impl<K: Copy + Eq + Hash> Watchers<K> {
         }
     }
 
-    /// Returns the pids of the watchers.
     pub(crate) fn iter(&self) -> impl Iterator<Item = K> {
         let (one, many) = match self {
             Watchers::None => (None, None),

@@ -111,7 +111,7 @@ impl<K: fmt::Debug + Send + Sync + 'static> From<RegisterError<K>> for Error {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct Registered {
-    /// The name.
+    /// Name of the process.
     pub name: Name,
     /// The process that has the name.
     pub pid: Pid,
@@ -194,10 +194,8 @@ impl RuntimeHandle {
     }
 }
 
-/// The names of a runtime's processes.
 pub(crate) struct Names(Arc<Table<Name, ProcessType>>);
 
-/// Type of a process that has a name.
 #[derive(Clone, Copy)]
 struct ProcessType {
     id: TypeId,

@@ -17,11 +17,9 @@ pub(crate) enum SmallMap<K, V> {
     Many(Box<IndexMap<K, V, FxBuildHasher>>),
 }
 
-/// Smallest capacity of a map.
 const CAPACITY_MIN: usize = 4;
 
 impl<K: Eq + Hash, V> SmallMap<K, V> {
-    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         match self {
             SmallMap::Empty => 0,
@@ -92,7 +90,6 @@ impl<K: Eq + Hash, V> SmallMap<K, V> {
         }
     }
 
-    /// Takes the last entry out.
     pub(crate) fn pop(&mut self) -> Option<(K, V)> {
         match self {
             SmallMap::Empty => None,

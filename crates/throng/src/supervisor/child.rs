@@ -27,7 +27,6 @@ use std::sync::{Arc, OnceLock};
 #[derive(Default)]
 pub(crate) struct ChildSlot {
     pid: AtomicPid,
-    /// Pid of the supervisor that owns this slot.
     supervisor: Mutex<Option<Pid>>,
     /// Key of the child in its supervisor's engine. The same in each incarnation of the supervisor:
     /// only slots in the supervisor's spec outlive an incarnation.

@@ -29,9 +29,9 @@ use std::time::Duration;
 pub(crate) enum Strategy {
     /// Restart only the dead child.
     OneForOne,
-    /// Restart all children.
+    /// Restarts all children.
     OneForAll,
-    /// Restart the dead child and the children started after it.
+    /// Restarts the dead child and the children started after it.
     RestForOne,
     /// Restart only the dead child; at the supervisor's end all children are stopped at once.
     Dynamic,
@@ -92,7 +92,6 @@ pub(crate) enum Cause {
 pub(crate) struct Settings {
     pub(crate) strategy: Strategy,
     pub(crate) auto_shutdown: AutoShutdown,
-    /// Number of restarts allowed within `period`.
     pub(crate) intensity: u32,
     pub(crate) period: Duration,
 }
@@ -170,7 +169,6 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         self.children.iter().map(|(key, child)| (*key, child))
     }
 
-    /// Returns the number of children, and the number of running children.
     pub(crate) fn len(&self) -> (usize, usize) {
         (self.children.len(), self.running.len())
     }
@@ -180,7 +178,6 @@ impl<T: Copy + Eq + Hash, C> Engine<T, C> {
         self.iter().rev().filter(|(_, child)| is_running(child)).map(|(key, _)| key).collect()
     }
 
-    /// Records that a child has been started.
     pub(crate) fn started(&mut self, key: Key, pid: T) {
         if self.set(key, RunState::Running(pid)) {
             self.running.insert(pid, key);

@@ -12,7 +12,7 @@ pub enum SupervisorError {
     /// Two children have the same id.
     #[error("two children have the id {id}")]
     DuplicateId {
-        /// The duplicate id.
+        /// Id that two children have.
         id: Name,
     },
     /// A child did not start: it could not be made or spawned, or it exited in
@@ -21,7 +21,7 @@ pub enum SupervisorError {
     Child {
         /// Id of the child.
         id: Name,
-        /// Reason why the child did not start, or why it exited.
+        /// Reason why the child did not start, or for which it exited.
         reason: ExitReason,
     },
     /// The supervisor itself could not be spawned, or was killed while it started.

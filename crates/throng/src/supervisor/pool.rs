@@ -94,7 +94,6 @@ pub struct Pool<P: Process>(Arc<Workers<P>>);
 
 struct Workers<P: Process> {
     children: Box<[Child<P>]>,
-    /// Number of places of each worker.
     room: usize,
     line: Mutex<Line<Box<dyn Waiting<P>>>>,
 }
@@ -494,7 +493,7 @@ impl<P: Process, T: Turn<P>> Turn<P> for Pooled<P, T> {
 
 /// A message in the line, of any type.
 trait Waiting<P: Process>: Send {
-    /// Sends the message; it comes back if the worker has exited.
+    /// Sends the message, or returns it if the worker has exited.
     fn admit(self: Box<Self>, place: Permit<P>) -> Result<(), Box<dyn Waiting<P>>>;
 
     /// Returns the message to its sender, because no worker is left to handle it.

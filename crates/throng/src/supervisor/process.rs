@@ -129,7 +129,6 @@ impl Supervisor {
         Ok(key)
     }
 
-    /// Adds a child and starts it.
     pub(crate) async fn start_new(
         &mut self,
         id: Option<Name>,
@@ -143,7 +142,6 @@ impl Supervisor {
         })
     }
 
-    /// Starts a child that is stopped.
     pub(crate) async fn start_stopped(
         &mut self,
         key: Key,
@@ -155,7 +153,6 @@ impl Supervisor {
         }
     }
 
-    /// Forgets a child that is stopped.
     pub(crate) fn delete(&mut self, key: Key) -> Result<(), ChildError> {
         match self.why_not_startable(key) {
             ChildError::Stopped => {
@@ -298,7 +295,6 @@ impl Supervisor {
         }
     }
 
-    /// Returns the name of a child's type.
     fn kind(&self, key: Key) -> &'static str {
         self.engine.get(key).map_or("", |child| child.content.0.process_name())
     }
@@ -349,7 +345,6 @@ impl Process for Supervisor {
     }
 }
 
-/// Whether a process that exits with this reason has ended in order.
 fn is_orderly(reason: &ExitReason) -> bool {
     matches!(reason, ExitReason::Normal | ExitReason::Shutdown)
 }

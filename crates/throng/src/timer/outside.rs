@@ -171,7 +171,6 @@ impl Shard {
         (place, is_first)
     }
 
-    /// Takes the wakers of the entries that are due.
     #[cold]
     fn take_due(&self, now: usize) -> Vec<Waker> {
         let mut entries = lock(&self.entries);

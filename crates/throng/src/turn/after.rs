@@ -14,15 +14,15 @@ pub(crate) enum Progress {
 /// The step that a finished turn requests for its process.
 #[derive(Debug)]
 pub(crate) enum After {
-    /// Go on with the next message.
+    /// The process takes its next message.
     Next,
-    /// Exit.
+    /// The process exits.
     Exit(BoxedReason),
-    /// Exit if no message waits.
+    /// The process exits if no message waits.
     ExitIfIdle,
-    /// Exit at once, without a last turn.
+    /// The process exits at once, without a last turn.
     Kill,
-    /// End the process: this was the last turn of an exit, for this reason.
+    /// The process ends: this was the last turn of its exit, for this reason.
     Ended(BoxedReason),
 }
 

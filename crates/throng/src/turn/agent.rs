@@ -80,7 +80,7 @@ impl<F, R> With<F, R> {
         With { closure, result: PhantomData }
     }
 
-    /// Returns the closure.
+    /// Returns the closure that was not run.
     pub fn into_closure(self) -> F {
         self.closure
     }

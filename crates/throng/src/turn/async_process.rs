@@ -505,7 +505,6 @@ struct Taken<'a, M: Message<Reply = ()>> {
     worker: &'a Worker,
     current: CurrentProcess,
     arrived: Arrived<M>,
-    /// Whether the receive has taken a message.
     is_given: bool,
     passed: &'a mut usize,
 }

@@ -54,7 +54,6 @@ struct FrameKind {
     discard: unsafe fn(NonNull<FrameHead>, &ExitReason),
     is_last: bool,
     title: TurnTitle,
-    /// Bytes of the frame's block.
     bytes: usize,
 }
 
@@ -123,7 +122,6 @@ fn announce<P: Process, T: Turn<P>>() {
     });
 }
 
-/// Begins the last turn of an exit.
 pub(crate) fn begin_last<P: Process, T: Turn<P>>(token: &Token, turn: T) -> Progress {
     assert!(token.is_a::<P>() && token.is_between_turns(), "the last turn is for another process");
     announce::<P, T>();

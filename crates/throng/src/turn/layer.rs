@@ -113,7 +113,6 @@ pub(crate) trait Layered: Send {
     fn label(&self) -> Option<String>;
 }
 
-/// The layer `L` of a `P`.
 struct LayerOf<P, L>(L, PhantomData<fn(P)>);
 
 impl<P: Process, L: Layer<P>> LayerOf<P, L> {

@@ -193,7 +193,7 @@ pub trait Handle<M: Message>: Process {
     /// lock, is not stored with that turn.
     const READ_ONLY: bool = false;
 
-    /// Handles one message.
+    /// Handles a message, and returns the reply to its caller.
     fn handle(
         &mut self,
         message: M,
@@ -250,7 +250,7 @@ pub trait Turn<P: Process>: Send + 'static {
     /// [handler](Handle::READ_ONLY).
     const READ_ONLY: bool = false;
 
-    /// Runs the turn.
+    /// Runs the turn on the state of the process, and returns the reply to the caller.
     fn run(self, process: &mut P, cx: &mut Context<P>) -> impl Future<Output = Self::Reply> + Send;
 }
 

@@ -392,7 +392,6 @@ impl<T, R> Responder<T, R> {
         }
     }
 
-    /// Whether the caller still waits for the outcome.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.reply_slot().is_abandoned()
     }

@@ -230,7 +230,6 @@ impl Table {
         streak.filter(|streak| streak.to.get() == Some(to))
     }
 
-    /// Begins a streak in a free place.
     fn begin(&mut self, place: usize, to: RawAddress, following: Following) {
         self.begun.push(place as u32);
         self.places[place].to.set(Some(to));

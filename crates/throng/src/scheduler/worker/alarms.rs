@@ -14,7 +14,6 @@ use std::time::Duration;
 const QUEUED_MOST: u32 = 128;
 /// Number of processes run after which a worker rings due alarms although its queue is full.
 const ALARMS_FIRST: u32 = 61;
-/// Greatest time ahead for which an alarm is set.
 const ALARM_MOST: Duration = Duration::from_secs(60);
 
 impl Worker {
@@ -30,7 +29,6 @@ impl Worker {
         }
     }
 
-    /// Whether a tick is reached.
     #[inline(always)]
     pub(crate) fn is_due(&self, at: Tick) -> bool {
         at.is_due(self.scheduler().clock.now())

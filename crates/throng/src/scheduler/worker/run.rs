@@ -13,7 +13,6 @@ pub(super) struct Run {
     /// Number of these that it has not begun; zero when the run is over.
     turns_left: Cell<u32>,
     pub(super) began: Cell<Tick>,
-    /// Tick at which the turn under way began.
     pub(super) turn_began: Cell<Tick>,
 }
 
@@ -35,7 +34,6 @@ impl Run {
         self.turn_began.set(now);
     }
 
-    /// Number of messages handled.
     #[inline(always)]
     pub(super) fn turns(&self) -> u32 {
         self.turns_most.get() - self.turns_left.get()

@@ -31,7 +31,6 @@ pub(super) struct Running {
     sends_left: Cell<u32>,
     /// Number of turns that the process has begun inside its own.
     nested: Cell<u32>,
-    /// The receive whose nested turn runs.
     receiving: Cell<Option<Receiving>>,
 }
 
@@ -160,7 +159,6 @@ impl Worker {
         Received(self, self.running.receiving.replace(Some(receiving)))
     }
 
-    /// The receive whose nested turn runs.
     pub(crate) fn receiving(&self) -> Option<Receiving> {
         self.running.receiving.get()
     }

@@ -63,11 +63,11 @@ pub struct Registry<K, P, V = ()> {
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct RegistryEntry<K, P, V> {
-    /// The key.
+    /// Key that was registered.
     pub key: K,
     /// The process that has the key.
     pub address: Address<P>,
-    /// The value.
+    /// Value that was registered with the key, or set later.
     pub value: V,
 }
 
@@ -118,7 +118,7 @@ where
         self.get_or_spawn_by(self.runtime.spawner(), key, make)
     }
 
-    /// Same as [`get_or_spawn`](Self::get_or_spawn), with the options of a [`Spawner`]: a bounded mailbox, a
+    /// Does the same as [`get_or_spawn`](Self::get_or_spawn), with the options of a [`Spawner`]: a bounded mailbox, a
     /// link or a monitor. They apply only if this call spawns the process.
     ///
     /// # Errors

@@ -37,7 +37,6 @@ pub(super) struct Table<K, V> {
 
 type Shard<K, V> = BTreeMap<K, Slot<V>>;
 
-/// A key's process and value.
 struct Slot<V> {
     pid: Pid,
     /// Shared with the process's membership, which it identifies.
@@ -198,7 +197,6 @@ where
         all
     }
 
-    /// Returns the identity of a key's process.
     #[cfg(test)]
     pub(super) fn holder<Q>(&self, key: &Q) -> Option<Arc<Holder>>
     where
@@ -224,7 +222,6 @@ fn is_empty<Q: Ord + ?Sized>((from, to): (Bound<&Q>, Bound<&Q>)) -> bool {
     }
 }
 
-/// Returns the bounds of a range.
 pub(super) fn bounds<Q: ?Sized>(range: &impl RangeBounds<Q>) -> (Bound<&Q>, Bound<&Q>) {
     (range.start_bound(), range.end_bound())
 }

@@ -17,7 +17,6 @@ use std::collections::BTreeMap;
 
 /// Free places and waiting messages of a pool.
 pub(super) struct Line<W> {
-    /// Number of free places of each worker.
     free: Box<[usize]>,
     /// Whether each worker has been asked whether it goes on.
     asked: Box<[bool]>,
@@ -144,7 +143,6 @@ impl<W> Line<W> {
         std::mem::replace(&mut self.asked[at], is_asked)
     }
 
-    /// Returns the number of free places of all workers.
     pub(super) fn free_places(&self) -> usize {
         self.free.iter().sum()
     }

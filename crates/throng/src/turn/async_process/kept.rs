@@ -44,7 +44,6 @@ impl<M> Arrived<M> {
         usize::from(self.first.is_some()) + self.later.len()
     }
 
-    /// Takes the first message that matches.
     #[inline]
     pub(super) fn take(&mut self, matches: &mut impl FnMut(&M) -> bool) -> Option<M> {
         if matches(self.first.as_ref()?) {
@@ -54,7 +53,6 @@ impl<M> Arrived<M> {
         self.later.remove(place)
     }
 
-    /// Takes the oldest message.
     pub(super) fn pop(&mut self) -> Option<M> {
         let oldest = self.first.take();
         self.first = self.later.pop_front();
