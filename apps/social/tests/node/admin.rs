@@ -169,8 +169,7 @@ async fn users_are_seen_as_processes() {
 
 #[tokio::test]
 async fn prometheus_finds_what_it_reads() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::fresh(&[]);
     node.client().register("alice").await;
     let answer = node.client().request(Method::GET, "/metrics").send().await.unwrap();
     assert_eq!(answer.status(), 200);

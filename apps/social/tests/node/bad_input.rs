@@ -122,9 +122,7 @@ async fn every_bad_request_gets_its_problem() {
 
 #[tokio::test]
 async fn an_expired_token_gets_a_401() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--token-ttl", "1ms"]);
-    let client = node.client();
+    let (_node, client) = Node::with_client(&["--token-ttl", "1ms"]);
     let token = client.register("alice").await;
     tokio::time::sleep(Duration::from_millis(2)).await;
     let answer = client.get("/api/v1/timeline", &token).await;
@@ -134,8 +132,7 @@ async fn an_expired_token_gets_a_401() {
 
 #[tokio::test]
 async fn a_head_that_comes_too_slowly_gets_a_408() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--header-timeout", "200ms"]);
+    let node = Node::fresh(&["--header-timeout", "200ms"]);
     let mut slow = TcpStream::connect(&node.address).unwrap();
     slow.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     slow.write_all(b"GET /api/v1/health HTTP/1.1\r\nhost: x\r\nx-slow: ").unwrap();
@@ -149,9 +146,7 @@ async fn a_head_that_comes_too_slowly_gets_a_408() {
 
 #[tokio::test]
 async fn valid_requests_can_be_repeated() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (_node, client) = Node::with_client(&[]);
     let alice = client.register("alice").await;
     let bob = client.register("bob").await;
 

@@ -17,9 +17,7 @@ use crate::webdriver::{Browser, Driver};
 
 #[tokio::test]
 async fn the_page_needs_nothing_from_elsewhere() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (_node, client) = Node::with_client(&[]);
     let page = client.request(Method::GET, "/").send().await.unwrap();
     assert_eq!(page.status(), 200);
     let policy = page.headers()["content-security-policy"].to_str().unwrap().to_owned();
@@ -107,9 +105,8 @@ async fn texts(browser: &Browser, selector: &str) -> Vec<String> {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver"]
 async fn a_person_registers_posts_follows_and_reads() {
-    let data = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::fresh(&[]);
     let bob = node.client().register("bob").await;
     let posted = node.client().post("/api/v1/posts", &bob, &json!({ "text": HARM })).await;
     assert_eq!(posted.status, 201, "{posted:?}");

@@ -122,9 +122,8 @@ async fn an_operator_sees_what_the_node_does() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver"]
 async fn an_operator_is_told_of_a_line_that_dies_in_silence() {
-    let data = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--admin-listen", "127.0.0.1:0"]);
+    let node = Node::fresh(&["--admin-listen", "127.0.0.1:0"]);
     let url = node.dashboard();
     let address = url.split('/').nth(2).unwrap();
     let line = Line::to(address).await;

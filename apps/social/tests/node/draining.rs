@@ -15,9 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn a_node_is_unready_before_its_listener_closes() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--drain-delay", "1h"]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&["--drain-delay", "1h"]);
     let probe = async |path: &str| {
         let response = client.request(Method::GET, path).send().await.unwrap();
         (response.status().as_u16(), response.text().await.unwrap())

@@ -74,9 +74,7 @@ fn a_node_that_could_serve_nobody_says_so_instead_of_starting() {
 #[tokio::test]
 async fn a_node_is_not_ready_while_writes_fail_and_tries_until_they_succeed() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let token = client.register("alice").await;
     let process = Pid::from_raw(node.process().try_into().unwrap());
     let limit_sizes = |current| {

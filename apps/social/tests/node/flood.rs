@@ -13,9 +13,8 @@ use crate::harness::{Answer, Client, Node, PASSWORD};
 
 #[tokio::test]
 async fn a_flood_of_400_logins_blocks_no_other_client() {
-    let data = tempfile::tempdir().unwrap();
     // However slow the machine, logins with a place in the queue get their answer.
-    let node = Node::start(data.path(), &["--request-timeout", "600s", "--unlimited"]);
+    let node = Node::fresh(&["--request-timeout", "600s", "--unlimited"]);
     for name in ["alice", "bob"] {
         node.client().register(name).await;
     }
@@ -63,9 +62,7 @@ async fn a_flood_of_400_logins_blocks_no_other_client() {
 
 #[tokio::test]
 async fn logins_leave_no_more_than_a_memory_for_each_hash_at_once() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     client.register("alice").await;
     let before = memory_bytes_max(&node);
     for at_once in [8, 8, 1, 1, 1, 1] {

@@ -23,9 +23,7 @@ async fn wait_for(client: &Client, token: &str, text: &str) -> Value {
 
 #[tokio::test]
 async fn a_reader_finds_posts_by_tags_and_pages_through_a_visit() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (_node, client) = Node::with_client(&[]);
     let alice = client.register("alice").await;
     let bob = client.register("bob").await;
     for _ in 0..2 {
@@ -117,9 +115,7 @@ async fn a_reader_finds_posts_by_tags_and_pages_through_a_visit() {
 
 #[tokio::test]
 async fn bad_requests_for_tags_get_their_problems() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (_node, client) = Node::with_client(&[]);
     let alice = client.register("alice").await;
     let long = "x".repeat(33);
     for tag in ["a-b", "a%20b", "%23rust", "%F0%9F%A6%80", "a%00", &long] {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use reqwest::Method;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// Running node; killed when dropped.
 pub(crate) struct Node {
@@ -22,6 +23,8 @@ pub(crate) struct Node {
     /// Standard error so far.
     errors: Arc<Mutex<String>>,
     listener: Option<JoinHandle<()>>,
+    /// Directory of its own, if it has one.
+    data: Option<TempDir>,
 }
 
 /// Outcome of a node.
@@ -37,6 +40,21 @@ impl Node {
         let mut command = serve(data, &["--listen", "127.0.0.1:0"]);
         command.args(flags);
         Node::spawn(command)
+    }
+
+    /// Starts a node on a directory of its own.
+    pub(crate) fn fresh(flags: &[&str]) -> Node {
+        let data = tempfile::tempdir().unwrap();
+        let mut node = Node::start(data.path(), flags);
+        node.data = Some(data);
+        node
+    }
+
+    /// Starts a node on a directory of its own, and returns a client, too.
+    pub(crate) fn with_client(flags: &[&str]) -> (Node, Client) {
+        let node = Node::fresh(flags);
+        let client = node.client();
+        (node, client)
     }
 
     /// Starts a node by `command`, and waits until it serves.
@@ -62,7 +80,14 @@ impl Node {
             }
         }
         let address = greeting.split("://").nth(1).unwrap().split('/').next().unwrap();
-        Node { address: address.to_owned(), child, greeting, errors, listener: Some(listener) }
+        Node {
+            address: address.to_owned(),
+            child,
+            greeting,
+            errors,
+            listener: Some(listener),
+            data: None,
+        }
     }
 
     /// Returns the URL of the page.

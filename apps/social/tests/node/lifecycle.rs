@@ -42,8 +42,7 @@ async fn a_node_stops_on_a_signal_and_continues_from_its_data() {
 
 #[tokio::test]
 async fn signals_that_stop_nothing_are_logged_and_the_node_goes_on() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::fresh(&[]);
     for signal in ["HUP", "USR1", "USR2"] {
         node.signal(signal).await;
         node.wait_until_said(&format!("ignored SIG{signal}")).await;

@@ -57,9 +57,7 @@ async fn look(client: &Client) -> Answer {
 
 #[tokio::test]
 async fn each_account_and_network_has_its_own_reads_and_writes() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--rate-reads", "10/d", "--rate-writes", "3/d"]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&["--rate-reads", "10/d", "--rate-writes", "3/d"]);
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
 
     // Writes of all kinds are one budget.
@@ -99,9 +97,7 @@ async fn each_account_and_network_has_its_own_reads_and_writes() {
 
 #[tokio::test]
 async fn a_limited_write_is_stored_once_when_it_is_repeated_in_time() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--rate-writes", "2/2s"]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&["--rate-writes", "2/2s"]);
     let alice = client.register("alice").await;
     // On a slow machine, tokens come back meanwhile.
     let mut posted = 0;
@@ -137,9 +133,7 @@ async fn a_limited_write_is_stored_once_when_it_is_repeated_in_time() {
 
 #[tokio::test]
 async fn registrations_of_a_network_are_limited_and_repetitions_are_free() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--rate-registrations", "3/d"]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&["--rate-registrations", "3/d"]);
     let register = async |client: &Client, name: &str, password: &str| {
         let body = json!({ "name": name, "password": password });
         send(client.request(Method::POST, "/api/v1/users").json(&body)).await.unwrap()
@@ -159,9 +153,7 @@ async fn registrations_of_a_network_are_limited_and_repetitions_are_free() {
 
 #[tokio::test]
 async fn wrong_passwords_of_a_network_are_limited_and_right_ones_are_free() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--rate-logins", "5/d"]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&["--rate-logins", "5/d"]);
     let alice = client.register("alice").await;
     for _ in 0..7 {
         assert_eq!(log_in(&client, "alice", PASSWORD).await.status, 201);
@@ -192,10 +184,8 @@ async fn wrong_passwords_of_a_network_are_limited_and_right_ones_are_free() {
 
 #[tokio::test]
 async fn guessed_tokens_are_limited_and_cost_the_user_nothing() {
-    let data = tempfile::tempdir().unwrap();
     let flags = ["--rate-tokens", "6/d", "--rate-reads", "4/d", "--rate-writes", "1/d"];
-    let node = Node::start(data.path(), &flags);
-    let client = node.client();
+    let (node, client) = Node::with_client(&flags);
     let revoked = client.register("alice").await;
     assert_eq!(client.delete("/api/v1/sessions/current", &revoked).await.status, 204);
     let login = log_in(&client, "alice", PASSWORD).await;
@@ -246,10 +236,8 @@ async fn guessed_tokens_are_limited_and_cost_the_user_nothing() {
 
 #[tokio::test]
 async fn a_socket_is_limited_with_its_account_and_stays_open() {
-    let data = tempfile::tempdir().unwrap();
     // Of the reads, one is the hello's, over HTTP.
-    let node = Node::start(data.path(), &["--rate-writes", "4/d", "--rate-reads", "20/d"]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&["--rate-writes", "4/d", "--rate-reads", "20/d"]);
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     assert_eq!(client.post("/api/v1/rooms", &alice, &json!({ "name": "rust" })).await.status, 201);
     assert_eq!(client.put("/api/v1/memberships/rust", &bob).await.status, 204);
@@ -313,8 +301,7 @@ async fn a_socket_is_limited_with_its_account_and_stays_open() {
 
 #[tokio::test]
 async fn a_network_has_so_many_connections() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--connections-per-network-max", "3"]);
+    let node = Node::fresh(&["--connections-per-network-max", "3"]);
     let elsewhere = Client::from("127.0.0.2", &node.address);
     let alice = elsewhere.register("alice").await;
     let mut silent: Vec<TcpStream> =
@@ -339,9 +326,7 @@ async fn a_network_has_so_many_connections() {
 
 #[tokio::test]
 async fn an_account_has_so_many_sockets() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--sockets-per-account-max", "1"]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&["--sockets-per-account-max", "1"]);
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     let (first, _) = Socket::open(&node.address, &alice, &Value::Null);
     let (_other, _) = Socket::open(&node.address, &bob, &Value::Null);
@@ -364,9 +349,7 @@ async fn an_account_has_so_many_sockets() {
 
 #[tokio::test]
 async fn sockets_leave_room_for_requests() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--connections-max", "20"]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&["--connections-max", "20"]);
     let alice = client.register("alice").await;
     let mut sockets: Vec<Socket> =
         (0..18).map(|_| Socket::open(&node.address, &alice, &Value::Null).0).collect();
@@ -388,9 +371,8 @@ async fn sockets_leave_room_for_requests() {
 
 #[tokio::test]
 async fn only_a_trusted_proxy_names_the_client() {
-    let data = tempfile::tempdir().unwrap();
     let flags = ["--trusted-proxies", "127.0.0.2,127.0.0.3", "--rate-reads", "2/d"];
-    let node = Node::start(data.path(), &flags);
+    let node = Node::fresh(&flags);
     let proxy = Client::from("127.0.0.2", &node.address);
     let look = async |client: &Client, header: &str, value: &str| {
         let request = client.request(Method::GET, "/api/v1/users").header(header, value);
@@ -420,7 +402,6 @@ async fn only_a_trusted_proxy_names_the_client() {
 
 #[tokio::test]
 async fn the_log_and_the_other_header_name_the_client_of_a_proxy() {
-    let data = tempfile::tempdir().unwrap();
     let flags = [
         "--trusted-proxies",
         "127.0.0.0/8",
@@ -430,7 +411,7 @@ async fn the_log_and_the_other_header_name_the_client_of_a_proxy() {
         "1",
         "--access-log",
     ];
-    let node = Node::start(data.path(), &flags);
+    let node = Node::fresh(&flags);
     let request = node.client().request(Method::GET, "/api/v1/users");
     let request = request.header("forwarded", "for=\"[2001:db8::7]:4711\";proto=https");
     // A proxy has as many connections as it likes.
@@ -462,12 +443,10 @@ async fn limits_hold_during_a_drain_and_end_with_the_node() {
 
 #[tokio::test]
 async fn refusals_are_counted_and_all_limits_can_be_switched_off() {
-    let data = tempfile::tempdir().unwrap();
     let mut flags = vec!["--rate-reads", "5/d", "--rate-writes", "1/d", "--rate-tokens", "1/d"];
     flags.extend(["--rate-logins", "1/d", "--rate-registrations", "1/d"]);
     flags.extend(["--connections-per-network-max", "50", "--sockets-per-account-max", "1"]);
-    let node = Node::start(data.path(), &flags);
-    let client = node.client();
+    let (_node, client) = Node::with_client(&flags);
     let alice = client.register("alice").await;
     for _ in 0..2 {
         post(&client, &alice, "key").await;
@@ -483,9 +462,7 @@ async fn refusals_are_counted_and_all_limits_can_be_switched_off() {
     }
 
     flags.push("--unlimited");
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &flags);
-    let client = node.client();
+    let (node, client) = Node::with_client(&flags);
     let alice = client.register("alice").await;
     client.register("bob").await;
     for number in 0..10 {

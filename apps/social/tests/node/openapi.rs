@@ -97,8 +97,7 @@ fn the_document_has_the_paths_and_methods_of_the_router() {
 
 #[tokio::test]
 async fn the_document_is_a_valid_openapi_document() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::fresh(&[]);
     let document = document(&node.client()).await;
     assert_eq!(document.defects(), [""; 0]);
     // The checks see a defect of each kind.
@@ -164,8 +163,7 @@ impl Walk {
 
 #[tokio::test]
 async fn answers_are_as_the_document_says() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::fresh(&[]);
     let document = document(&node.client()).await;
     let mut walk = walk(&node, document).await;
     assert_eq!(walk.deviations, [""; 0]);
@@ -464,8 +462,7 @@ async fn walk(node: &Node, document: Document) -> Walk {
     walk.seen.insert("get /api/v1/socket 101".to_owned());
 
     // A token that has expired.
-    let data = tempfile::tempdir().unwrap();
-    let hasty = Node::start(data.path(), &["--token-ttl", "1ms"]);
+    let hasty = Node::fresh(&["--token-ttl", "1ms"]);
     walk.client = hasty.client();
     let expired = walk.client.register("alice").await;
     tokio::time::sleep(Duration::from_millis(2)).await;
@@ -473,8 +470,7 @@ async fn walk(node: &Node, document: Document) -> Walk {
         .await;
 
     // Limits. The first request of a client without a token is its last.
-    let data = tempfile::tempdir().unwrap();
-    let limited = Node::start(data.path(), &["--rate-reads", "1/d"]);
+    let limited = Node::fresh(&["--rate-reads", "1/d"]);
     walk.client = limited.client();
     walk.ask_all(vec![
         (walk.request(Method::GET, "/rooms"), "200"),
@@ -482,8 +478,7 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (walk.request(Method::POST, "/users"), "429 rate-limited"),
     ])
     .await;
-    let data = tempfile::tempdir().unwrap();
-    let full = Node::start(data.path(), &["--sockets-max", "0"]);
+    let full = Node::fresh(&["--sockets-max", "0"]);
     walk.client = full.client();
     let request = walk.request(Method::GET, "/socket").header("connection", "upgrade");
     let request = request.header("upgrade", "websocket").header("sec-websocket-version", "13");

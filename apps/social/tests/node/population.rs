@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use fastrand::Rng;
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -134,10 +135,10 @@ impl World {
 
 /// Users that [`World::settle`] lets `user` follow.
 fn settled_following(user: usize) -> BTreeSet<usize> {
-    let mut random = Random(user as u64);
+    let mut random = Rng::with_seed(user as u64);
     let mut following = BTreeSet::new();
     while following.len() < FOLLOWS {
-        let target = random.below(users());
+        let target = random.usize(..users());
         if target != user {
             following.insert(target);
         }
@@ -166,7 +167,7 @@ async fn live_until_killed(node: &Node, tokens: &[String]) -> Vec<Act> {
     let (acts_done, killed) = (Cell::new(0), Cell::new(false));
     let lives = (0..CONNECTIONS).map(async |worker| {
         let client = node.client();
-        let mut random = Random(1_000_000 + worker as u64);
+        let mut random = Rng::with_seed(1_000_000 + worker as u64);
         let mut acts = Vec::new();
         for turn in 0.. {
             let user = (worker + turn * CONNECTIONS) % users();
@@ -195,9 +196,9 @@ async fn live_until_killed(node: &Node, tokens: &[String]) -> Vec<Act> {
 
 impl What {
     /// One act in four follows a user; the other acts post, half of them under a key.
-    fn choose(random: &mut Random, worker: usize, turn: usize, user: usize) -> What {
-        let (follow, keyed) = (random.below(4) == 0, random.below(2) == 0);
-        let target = random.below(users());
+    fn choose(random: &mut Rng, worker: usize, turn: usize, user: usize) -> What {
+        let (follow, keyed) = (random.usize(..4) == 0, random.bool());
+        let target = random.usize(..users());
         if follow && target != user {
             return What::Follow(target);
         }
@@ -329,17 +330,4 @@ fn name(user: usize) -> String {
 
 fn number(name: &str) -> usize {
     name.strip_prefix("user_").unwrap().parse().unwrap()
-}
-
-/// Small generator of reproducible choices (SplitMix64).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((mixed ^ (mixed >> 31)) % limit as u64) as usize
-    }
 }

@@ -91,9 +91,7 @@ async fn history(client: &Client, token: &str) -> Vec<Value> {
 
 #[tokio::test]
 async fn members_meet_in_a_room() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     create(&client, &[&alice, &bob]).await;
     let (mut one, mut other) = (open(&node, &alice), open(&node, &bob));
@@ -167,9 +165,7 @@ async fn members_meet_in_a_room() {
 
 #[tokio::test]
 async fn a_message_stays_as_it_was_said() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let alice = client.register("alice").await;
     create(&client, &[&alice]).await;
     let mut socket = open(&node, &alice);
@@ -207,9 +203,7 @@ async fn a_message_stays_as_it_was_said() {
 
 #[tokio::test]
 async fn strangers_and_malformed_messages_are_refused() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     create(&client, &[&alice]).await;
 
@@ -356,9 +350,7 @@ async fn nothing_is_lost_or_doubled_when_the_node_is_killed() {
 
 #[tokio::test]
 async fn a_slow_reader_gets_a_reset_and_reads_the_history() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     create(&client, &[&alice, &bob]).await;
     let mut slow = open(&node, &bob);

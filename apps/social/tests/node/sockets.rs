@@ -165,9 +165,7 @@ async fn a_client_gets_each_change_once_across_lost_connections_and_a_kill() {
 
 #[tokio::test]
 async fn a_socket_without_a_valid_token_is_closed() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let alice = client.register("alice").await;
     let revoked = client.register("bob").await;
     assert_eq!(client.delete("/api/v1/sessions", &revoked).await.status, 204);
@@ -211,9 +209,7 @@ async fn a_socket_without_a_valid_token_is_closed() {
 
 #[tokio::test]
 async fn a_revoked_token_closes_its_sockets() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let one = client.register("alice").await;
     let body = json!({ "name": "alice", "password": PASSWORD });
     let login = send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap();
@@ -235,8 +231,7 @@ async fn a_revoked_token_closes_its_sockets() {
 
 #[tokio::test]
 async fn an_expired_token_closes_its_socket() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--token-ttl", "2s"]);
+    let node = Node::fresh(&["--token-ttl", "2s"]);
     let alice = node.client().register("alice").await;
     let (mut socket, _) = Socket::open(&node.address, &alice, &Value::Null);
     assert_eq!(socket.next().unwrap()["type"], "reset");
@@ -245,9 +240,7 @@ async fn an_expired_token_closes_its_socket() {
 
 #[tokio::test]
 async fn a_client_that_applies_all_changes_has_the_timeline() {
-    let data = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let mut tokens = Vec::new();
     for user in 0..4 {
         tokens.push(client.register(&format!("user_{user}")).await);

@@ -26,9 +26,8 @@ const VIEWS: [(&str, &str, &str, &str); 10] = [
 #[ignore = "needs chromium and chromedriver"]
 async fn every_page_is_accessible() {
     let axe = axe();
-    let data = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::fresh(&[]);
     populate(&node.client()).await;
     let driver = Driver::start();
     let browser = driver.open(profile.path().to_str().unwrap()).await;

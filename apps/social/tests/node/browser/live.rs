@@ -283,9 +283,8 @@ async fn refusals_are_sentences(browser: &Browser) {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver"]
 async fn a_line_that_dies_in_silence_is_noticed_and_a_message_arrives_once() {
-    let data = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::fresh(&[]);
     let line = Line::to(&node.address).await;
     let driver = Driver::start();
     let alice = driver.open(profile.path().to_str().unwrap()).await;
@@ -318,9 +317,8 @@ async fn a_line_that_dies_in_silence_is_noticed_and_a_message_arrives_once() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver"]
 async fn messages_beyond_the_rate_of_a_user_wait_and_are_stored_once_and_in_order() {
-    let data = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &["--rate-writes", "4/4s"]);
+    let node = Node::fresh(&["--rate-writes", "4/4s"]);
     let driver = Driver::start();
     let alice = driver.open(profile.path().to_str().unwrap()).await;
     sign_up(&alice, &node, "alice").await;

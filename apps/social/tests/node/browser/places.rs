@@ -15,9 +15,8 @@ async fn switch(browser: &Browser, handle: &Value) {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver"]
 async fn all_tabs_of_a_browser_share_a_session_from_its_begin_to_its_end() {
-    let data = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
+    let node = Node::fresh(&[]);
     node.client().register("alice").await;
     let driver = Driver::start();
     let browser = driver.open(profile.path().to_str().unwrap()).await;
@@ -46,10 +45,8 @@ async fn all_tabs_of_a_browser_share_a_session_from_its_begin_to_its_end() {
 #[tokio::test]
 #[ignore = "needs chromium and chromedriver"]
 async fn a_reader_keeps_the_place_and_a_writer_each_character() {
-    let data = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
-    let node = Node::start(data.path(), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let bob = client.register("bob").await;
     let linked = "see (https://example.org/a_(b)), or https://example.org/c). #birds";
     let mut newest = String::new();
