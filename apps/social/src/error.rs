@@ -6,7 +6,6 @@ use std::time::Duration;
 use throng_durable::{CellError, CommitError, EntityError, ReadError, SubmitError};
 
 use crate::ids::{IdError, PostId};
-use crate::keys::IdempotencyKey;
 use crate::name::{Name, RoomName};
 use crate::password::HashError;
 
@@ -83,9 +82,8 @@ pub enum SocialError {
     /// The user has the maximum number of unexpired idempotency keys; post without a key, or wait
     /// until the oldest expires.
     #[error(
-        "you have used {} idempotency keys in the last 24 hours; \
-         post without a key, or try again later",
-        IdempotencyKey::COUNT_MAX
+        "you have used the maximum number of idempotency keys in the last 24 hours; \
+         post without a key, or try again later"
     )]
     KeysFull {
         /// Time until the oldest key expires.

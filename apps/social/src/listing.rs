@@ -20,9 +20,8 @@ use axum::body::Bytes;
 use throng_node::http::{Cursor, Signer};
 
 use crate::ids::PostId;
-use crate::live::Published;
 use crate::name::Name;
-use crate::post::{PageBudget, Post};
+use crate::post::{PageBudget, Post, Published};
 
 /// Page of posts, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -31,22 +31,22 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng::{MonitorRef, Registry, Restart, SupervisorSpec, Timeout};
-use throng_node::http::{Frames, Signer};
+use throng_node::http::Signer;
 
 use crate::error::{SocialError, unavailable};
 use crate::ids::{PostId, unique_micros};
 use crate::listing::{BodyMemory, CachedBody, ListingName, PostPage, wanted};
 use crate::merge::{Merge, Merged};
 use crate::name::Name;
-use crate::post::Post;
+use crate::post::Published;
 use crate::shared_posts::SharedPosts;
 
 #[cfg(test)]
@@ -87,20 +87,6 @@ impl Change {
             Change::Posted(published) => published.post.id,
             Change::Deleted(id) => *id,
         }
-    }
-}
-
-/// A post, with the frame that all sockets send for it.
-#[derive(Debug)]
-pub(crate) struct Published {
-    pub(crate) post: Post,
-    /// Frame of the post, encoded when the first socket or page needs it.
-    pub(crate) frame: OnceLock<Frames>,
-}
-
-impl Published {
-    pub(crate) fn new(post: Post) -> Published {
-        Published { post, frame: OnceLock::new() }
     }
 }
 

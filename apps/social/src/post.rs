@@ -1,6 +1,9 @@
 //! Posts: their text, and pages of them.
 
+use std::sync::OnceLock;
+
 use serde::{Deserialize, Serialize};
+use throng_node::http::Frames;
 
 use crate::ids::PostId;
 use crate::name::Name;
@@ -47,6 +50,20 @@ pub struct Post {
     pub text: Text,
     /// Time of the post by the clock of the node, in milliseconds since 1970.
     pub time: u64,
+}
+
+/// A post, with the frame that all sockets send for it.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) post: Post,
+    /// Frame of the post, encoded when the first socket or page needs it.
+    pub(crate) frame: OnceLock<Frames>,
+}
+
+impl Published {
+    pub(crate) fn new(post: Post) -> Published {
+        Published { post, frame: OnceLock::new() }
+    }
 }
 
 /// A post, and the number of its likes.

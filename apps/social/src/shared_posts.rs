@@ -16,8 +16,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::ids::PostId;
-use crate::live::Published;
-use crate::post::Post;
+use crate::post::{Post, Published};
 
 /// The posts of the live timelines of a service.
 #[derive(Debug, Default)]

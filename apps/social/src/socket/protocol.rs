@@ -58,8 +58,9 @@ use throng_node::http::Frames;
 
 use crate::http::PostView;
 use crate::ids::PostId;
-use crate::live::{Position, Published};
+use crate::live::Position;
 use crate::name::{Name, RoomName};
+use crate::post::Published;
 use crate::room::live::{Presence, Typing};
 use crate::room::{RoomMessage, Said, SaidMessage};
 
