@@ -284,20 +284,7 @@ impl MessageMethod {
         // The documented definition is without the check.
         let (checked, documented) =
             (definition(named.as_ref()), definition(self.generics.where_clause.as_ref()));
-        let constructor = self.marker.as_ref().map(|_| {
-            let names = self.fields().map(|field| &field.name).collect::<Vec<_>>();
-            let types = self.fields().map(|field| &field.ty);
-            quote! {
-                #(#conditions)*
-                #[allow(deprecated, clippy::new_without_default)]
-                impl #parameters #name #arguments #clause {
-                    /// Makes the message.
-                    #visibility const fn new(#(#names: #types),*) -> Self {
-                        Self { #(#names,)* marker_of_throng: ::core::marker::PhantomData }
-                    }
-                }
-            }
-        });
+        let constructor = self.expand_constructor(block);
         let implementation = quote_spanned! {at=>
             impl #parameters #krate::Message for #name #arguments #clause {
                 type Reply = #reply;
@@ -315,6 +302,26 @@ impl MessageMethod {
             #[allow(deprecated, private_interfaces)]
             #implementation
         }
+    }
+
+    /// Expands to the constructor of a message with a marker, whose field nobody should have to name.
+    fn expand_constructor(&self, block: &Block) -> Option<TokenStream> {
+        self.marker.as_ref()?;
+        let MessageMethod { name, visibility, .. } = self;
+        let conditions = self.conditions(block);
+        let (parameters, arguments, clause) = self.generics.split_for_impl();
+        let names = self.fields().map(|field| &field.name).collect::<Vec<_>>();
+        let types = self.fields().map(|field| &field.ty);
+        Some(quote! {
+            #(#conditions)*
+            #[allow(deprecated, clippy::new_without_default)]
+            impl #parameters #name #arguments #clause {
+                /// Makes the message.
+                #visibility const fn new(#(#names: #types),*) -> Self {
+                    Self { #(#names,)* marker_of_throng: ::core::marker::PhantomData }
+                }
+            }
+        })
     }
 
     fn expand_handler(&self, block: &Block) -> TokenStream {

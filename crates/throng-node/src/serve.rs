@@ -16,6 +16,7 @@ use std::io::{self, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use throng::RuntimeHandle;
@@ -25,7 +26,7 @@ use crate::admin::{AdminSocket, SOCKET_FILE};
 use crate::dashboard::latency::Latency;
 use crate::dashboard::{Dashboard, DashboardError, Subject};
 use crate::files::{self, TooFewFiles};
-use crate::http::{Limits, Server, SocketLimits, Sockets};
+use crate::http::{Limits, Server, Serving, SocketLimits, Sockets};
 use crate::metrics::{self, Counts};
 use crate::notify::Notice;
 use crate::options::Options;
@@ -295,24 +296,34 @@ impl Host {
             () = probe::keep_writable(node.as_ref()) => {}
         }
         stop.announce();
-        Notice::Stopping.send();
-        tracing::info!("stopping; waiting for requests in flight to finish");
-        let drained = async {
-            tokio::time::sleep(options.drain_delay).await;
-            let drained = serving.drain().await;
-            // Last, so that it shows how the requests finish.
-            if let Some(dashboard) = dashboard {
-                dashboard.drain().await;
-            }
-            drained
-        };
-        tokio::select! {
-            drained = drained => if drained.cut > 0 {
-                tracing::warn!(connections = drained.cut, "closed busy connections at the drain timeout");
-            },
-            () = signals.stop() => tracing::warn!("stopping at once, because a second signal came"),
-        }
+        drain(serving, dashboard, options.drain_delay, signals).await;
         Ok(())
+    }
+}
+
+/// Lets the requests in flight finish, unless a signal comes meanwhile.
+async fn drain(
+    serving: Serving,
+    dashboard: Option<Dashboard>,
+    delay: Duration,
+    signals: &mut Signals,
+) {
+    Notice::Stopping.send();
+    tracing::info!("stopping; waiting for requests in flight to finish");
+    let drained = async {
+        tokio::time::sleep(delay).await;
+        let drained = serving.drain().await;
+        // Last, so that it shows how the requests finish.
+        if let Some(dashboard) = dashboard {
+            dashboard.drain().await;
+        }
+        drained
+    };
+    tokio::select! {
+        drained = drained => if drained.cut > 0 {
+            tracing::warn!(connections = drained.cut, "closed busy connections at the drain timeout");
+        },
+        () = signals.stop() => tracing::warn!("stopping at once, because a second signal came"),
     }
 }
 
@@ -345,8 +356,6 @@ impl Started<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use serde::{Deserialize, Serialize};
     use throng::prelude::*;
     use throng_durable::Durable;

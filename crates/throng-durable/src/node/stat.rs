@@ -48,90 +48,90 @@ impl NodeStat {
 
     /// Returns the statistics in the text format of Prometheus.
     pub fn to_prometheus(&self) -> String {
-        let mut text = PrometheusText::default();
-        text.gauge("throng_entities_live", "Entities in memory.", self.live);
-        text.gauge(
-            "throng_entities_live_limit",
-            "Entities that may be in memory before seldom used ones are passivated.",
-            self.live_max,
-        );
-        text.gauge(
-            "throng_entities_live_bytes",
-            "Memory of stored entities in memory, by the sizes of their records.",
-            self.live_bytes,
-        );
-        text.gauge(
-            "throng_entities_stored",
-            "Entities on disk.",
-            self.stored.values().sum::<u64>(),
-        );
-        text.gauge(
-            "throng_entities_unclaimed",
-            "Entities on disk of kinds that the program has not used since the start.",
-            self.unclaimed.values().sum::<u64>(),
-        );
-        text.counter(
-            "throng_entities_activated_total",
-            "Times an entity was brought into memory.",
-            self.activations,
-        );
-        text.counter(
-            "throng_entities_passivated_total",
-            "Times an entity left memory in order.",
-            self.passivations,
-        );
-        text.gauge("throng_entities_pinned", "Pinned entities.", self.pinned);
-        text.counter(
-            "throng_entities_pinned_failures_total",
-            "Times a pinned entity failed.",
-            self.pinned_failures,
-        );
-        text.counter(
-            "throng_entities_evicted_with_ties_total",
-            "Times an entity left memory to make room although a timer, a stream, a link or the like was to wake it.",
-            self.evicted_with_ties,
-        );
         let store = &self.store;
-        text.gauge("throng_store_entries", "Keys in the store.", store.entries);
-        text.gauge("throng_store_file_bytes", "Size of the data file.", store.file_bytes);
-        text.gauge("throng_store_log_bytes", "Size of the log.", store.log_bytes);
-        text.gauge(
-            "throng_store_memory_bytes",
-            "Memory of the changes since the last checkpoint.",
-            store.memory_bytes,
-        );
-        text.gauge("throng_store_map_bytes", "Size limit of the data file.", store.map_bytes);
-        text.counter("throng_store_batches_total", "Batches made durable.", store.batches);
-        text.counter(
-            "throng_store_commits_total",
-            "Groups of batches, each made durable by a flush of its own.",
-            store.commits,
-        );
-        text.counter(
-            "throng_store_flush_seconds_total",
-            "Time that these flushes took.",
-            store.flush_time.as_secs_f64(),
-        );
-        text.counter(
-            "throng_store_checkpoints_total",
-            "Checkpoints, each of which writes the changes in memory to the data file.",
-            store.checkpoints,
-        );
-        text.counter(
-            "throng_store_checkpoint_seconds_total",
-            "Time that checkpoints took.",
-            store.checkpoint_time.as_secs_f64(),
-        );
-        text.gauge(
-            "throng_store_snapshot_lag_commits",
-            "Commits that the oldest snapshot is behind; the data file grows while it is kept.",
-            store.snapshot_lag_commits,
-        );
-        text.gauge(
-            "throng_store_writable",
-            "Whether the store takes writes: 1 if it does.",
-            u8::from(store.writable),
-        );
+        let mut text = PrometheusText::default();
+        for (name, help, value) in [
+            ("throng_entities_live", "Entities in memory.", self.live as u64),
+            (
+                "throng_entities_live_limit",
+                "Entities that may be in memory before seldom used ones are passivated.",
+                self.live_max as u64,
+            ),
+            (
+                "throng_entities_live_bytes",
+                "Memory of stored entities in memory, by the sizes of their records.",
+                self.live_bytes as u64,
+            ),
+            ("throng_entities_stored", "Entities on disk.", self.stored.values().sum::<u64>()),
+            (
+                "throng_entities_unclaimed",
+                "Entities on disk of kinds that the program has not used since the start.",
+                self.unclaimed.values().sum::<u64>(),
+            ),
+            (
+                "throng_entities_activated_total",
+                "Times an entity was brought into memory.",
+                self.activations,
+            ),
+            (
+                "throng_entities_passivated_total",
+                "Times an entity left memory in order.",
+                self.passivations,
+            ),
+            ("throng_entities_pinned", "Pinned entities.", self.pinned),
+            (
+                "throng_entities_pinned_failures_total",
+                "Times a pinned entity failed.",
+                self.pinned_failures,
+            ),
+            (
+                "throng_entities_evicted_with_ties_total",
+                "Times an entity left memory to make room although a timer, a stream, a link or the like was to wake it.",
+                self.evicted_with_ties,
+            ),
+            ("throng_store_entries", "Keys in the store.", store.entries),
+            ("throng_store_file_bytes", "Size of the data file.", store.file_bytes),
+            ("throng_store_log_bytes", "Size of the log.", store.log_bytes),
+            (
+                "throng_store_memory_bytes",
+                "Memory of the changes since the last checkpoint.",
+                store.memory_bytes,
+            ),
+            ("throng_store_map_bytes", "Size limit of the data file.", store.map_bytes),
+            ("throng_store_batches_total", "Batches made durable.", store.batches),
+            (
+                "throng_store_commits_total",
+                "Groups of batches, each made durable by a flush of its own.",
+                store.commits,
+            ),
+            (
+                "throng_store_checkpoints_total",
+                "Checkpoints, each of which writes the changes in memory to the data file.",
+                store.checkpoints,
+            ),
+            (
+                "throng_store_snapshot_lag_commits",
+                "Commits that the oldest snapshot is behind; the data file grows while it is kept.",
+                store.snapshot_lag_commits,
+            ),
+            (
+                "throng_store_writable",
+                "Whether the store takes writes: 1 if it does.",
+                u64::from(store.writable),
+            ),
+        ] {
+            text.gauge(name, help, value);
+        }
+        for (name, help, time) in [
+            ("throng_store_flush_seconds_total", "Time that these flushes took.", store.flush_time),
+            (
+                "throng_store_checkpoint_seconds_total",
+                "Time that checkpoints took.",
+                store.checkpoint_time,
+            ),
+        ] {
+            text.counter(name, help, time.as_secs_f64());
+        }
         text.into_text()
     }
 }

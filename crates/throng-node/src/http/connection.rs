@@ -139,16 +139,7 @@ async fn serve_requests(
     if let Err(error) = &outcome {
         tracing::debug!(%error, "connection failed");
     }
-    let problem = match (exchange.phase(), guard.refusal(), &outcome) {
-        // The client is still receiving another answer.
-        (ExchangePhase::Answering | ExchangePhase::Answered, _, _) => None,
-        (_, Some(refusal), _) => Some(refusal.problem()),
-        // A client may stay silent on a connection that has already served a request.
-        (ExchangePhase::Idle, _, Err(error)) if error.is_timeout() && nothing_unread => None,
-        (_, _, Err(error)) if error.is_timeout() => Some(head_too_slow()),
-        (_, _, Err(error)) if error.is_parse() => Some(not_http(error)),
-        (ExchangePhase::Fresh | ExchangePhase::Idle, _, _) => None,
-    };
+    let problem = problem_at_end(exchange.phase(), guard.refusal(), &outcome, nothing_unread);
     // With nothing sent and nothing unread, no data can be lost by closing at once; and a client
     // that keeps an idle connection open must not delay the drain.
     if draining && problem.is_none() && nothing_unread {
@@ -159,6 +150,25 @@ async fn serve_requests(
     }
     close_with(guard.into_parts().0, problem).await;
     None
+}
+
+/// Returns the problem with which a connection ends.
+fn problem_at_end(
+    phase: ExchangePhase,
+    refusal: Option<crate::http::head::HeadRefusal>,
+    outcome: &Result<(), hyper::Error>,
+    nothing_unread: bool,
+) -> Option<Problem> {
+    match (phase, refusal, outcome) {
+        // The client is still receiving another answer.
+        (ExchangePhase::Answering | ExchangePhase::Answered, _, _) => None,
+        (_, Some(refusal), _) => Some(refusal.problem()),
+        // A client may stay silent on a connection that has already served a request.
+        (ExchangePhase::Idle, _, Err(error)) if error.is_timeout() && nothing_unread => None,
+        (_, _, Err(error)) if error.is_timeout() => Some(head_too_slow()),
+        (_, _, Err(error)) if error.is_parse() => Some(not_http(error)),
+        (ExchangePhase::Fresh | ExchangePhase::Idle, _, _) => None,
+    }
 }
 
 /// Sends `problem`, if any, and closes the connection so that the client can read the answer. If

@@ -338,7 +338,7 @@ pub struct PrometheusText {
 }
 
 impl PrometheusText {
-    /// Appends a gauge: a number that may rise and fall.
+    /// Appends a gauge: a number that may rise and fall; or a counter, if its name ends in `_total`.
     pub fn gauge(&mut self, name: &str, help: &str, value: impl Display) {
         self.family(name, help);
         self.line(format_args!("{name} {value}"));
