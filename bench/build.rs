@@ -26,7 +26,6 @@ const PACKAGES: [&str; 12] = [
     "tokio-tungstenite",
 ];
 
-/// The files of the program besides the lock file.
 const SOURCES: [&str; 11] = [
     "build.rs",
     "src",
@@ -75,7 +74,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// The release of the compiler that builds the program.
 fn compiler() -> Result<String, Box<dyn std::error::Error>> {
     let compiler = std::env::var_os("RUSTC").ok_or("cargo names the compiler")?;
     let told = String::from_utf8(Command::new(compiler).arg("--version").output()?.stdout)?;

@@ -49,7 +49,6 @@ pub(crate) enum ClaimError {
     NoValue { text: String, index: usize },
 }
 
-/// The contents of `claims.toml`.
 #[derive(Deserialize, Default, Debug)]
 #[serde(deny_unknown_fields)]
 struct Claims {
@@ -122,7 +121,6 @@ fn subject() -> String {
     SUBJECT.to_owned()
 }
 
-/// A figure of the report.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct Figure {
@@ -151,11 +149,9 @@ pub(crate) struct Ledger {
     rows: Vec<Row>,
 }
 
-/// Files with their new contents, by their paths in the repository.
 pub(crate) type Texts = BTreeMap<String, String>;
 
 impl Ledger {
-    /// Reads the claims of the repository in `root`, and their rows.
     pub(crate) fn read(root: &Path) -> Result<Ledger, ClaimError> {
         let bench = root.join("bench");
         let claims: Claims = toml::from_str(&read_text(bench.join(CLAIMS))?)?;
@@ -261,7 +257,6 @@ impl Ledger {
         Ok(text + &self.origin(&stated))
     }
 
-    /// The line with the machine and the commits of rows.
     fn origin(&self, rows: &[&Row]) -> String {
         let machines: BTreeSet<&str> = rows.iter().map(|row| row.machine.as_str()).collect();
         let commits: BTreeSet<&str> = rows.iter().filter_map(|row| row.commit.as_deref()).collect();

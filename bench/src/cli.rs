@@ -31,7 +31,6 @@ use crate::table;
 use crate::workloads::served::Server;
 use crate::workloads::{self, Workload};
 
-/// The name that stands for all measurements of the suite.
 const SUITE_NAME: &str = "all";
 
 /// Measures throng beside other runtimes doing the same work.
@@ -97,7 +96,6 @@ enum Command {
     },
 }
 
-/// The server that a client measures.
 #[derive(Args)]
 struct ServerArgs {
     /// Name of the server's row
@@ -144,7 +142,6 @@ struct Run {
     continues: bool,
 }
 
-/// A workload with its settings.
 #[derive(Args)]
 struct Work {
     /// Workload to measure, or `all`; see `list`
@@ -254,7 +251,6 @@ impl Run {
         })
     }
 
-    /// Makes all measurements of the suite that the directory for the results lacks.
     fn measure_suite(&self) -> Result<ExitCode, UsageError> {
         if self.work.count.is_some() || self.work.workers.is_some() || !self.work.set.is_empty() {
             return Err(UsageError::SettingsOfSuite);
@@ -360,7 +356,6 @@ impl Work {
         Ok(print_line(runtime, line))
     }
 
-    /// Runs the client of a workload whose server is another process.
     fn run_client(&self, server: ServerArgs) -> Result<ExitCode, UsageError> {
         let settings = self.settings()?;
         let ServerArgs { server: row, process, address, runtime_version, threads } = server;
@@ -375,7 +370,6 @@ impl Work {
     }
 }
 
-/// Prints the line of a run, or the error that prevented it.
 fn print_line(name: &str, line: io::Result<Line>) -> ExitCode {
     match line {
         Ok(line) => {
@@ -408,7 +402,6 @@ fn set_up(names: &[String], dry: bool) -> Result<ExitCode, UsageError> {
     Ok(if all_ready || names.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Names of all runtimes that have a measurement of the suite.
 fn suite_runtimes() -> Vec<&'static str> {
     let mut names = Vec::new();
     for peer in measurements().flat_map(|measurement| runtimes::peers(measurement.workload().name))
@@ -465,7 +458,6 @@ fn write_claims() -> Result<ExitCode, ClaimError> {
     Ok(if unexplained.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Prints an error with its sources.
 fn failed(error: &dyn std::error::Error) -> ExitCode {
     eprintln!("error: {}", harness::with_sources(error));
     ExitCode::FAILURE

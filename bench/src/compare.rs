@@ -13,14 +13,12 @@ use crate::row::{RUNS, Row, SUBJECT};
 /// Part by which two medians may differ.
 const TOLERANCE: f64 = 0.15;
 
-/// The differences between two runs of the suite.
 pub(crate) struct Comparison {
     pub(crate) text: String,
     /// Number of throng's metrics that are worse in the second run.
     pub(crate) regressions: usize,
 }
 
-/// Compares the rows that both runs have.
 pub(crate) fn compare(before: &[Row], after: &[Row]) -> Comparison {
     let mut compared = 0;
     let (mut changes, mut ratios) = (Vec::new(), Vec::new());
@@ -95,7 +93,6 @@ fn own_params(row: &Row) -> impl Iterator<Item = (&String, &Value)> {
     row.params.iter().filter(|(name, _)| *name != RUNS)
 }
 
-/// Whether a row is throng's in the same measurement as another runtime's.
 fn is_beside(subject: &Row, row: &Row) -> bool {
     (&subject.measurement, &subject.workload) == (&row.measurement, &row.workload)
         && subject.runtime == SUBJECT

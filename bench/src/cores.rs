@@ -13,7 +13,6 @@ mod linux {
 
     use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-    /// Round trips of a batch.
     const TRIPS: u32 = 1_000;
 
     /// Number of batches, of which the fastest counts: an interrupt makes a batch slow, and nothing makes it

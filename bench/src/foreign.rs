@@ -25,10 +25,8 @@ use crate::workloads::served;
 /// The environment variable that names another place for `bench/peers/target`.
 const TARGET_VARIABLE: &str = "BENCH_PEERS_TARGET";
 
-/// The folder of the sources of all foreign peers.
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
-/// A runtime in another language, as `runtimes.toml` has it.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForeignRuntime {
@@ -52,7 +50,6 @@ pub(crate) struct ForeignRuntime {
 
 type Environment = BTreeMap<&'static str, &'static str>;
 
-/// A step that makes a runtime ready to run.
 #[derive(Deserialize, Debug, Default)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Step {
@@ -80,7 +77,6 @@ pub(crate) struct ForeignRow {
     limits: Option<Vec<Limit>>,
 }
 
-/// The reason why a runtime cannot run on this machine.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Absence {
     #[error("`{program}` is not installed; `bench setup {runtime}` installs it where it can")]
@@ -94,7 +90,6 @@ pub(crate) enum Absence {
 }
 
 impl ForeignRuntime {
-    /// The peers of a workload, in the order of the rows.
     pub(crate) fn peers(&'static self, workload: &str) -> impl Iterator<Item = Peer> {
         let having = self.row.iter().filter(move |row| {
             has(self.workloads, workload)
@@ -115,7 +110,6 @@ impl ForeignRuntime {
         row.command.as_ref().unwrap_or(&self.command)
     }
 
-    /// Creates the command that runs a row.
     pub(crate) fn command(
         &'static self,
         row: &'static ForeignRow,
@@ -169,14 +163,12 @@ impl ForeignRuntime {
         Ok(Some((self.target().join(name), text)))
     }
 
-    /// The directory of the runtime's built files and packages.
     pub(crate) fn target(&self) -> PathBuf {
         let of_all = env::var_os(TARGET_VARIABLE)
             .map_or_else(|| Path::new(PEERS).join("target"), PathBuf::from);
         of_all.join(self.name)
     }
 
-    /// The directory of the runtime's sources.
     pub(crate) fn source(&self) -> PathBuf {
         Path::new(PEERS).join(self.folder)
     }
@@ -214,7 +206,6 @@ impl ForeignRuntime {
     }
 }
 
-/// All files in a directory and below, in the order of their paths.
 fn files(directory: &Path) -> io::Result<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     for entry in fs::read_dir(directory)? {

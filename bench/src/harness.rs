@@ -38,7 +38,6 @@ const RUNS_LEAST: u64 = 2;
 /// Number of times that a run is repeated, at most, because the hypervisor took too much time.
 const REPEATS_MAX: u32 = 2;
 
-/// A request to measure the workload of some settings on some peers.
 pub(crate) struct Request {
     pub(crate) peers: Vec<Peer>,
     pub(crate) settings: Settings,
@@ -53,7 +52,6 @@ pub(crate) struct Request {
     pub(crate) measurement: Option<&'static str>,
 }
 
-/// The results of a runtime's runs.
 pub(crate) struct Row {
     pub(crate) peer: Peer,
     /// The version that the peer reports; `None` if no run completed.
@@ -64,20 +62,17 @@ pub(crate) struct Row {
     /// Instructions in user mode per operation, which `--count` counts; `None` if there is no counter.
     pub(crate) instructions_per_op: Option<f64>,
     pub(crate) quantiles: Quantiles,
-    /// The counted runs that completed, in order.
     pub(crate) runs: Vec<CountedRun>,
     /// Descriptions of all failures; empty means verified.
     pub(crate) failures: Vec<String>,
 }
 
-/// A counted run that completed.
 pub(crate) struct CountedRun {
     pub(crate) metrics: serde_json::Map<String, serde_json::Value>,
     pub(crate) quantiles: Quantiles,
     pub(crate) usage: Usage,
 }
 
-/// Statistics of a metric over the counted runs.
 pub(crate) struct Summary {
     pub(crate) name: &'static str,
     pub(crate) unit: &'static str,
@@ -166,7 +161,6 @@ fn affordable(runs: u64, run_s: f64) -> u64 {
     number.clamp(RUNS_LEAST.min(runs), runs)
 }
 
-/// The runs of a peer so far.
 struct PeerRuns {
     peer: Peer,
     /// Whether the peer cannot run: it is absent or does not support a setting's value.
@@ -289,7 +283,6 @@ fn median(sorted: &[f64]) -> Option<f64> {
     Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[middle - 1], upper) })
 }
 
-/// A progress bar, drawn only if standard error is a terminal.
 fn progress_bar(runs: u64) -> ProgressBar {
     let progress = ProgressBar::new(runs);
     // A template that does not parse affects the appearance only.
@@ -299,7 +292,6 @@ fn progress_bar(runs: u64) -> ProgressBar {
     progress
 }
 
-/// Formats an error with the chain of its sources.
 pub(crate) fn with_sources(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {}", with_sources(source)),

@@ -32,17 +32,14 @@ pub(crate) trait Receiver: Send + Unpin + 'static {
     type Message: Send + Unpin + 'static;
     type Pause: Pause;
 
-    /// Handles a message.
     fn receive(&mut self, message: Self::Message) -> Next<Self::Pause>;
 }
 
 /// The step of a process that follows a message.
 pub(crate) enum Next<P = Infallible> {
-    /// Take the next message.
     Message,
     /// Take the next message after a pause.
     Wait(P),
-    /// Exit.
     Stop,
 }
 
@@ -69,7 +66,6 @@ impl Pause for &'static Semaphore {
 
 /// The state and the reply function of a process that can be called.
 pub(crate) trait Service: Send + Sync + Unpin + 'static {
-    /// Computes the reply to a call.
     fn reply(&self, value: u64) -> u64;
 }
 
@@ -90,7 +86,6 @@ pub(crate) trait Timed: Send + Sync + Unpin + 'static {
     /// Runs before the first message.
     fn begin(&self) {}
 
-    /// Handles a message.
     fn receive(&mut self, message: Self::Message);
 
     /// The time-out of the last receive, once everything else is done; called after the start and after each message.
@@ -107,22 +102,17 @@ pub(crate) trait Actor<H: ActorHost>: Sized + Send + Unpin + 'static {
     /// Runs before the first message.
     fn started(&mut self, _: &mut impl ActorContext<H, Self>) {}
 
-    /// Handles a message.
     fn handle(&mut self, message: Self::Message, context: &mut impl ActorContext<H, Self>);
 }
 
 /// An actor's view of its own process.
 pub(crate) trait ActorContext<H: ActorHost, A: Actor<H>> {
-    /// Returns the address of this actor.
     fn address(&self) -> H::ActorAddress<A>;
 
-    /// Sends a message to this actor.
     fn tell_self(&mut self, message: A::Message);
 
-    /// Starts another actor.
     fn start<B: Actor<H>>(&mut self, actor: B) -> H::ActorAddress<B>;
 
-    /// Makes this actor exit after this handler.
     fn stop(&mut self);
 }
 
@@ -137,7 +127,6 @@ pub(crate) trait Host: Clone + Send + Sync + 'static {
     /// Whether the runtime itself refuses a process beyond its limit.
     const LIMITS_PROCESSES: bool = false;
 
-    /// Starts a receiver.
     fn start<R: Receiver>(
         &self,
         receiver: R,
@@ -161,7 +150,6 @@ pub(crate) trait Host: Clone + Send + Sync + 'static {
         drop(address);
     }
 
-    /// Starts a service.
     fn serve<S: Service>(&self, service: S)
     -> impl Future<Output = Self::ServiceAddress<S>> + Send;
 
@@ -177,7 +165,6 @@ pub(crate) trait Host: Clone + Send + Sync + 'static {
         drop(service);
     }
 
-    /// Starts a timed process.
     fn start_timed<T: Timed>(&self, timed: T)
     -> impl Future<Output = Self::TimedAddress<T>> + Send;
 
@@ -204,7 +191,6 @@ pub(crate) trait ActorHost: Host {
 
 /// A workload in terms of a [`Host`].
 pub(crate) trait OnHost {
-    /// Drives the workload: its order, clocks and checks.
     fn measure<H: Host>(host: H, settings: Settings) -> impl Work;
 }
 
@@ -213,7 +199,6 @@ pub(crate) trait OnActors {
     /// Whether the workload runs outside of the runtime's processes, as the future of `block_on`, and not in a process.
     const OUTSIDE: bool = false;
 
-    /// Drives the workload: its order, clocks and checks.
     fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work;
 }
 
@@ -238,7 +223,6 @@ pub(crate) fn on_host<W: OnHost>(row: &str, settings: &Settings) -> Measured {
     }
 }
 
-/// Runs a row of a workload on its host.
 pub(crate) fn on_actors<W: OnActors>(row: &str, settings: &Settings) -> Measured {
     match row {
         "throng" => runtimes::throng::drive(settings, W::OUTSIDE, |runtime, settings| {

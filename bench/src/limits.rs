@@ -44,7 +44,6 @@ pub(crate) struct Beyond {
     value: u64,
 }
 
-/// Checks that the settings are within the limits of a row.
 pub(crate) fn check(limits: &[Limit], settings: &Settings) -> Result<(), Beyond> {
     let is_own =
         |limit: &&Limit| limit.workloads.split(' ').any(|name| name == settings.workload.name);

@@ -12,10 +12,8 @@ use std::time::Duration;
 
 use crate::settings::Settings;
 
-/// Name of the metric for the peak of resident memory.
 pub(crate) const PEAK: &str = "peak_rss_bytes";
 
-/// Interval at which anonymous memory is sampled.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
 /// Current resident memory, in bytes.
@@ -27,7 +25,6 @@ pub(crate) fn resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/smaps_rollup", "Rss:")
 }
 
-/// Current resident memory of another process of this user, in bytes.
 pub(crate) fn resident_bytes_of(process: u32) -> io::Result<u64> {
     kibibytes(&format!("/proc/{process}/smaps_rollup"), "Rss:")
 }
@@ -39,7 +36,6 @@ pub(crate) async fn settled_bytes(settings: &Settings) -> io::Result<u64> {
     resident_bytes()
 }
 
-/// Peak resident memory since the start of the process, in bytes.
 pub(crate) fn peak_resident_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "VmHWM:")
 }

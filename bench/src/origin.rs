@@ -11,7 +11,6 @@ pub(crate) struct Origin {
 }
 
 impl Origin {
-    /// Finds out the origin of rows that are measured now.
     pub(crate) fn here() -> Origin {
         Origin { commit: commit(), machine: machine() }
     }

@@ -47,9 +47,7 @@ pub(crate) struct Peer {
 /// The program that a peer runs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Program {
-    /// A function of this program.
     Here { version: &'static str, threads: Threads },
-    /// A program in another language.
     Foreign { runtime: &'static ForeignRuntime, row: &'static ForeignRow },
 }
 
@@ -57,10 +55,8 @@ pub(crate) enum Program {
 #[derive(Deserialize, Clone, Copy, Default, Debug)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Threads {
-    /// [`Settings::workers`] threads.
     #[default]
     Workers,
-    /// A single thread, regardless of the settings.
     One,
     /// Every core: a process is a thread, which the system schedules.
     Cores,
@@ -81,10 +77,8 @@ pub(crate) enum RunError {
     /// The settings are beyond a limit of the peer: nothing was run, and nothing is wrong.
     #[error("unsupported: {0}")]
     Beyond(#[from] Beyond),
-    /// The peer could not be started.
     #[error("could not be started")]
     Start(#[source] io::Error),
-    /// The peer's output or end could not be awaited.
     #[error("could not be awaited")]
     Lost(#[source] io::Error),
     /// The peer failed without a result; its standard error has the reason.
@@ -96,7 +90,6 @@ pub(crate) enum RunError {
 }
 
 impl Peer {
-    /// Checks that the peer supports the settings.
     pub(crate) fn check(&self, settings: &Settings) -> Result<(), RunError> {
         if let Some(word) = settings.special_words().find(|word| !self.supports(word)) {
             return Err(RunError::Unsupported { word });
@@ -161,7 +154,6 @@ impl Peer {
         settings.keys().filter(move |(name, _)| is_here || *name != ALLOCATOR.name)
     }
 
-    /// Whether the peer is a function of this program.
     pub(crate) fn is_here(&self) -> bool {
         matches!(self.program, Program::Here { .. })
     }

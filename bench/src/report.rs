@@ -24,7 +24,6 @@ use crate::row::Row;
 use crate::suite::{Group, Measurement, suite};
 use crate::workloads::{self, Metric};
 
-/// File name of the page.
 pub(crate) const PAGE: &str = "report.html";
 
 /// The rows of a measurement, best first by the first metric.
@@ -120,7 +119,6 @@ fn measured(rows: &[Row]) -> Vec<Measured<'_>> {
     all.filter(|of| !of.verified.is_empty() || !of.unverified.is_empty()).collect()
 }
 
-/// The measurements of a group.
 fn of_group<'a, 'b>(
     measured: &'b [Measured<'a>],
     group: &Group,

@@ -26,7 +26,6 @@ pub(crate) enum ResultsError {
     Garbled { path: PathBuf, line: usize, source: serde_json::Error },
 }
 
-/// A directory that rows are added to.
 pub(crate) struct Results {
     path: PathBuf,
     file: File,
@@ -54,7 +53,6 @@ impl Results {
         self.measured.contains(measurement)
     }
 
-    /// Appends the rows of a measurement.
     pub(crate) fn add(&mut self, rows: &[Row]) -> Result<(), ResultsError> {
         let lines: String = rows.iter().map(|row| row.line() + "\n").collect();
         let failed = |source| ResultsError::Io { path: self.path.clone(), source };
@@ -62,7 +60,6 @@ impl Results {
     }
 }
 
-/// Reads all rows of a directory.
 pub(crate) fn read(directory: &Path) -> Result<Vec<Row>, ResultsError> {
     let path = directory.join(ROWS);
     let failed = |source| ResultsError::Io { path: path.clone(), source };

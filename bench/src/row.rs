@@ -13,7 +13,6 @@ use crate::usage::Usage;
 /// The runtime that ratios refer to.
 pub(crate) const SUBJECT: &str = "throng";
 
-/// A runtime's results.
 #[derive(Serialize, Deserialize, Clone, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Row {
@@ -38,7 +37,6 @@ pub(crate) struct Row {
     /// Medians over the runs of the quantiles of each distribution.
     #[serde(default, skip_serializing_if = "Quantiles::is_empty")]
     pub(crate) quantiles: Quantiles,
-    /// The counted runs, in order: each run's metrics and its use of the machine.
     pub(crate) runs: Vec<Map<String, Value>>,
     pub(crate) verified: bool,
     /// Descriptions of the failed checks; empty in a verified row.
@@ -66,11 +64,9 @@ const CORE_TO_CORE: &str = "core_to_core_ns";
 /// where they do not.
 const MOVED: f64 = 2.0;
 
-/// The probability that an interval aims at.
 const CONFIDENCE: f64 = 0.95;
 
 impl Row {
-    /// The row of a runtime that was measured.
     pub(crate) fn of(request: &Request, origin: &Origin, row: &harness::Row) -> Row {
         let metrics = row.metrics.iter().map(|summary| {
             let Summary { name, unit, median, min, max } = summary;
@@ -99,12 +95,10 @@ impl Row {
         }
     }
 
-    /// The row as a line of JSON.
     pub(crate) fn line(&self) -> String {
         json!(self).to_string()
     }
 
-    /// The median of a metric; `None` if no run has it.
     pub(crate) fn median(&self, metric: &str) -> Option<f64> {
         self.metrics.get(metric)?.get("median")?.as_f64()
     }

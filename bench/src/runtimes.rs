@@ -22,7 +22,6 @@ use crate::limits::Limit;
 use crate::outcome::Outcome;
 use crate::peer::{Peer, Program, Threads};
 
-/// The outcome of a workload, or the error that prevented it.
 pub(crate) type Measured = io::Result<Outcome>;
 
 /// A workload's driver, as a future.
@@ -42,7 +41,6 @@ struct Table {
     foreign: Vec<ForeignRuntime>,
 }
 
-/// A row of a runtime in this program.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Row {
@@ -64,14 +62,10 @@ static TABLE: LazyLock<Table> =
     LazyLock::new(|| parse("runtimes.toml", include_str!("../runtimes.toml")));
 
 /// Parses a file of this program's data.
-///
-/// # Panics
-/// If it is malformed, which the tests rule out.
 pub(crate) fn parse<T: Deserialize<'static>>(name: &str, text: &'static str) -> T {
     toml::from_str(text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All runtimes in other languages, in the order of their rows.
 pub(crate) fn foreign() -> &'static [ForeignRuntime] {
     &TABLE.foreign
 }
@@ -97,7 +91,6 @@ pub(crate) fn peers(workload: &str) -> impl Iterator<Item = Peer> {
     here.chain(TABLE.foreign.iter().flat_map(move |runtime| runtime.peers(workload)))
 }
 
-/// Finds a workload's peer for a row.
 pub(crate) fn peer(workload: &str, row: &str) -> Option<Peer> {
     peers(workload).find(|peer| peer.runtime == row)
 }

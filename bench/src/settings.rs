@@ -6,7 +6,6 @@ use serde::Deserialize;
 
 use crate::workloads::Workload;
 
-/// A workload's own setting, as `workloads.toml` has it.
 #[derive(Deserialize, Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
@@ -56,7 +55,6 @@ impl Allocator {
     }
 }
 
-/// The value of a setting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Value {
     Number(u64),
@@ -65,7 +63,6 @@ pub(crate) enum Value {
 }
 
 impl Kind {
-    /// The value without `--set`.
     pub(crate) fn default(self) -> Value {
         match self {
             Kind::Number(number) | Kind::Count(number) => Value::Number(number),
@@ -127,7 +124,6 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The settings of a workload, each at its default.
     pub(crate) fn new(workload: &'static Workload, count: u64, workers: usize) -> Self {
         let keys = [&ALLOCATOR].into_iter().chain(&workload.keys);
         let keys = keys.map(|key| (key, key.kind.default())).collect();
@@ -142,9 +138,6 @@ impl Settings {
     }
 
     /// The value of a number key, or the count.
-    ///
-    /// # Panics
-    /// If the workload has no such key.
     pub(crate) fn get(&self, name: &str) -> u64 {
         match self.value(name) {
             Value::Number(number) => number,
@@ -153,9 +146,6 @@ impl Settings {
     }
 
     /// The value of a key that is a word or a text.
-    ///
-    /// # Panics
-    /// If the workload has no such key.
     pub(crate) fn word(&self, name: &str) -> &'static str {
         match self.value(name) {
             Value::Word(word) | Value::Text(word) => word,
@@ -168,7 +158,6 @@ impl Settings {
         self.keys.iter().map(|(key, value)| (key.name, *value))
     }
 
-    /// Number of processes that the workload starts, at most.
     pub(crate) fn processes(&self) -> u64 {
         match self.workload.processes {
             Some(formula) => self.evaluate(formula),

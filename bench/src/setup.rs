@@ -21,10 +21,8 @@ use crate::peer::RunError;
 use crate::settings::Settings;
 use crate::workloads;
 
-/// Size of the run that tries a row.
 const TRIAL_COUNT: u64 = 100;
 
-/// A reason why a runtime could not be set up.
 #[derive(Debug, thiserror::Error)]
 enum SetupError {
     #[error("`{check}` does not work, and {obstacle}; its Debian packages are {packages}")]
@@ -150,7 +148,6 @@ fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// Whether a command runs and reports success; its output is of no interest.
 fn succeeds(command: &[String]) -> bool {
     let mut check = Command::new(&command[0]);
     check.args(&command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -166,7 +163,6 @@ fn foretold(actions: &[Action]) -> String {
     }
 }
 
-/// Runs the commands of a plan; their output goes to standard error.
 fn carry_out(name: &str, actions: &[Action]) -> Result<(), SetupError> {
     for Action { command, directory, mark } in actions {
         let text = command.join(" ");

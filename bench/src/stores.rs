@@ -23,7 +23,6 @@ pub(crate) use throng::{PutsInFlight, Throng};
 
 use crate::settings::Settings;
 
-/// Options for opening a store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OpenOptions {
     pub(crate) durable: bool,
@@ -39,7 +38,6 @@ pub(crate) struct OpenOptions {
 const WRITE_MAP_BYTES: usize = 20 << 30;
 
 impl OpenOptions {
-    /// Reads the options from the settings of a store workload.
     pub(crate) fn of(settings: &Settings) -> OpenOptions {
         OpenOptions {
             durable: settings.word("durability") == "durable",
@@ -59,7 +57,6 @@ pub(crate) enum View {
     Frozen,
 }
 
-/// An open store.
 pub(crate) trait Engine: Sized + Sync {
     type Reader<'e>: Read
     where
@@ -76,16 +73,13 @@ pub(crate) trait Engine: Sized + Sync {
     /// gains nothing from grouping.
     fn groups(&self) -> bool;
 
-    /// Creates a reader for a thread.
     fn reader(&self, view: View) -> io::Result<Self::Reader<'_>>;
 }
 
-/// A closure that receives the key and the value of each entry.
 pub(crate) trait Visit: FnMut(&[u8], &[u8]) {}
 
 impl<F: FnMut(&[u8], &[u8])> Visit for F {}
 
-/// A thread's read access to a store.
 pub(crate) trait Read {
     /// Passes the value of a key to `visit`.
     fn get<R>(&mut self, key: &[u8], visit: impl FnOnce(Option<&[u8]>) -> R) -> io::Result<R>;

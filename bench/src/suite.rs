@@ -12,7 +12,6 @@ use crate::runtimes;
 use crate::settings::Settings;
 use crate::workloads::{self, Workload};
 
-/// The contents of `suite.toml`.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Suite {
@@ -73,7 +72,6 @@ pub(crate) struct Measurement {
     variant: bool,
 }
 
-/// Values of settings that differ from the defaults.
 type Set = BTreeMap<&'static str, toml::Value>;
 
 fn runs() -> u64 {
@@ -87,7 +85,6 @@ fn warms_up() -> bool {
 static SUITE: LazyLock<Suite> =
     LazyLock::new(|| runtimes::parse("suite.toml", include_str!("../suite.toml")));
 
-/// The suite.
 pub(crate) fn suite() -> &'static Suite {
     &SUITE
 }
@@ -98,21 +95,15 @@ pub(crate) fn measurements() -> impl Iterator<Item = &'static Measurement> + Clo
 }
 
 impl Measurement {
-    /// The workload.
-    ///
-    /// # Panics
-    /// If there is none of its name, which the tests rule out.
     pub(crate) fn workload(&self) -> &'static Workload {
         let name = self.workload.unwrap_or(self.name);
         workloads::find(name).unwrap_or_else(|| panic!("suite.toml: {name} is no workload"))
     }
 
-    /// The series that the measurement is a part of.
     pub(crate) fn series(&self) -> impl Iterator<Item = &'static str> {
         self.series.split(' ').filter(|series| !series.is_empty())
     }
 
-    /// Number of counted runs per runtime.
     pub(crate) fn runs(&self, quick: bool) -> u64 {
         if quick { 1 } else { self.runs }
     }
@@ -123,9 +114,6 @@ impl Measurement {
     }
 
     /// The settings; `None` if the measurement is left out.
-    ///
-    /// # Panics
-    /// If a setting is not one of the workload's, which the tests rule out.
     pub(crate) fn settings(&self, quick: bool, cores: usize) -> Option<Settings> {
         let workload = self.workload();
         let count = if quick { self.quick? } else { self.count.unwrap_or(workload.count) };

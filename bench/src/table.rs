@@ -59,7 +59,6 @@ fn heading(request: &Request, rows: &[Row]) -> String {
     heading + "\n"
 }
 
-/// Formats a value divided by the subject's.
 pub(crate) fn ratio(value: f64, subject: Option<f64>) -> String {
     match subject {
         Some(subject) if subject > 0.0 => format!("{:.2}", value / subject),

@@ -83,7 +83,6 @@ fn sum_of_threads(
     Ok(sum)
 }
 
-/// A run under way.
 pub(crate) struct Meter {
     begun: Instant,
     machine: Option<Machine>,
@@ -103,7 +102,6 @@ impl Meter {
         }
     }
 
-    /// Returns the use since the start, after the run's process has ended.
     pub(crate) fn stop(self, used: ResourceUsage) -> Usage {
         let elapsed = self.begun.elapsed().as_secs_f64();
         let cpu_s = (used.utime + used.stime).as_secs_f64();

@@ -53,7 +53,6 @@ use serde::Deserialize;
 use crate::runtimes::{self, Measured};
 use crate::settings::{ALLOCATOR, Key, Settings};
 
-/// A benchmark that several runtimes implement.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Workload {
@@ -87,7 +86,6 @@ impl Metric {
         end.map_or("bytes", |(_, unit)| unit)
     }
 
-    /// Whether higher is better.
     pub(crate) fn is_rate(self) -> bool {
         self.unit() == "1/s"
     }
@@ -102,17 +100,14 @@ struct Table {
 static TABLE: LazyLock<Table> =
     LazyLock::new(|| runtimes::parse("workloads.toml", include_str!("../workloads.toml")));
 
-/// All workloads, in the order of `list`.
 pub(crate) fn all() -> &'static [Workload] {
     &TABLE.workload
 }
 
-/// Finds a workload by its name.
 pub(crate) fn find(name: &str) -> Option<&'static Workload> {
     all().iter().find(|workload| workload.name == name)
 }
 
-/// Runs a row of a workload in this process.
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     let run: fn(&str, &Settings) -> Measured = match settings.workload.name {
         "processes" => processes::run,
@@ -166,7 +161,6 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     run(row, settings)
 }
 
-/// The client of a workload whose server is another process.
 pub(crate) fn client(name: &str) -> Option<served::Client> {
     match name {
         "http-social" => Some(http_social::client),
@@ -189,7 +183,6 @@ impl Workload {
         self.keys.iter().chain([&ALLOCATOR])
     }
 
-    /// Finds a setting of the workload by its name.
     pub(crate) fn key(&'static self, name: &str) -> Option<&'static Key> {
         self.all_keys().find(|key| key.name == name)
     }

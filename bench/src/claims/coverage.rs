@@ -117,7 +117,6 @@ fn files(root: &Path, texts: &[String]) -> Result<Vec<String>, ClaimError> {
     Ok(files)
 }
 
-/// The paragraphs outside of blocks.
 fn paragraphs(text: &str) -> Vec<Paragraph> {
     let mut all = vec![Paragraph::default()];
     let (mut in_code, mut in_block, mut header) = (false, false, "");
@@ -165,7 +164,6 @@ fn figures(paragraph: &str) -> Vec<Cell<'_>> {
         .collect()
 }
 
-/// A word without the marks around it.
 fn bare(word: &str) -> &str {
     word.trim_matches(|edge: char| "(`.,;:)".contains(edge))
 }

@@ -152,13 +152,11 @@ impl Figure<'_> {
         area.draw_text(self.under, &text(14, HPos::Center), middle).ok()
     }
 
-    /// The horizontal position of a label.
     fn across(&self, at: usize) -> i32 {
         let room = WIDTH as i32 - RIGHT - LEFT - 30;
         LEFT + 20 + room * at as i32 / (self.labels.len() as i32 - 1)
     }
 
-    /// The vertical position of a value.
     fn height(&self, value: f64) -> i32 {
         let room = f64::from(self.bottom() - TOP - 10);
         self.bottom() - (self.scale.share(value) * room) as i32

@@ -13,7 +13,6 @@ use crate::workloads::{self, Metric};
 
 const STYLE: &str = include_str!("report.css");
 
-/// Formats the page.
 pub(super) fn page(rows: &[Row], again: &[Row], measured: &[Measured<'_>]) -> Markup {
     let page = Page { rows, again };
     html! {
@@ -242,7 +241,6 @@ impl Page<'_> {
         repeated.filter(|repeated| repeated.differs)
     }
 
-    /// The ratios that differ in the other run.
     fn repeated(&self) -> Markup {
         let (mut all, mut noisy) = (0, Vec::new());
         for row in self.rows.iter().filter(|row| row.verified) {

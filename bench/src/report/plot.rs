@@ -185,7 +185,6 @@ const FAMILIES: &[(&str, RGBColor)] = &[
     ("redb", RGBColor(58, 154, 74)),
 ];
 
-/// The colour of a runtime's line.
 pub(super) fn color(runtime: &str) -> RGBColor {
     let family = runtime.split(['-', '+']).next().unwrap_or(runtime);
     if family == SUBJECT {

@@ -29,7 +29,6 @@ pub(crate) struct Actix(Arc<[ArbiterHandle]>);
 
 impl Actix {
     fn start_next<A: actix::Actor<Context = Context<A>> + Send>(&self, actor: A) -> Addr<A> {
-        /// Number of processes started so far.
         static STARTED: AtomicUsize = AtomicUsize::new(0);
         if self.0.is_empty() {
             return actor.start();
@@ -296,7 +295,6 @@ impl Timers for OwnTimers<'_> {
     }
 }
 
-/// Starts the process of `timers`.
 pub(crate) fn start_owner() {
     actix::Actor::start(Owner::new()).do_send(Tell(SLICE_MESSAGE));
 }

@@ -23,7 +23,6 @@ use crate::workloads::monitors::{MonitorHost, Watch, Watched};
 #[derive(Clone)]
 pub(crate) struct Kameo;
 
-/// Starts the runtime and runs the workload as the handler of an actor.
 pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
     let work = Drive(Box::pin(work(settings.clone())));
     super::tokio::runtime(settings)?.block_on(async {

@@ -25,7 +25,6 @@ type Done = Result<(), ActorProcessingErr>;
 #[derive(Clone)]
 pub(crate) struct Ractor;
 
-/// Starts the runtime and runs the workload as the handler of an actor.
 pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
     let workload = Box::pin(work(settings.clone()));
     super::tokio::runtime(settings)?.block_on(async {
@@ -39,9 +38,6 @@ pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) ->
 }
 
 /// Starts an actor without a name or a supervisor.
-///
-/// # Panics
-/// If the actor's start fails; no actor of the benchmarks fails to start.
 async fn start<A: ractor::Actor>(actor: A, arguments: A::Arguments) -> ActorRef<A::Msg> {
     match ractor::Actor::spawn(None, actor, arguments).await {
         Ok((address, _)) => address,
@@ -406,7 +402,6 @@ impl Timers for ActorRef<u64> {
     }
 }
 
-/// Starts the process of `timers`.
 pub(crate) async fn start_owner() {
     let _ = start(TimerActor, Owner::new()).await.send_message(SLICE_MESSAGE);
 }

@@ -24,14 +24,12 @@ static EXECUTOR: Executor<'static> = Executor::new();
 #[derive(Clone)]
 pub(crate) struct Smol;
 
-/// Starts a task.
 pub(crate) fn spawn<T: Send + 'static>(
     future: impl Future<Output = T> + Send + 'static,
 ) -> Task<T> {
     EXECUTOR.spawn(future)
 }
 
-/// Starts the threads and runs the workload in a task.
 pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
     let timers = Builder::new_current_thread().enable_time().build()?;
     let (stop, stopped) = unbounded::<Infallible>();

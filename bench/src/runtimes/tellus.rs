@@ -30,7 +30,6 @@ pub(crate) struct Tellus {
     pub(crate) driver: DriverHandle,
 }
 
-/// Starts the runtime and runs the workload as an actor.
 pub(crate) fn drive<F: Work>(
     settings: &Settings,
     workload: impl FnOnce(DriverHandle, Settings) -> F + Send + 'static,
@@ -44,7 +43,6 @@ pub(crate) fn drive<F: Work>(
     })
 }
 
-/// The workload's handle to the driver.
 #[derive(Clone)]
 pub(crate) struct DriverHandle {
     driver: ActorRef<DriverMessage>,
@@ -53,7 +51,6 @@ pub(crate) struct DriverHandle {
 }
 
 impl DriverHandle {
-    /// Spawns a child of the driver.
     async fn spawn<A>(&self, actor: A) -> ActorRef<A::Message>
     where
         A: Actor + Send + 'static,
@@ -68,7 +65,6 @@ impl DriverHandle {
     }
 }
 
-/// A message to the driver.
 pub(crate) enum DriverMessage {
     Wake,
     Reply(u64),
@@ -81,7 +77,6 @@ type Done = oneshot::Sender<Measured>;
 
 struct Driver(Mutex<Option<(StartWork, Done)>>);
 
-/// State of the driver: the running workload.
 struct DriverState {
     work: AnyWork,
     driver: DriverHandle,

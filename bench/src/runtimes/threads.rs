@@ -21,7 +21,6 @@ pub(crate) struct Threads {
     timers: Handle,
 }
 
-/// Runs the workload on the calling thread.
 pub(crate) fn drive<F: Work>(
     settings: &Settings,
     work: impl FnOnce(Threads, Settings) -> F,

@@ -105,9 +105,6 @@ fn drive_alone(runtime: Runtime, work: AnyWork) -> Measured {
 }
 
 /// Runs a future in a process of its own, which the process limit must include.
-///
-/// # Panics
-/// If the process limit is reached.
 pub(crate) fn run(runtime: &RuntimeHandle, work: impl Future<Output = ()> + Send + 'static) {
     // A future that does not run is missing in the counts that the workload checks.
     let work: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(work);
@@ -119,9 +116,6 @@ fn builder(settings: &Settings, processes: u64) -> RuntimeBuilder {
 }
 
 /// Starts a process, which the process limit must include.
-///
-/// # Panics
-/// If the process limit is reached.
 pub(crate) fn start<P: Process>(runtime: &RuntimeHandle, process: P) -> Address<P> {
     match runtime.spawn(process) {
         Ok(address) => address,
@@ -381,7 +375,6 @@ impl Timers for OwnTimers<'_> {
     }
 }
 
-/// Starts the process of `timers`.
 pub(crate) fn start_owner(runtime: &RuntimeHandle) {
     let _ = start(runtime, Owner::new()).send(Tell(SLICE_MESSAGE));
 }

@@ -255,7 +255,6 @@ impl Timers for Sleeps {
     }
 }
 
-/// Starts the process of `timers` with these timers.
 pub(crate) fn start_owner() {
     let (sender, mut mailbox) = unbounded_channel();
     let _ = sender.send(SLICE_MESSAGE);

@@ -37,7 +37,6 @@ impl Directory {
         self.0.path()
     }
 
-    /// Size of the disk blocks that the directory's files occupy.
     pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
         disk_bytes(self.path())
     }

@@ -10,7 +10,6 @@ use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Sn
 
 use super::{Engine, OpenOptions, Read, View, Visit};
 
-/// A database with a single keyspace.
 pub(crate) struct Fjall {
     database: Database,
     entries: Keyspace,

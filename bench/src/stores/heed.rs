@@ -17,7 +17,6 @@ use super::{Engine, OpenOptions, Read, View, Visit, WRITE_MAP_BYTES};
 /// Size of the map: address space only, neither memory nor disk.
 const MAP_BYTES: usize = 1 << 38;
 
-/// An environment with its unnamed database.
 pub(crate) struct Heed {
     env: &'static Env<WithTls>,
     entries: Database<'static, Bytes, Bytes>,

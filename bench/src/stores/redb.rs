@@ -9,7 +9,6 @@ use super::{Engine, OpenOptions, Read, View, Visit};
 
 const ENTRIES: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("entries");
 
-/// A database with a single table.
 pub(crate) struct Redb {
     database: Database,
     durability: Durability,

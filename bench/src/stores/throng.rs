@@ -54,7 +54,6 @@ impl Throng {
         Ok(Throng { store, entries })
     }
 
-    /// Adds a put to a batch.
     pub(crate) fn put(&self, batch: Batch, key: &[u8], value: &[u8]) -> Batch {
         batch.put(&self.entries, key, value)
     }
@@ -106,7 +105,6 @@ pub(crate) struct PutsInFlight {
 }
 
 impl PutsInFlight {
-    /// Creates an empty set that [`put`](Self::put) keeps below `limit`.
     pub(crate) fn at_most(limit: u64) -> PutsInFlight {
         PutsInFlight { tickets: VecDeque::new(), limit }
     }
@@ -129,7 +127,6 @@ impl PutsInFlight {
         Ok(())
     }
 
-    /// Waits for all puts in flight.
     pub(crate) async fn wait_for_all(&mut self, role: &mut RoleStats) -> io::Result<()> {
         while !self.tickets.is_empty() {
             self.wait_for_oldest(role).await?;
@@ -137,7 +134,6 @@ impl PutsInFlight {
         Ok(())
     }
 
-    /// Waits for the oldest put in flight, and records its latency.
     async fn wait_for_oldest(&mut self, role: &mut RoleStats) -> io::Result<()> {
         let Some((clock, ticket)) = self.tickets.pop_front() else { return Ok(()) };
         ticket.await.map_err(io::Error::other)?;
@@ -153,11 +149,8 @@ pub(crate) struct ThrongReader {
     entries: Database,
 }
 
-/// The state that a reader reads.
 enum ReadSource {
-    /// The latest state at each read.
     Latest(Reader),
-    /// The same snapshot at each read.
     Frozen(Snapshot),
 }
 

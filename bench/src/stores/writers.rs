@@ -29,7 +29,6 @@ struct Progress {
     thread: OnceLock<Thread>,
 }
 
-/// The writers' access to group commit.
 pub(crate) struct Committer<'e, E> {
     engine: &'e E,
     /// The queue of the committing thread; `None` if the writers commit directly.
@@ -70,7 +69,6 @@ pub(crate) fn with_committer<E: Engine, R>(
     }
 }
 
-/// The loop of the committing thread.
 fn commit_all<E: Engine>(
     engine: &E,
     pending: &Receiver<PendingPut>,
@@ -103,7 +101,6 @@ fn wake(progress: &[Progress]) {
     progress.iter().filter_map(|writer| writer.thread.get()).for_each(Thread::unpark);
 }
 
-/// A writer's handle to the committer.
 pub(crate) struct WriterHandle<'d, E> {
     committer: &'d Committer<'d, E>,
     writer: usize,
@@ -139,7 +136,6 @@ impl<E: Engine> WriterHandle<'_, E> {
         self.wait_until_at_most(self.limit - 1, role)
     }
 
-    /// Waits until at most `rest` puts are in flight.
     pub(crate) fn wait_until_at_most(
         &mut self,
         rest: usize,

@@ -42,7 +42,6 @@ trait AccountHost: Send + 'static {
     /// Returns the account of a key, which is opened unless it is in the host's table.
     fn get_or_open(&self, key: u64) -> Self::Address;
 
-    /// Opens an account that is in no table.
     fn open(&self, key: u64) -> Self::Address;
 
     /// Sends a deposit without waiting for its reply. A deposit that does not arrive is missing in the balance.
@@ -51,11 +50,9 @@ trait AccountHost: Send + 'static {
     /// Makes a deposit and awaits its reply, the balance; returns `None` if no reply came.
     fn call(account: &Self::Address, amount: u64) -> impl Future<Output = Option<u64>> + Send;
 
-    /// Number of living processes by the runtime's own count.
     fn processes(&self) -> u64;
 }
 
-/// Runs a row of a workload that contacts an account by a call, or, if it `SENDS`, by a send and a call.
 fn run<const SENDS: bool>(row: &str, settings: &Settings) -> Measured {
     let on_tokio = |settings| measure::<SENDS, _>(Tokio::default(), settings);
     match row {
@@ -86,7 +83,6 @@ struct Task<const SENDS: bool, H: AccountHost> {
 }
 
 impl<const SENDS: bool, H: AccountHost> Task<SENDS, H> {
-    /// Measures: the order, the clocks and the checks.
     async fn measure(mut self, settings: Settings) -> Measured {
         let all = settings.count + settings.get("samples");
         let mut latencies = latency::histogram()?;

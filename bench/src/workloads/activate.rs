@@ -36,10 +36,8 @@ use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::stores::Directory;
 
-/// Size of a block that is read from the disk.
 const BLOCK_BYTES: u64 = 4_096;
 
-/// Time for which the disk is measured.
 const DISK_TIME: Duration = Duration::from_secs(2);
 
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
@@ -105,7 +103,6 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The files below a directory.
 fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -3,7 +3,6 @@
 
 use std::io;
 
-/// A complete answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Answer<'a> {
     pub(super) status: u16,
@@ -55,7 +54,6 @@ fn next_line<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(line.strip_suffix(b"\r").unwrap_or(line))
 }
 
-/// Parses digits, and nothing but digits.
 pub(super) fn number(digits: &[u8]) -> Option<u64> {
     if !digits.iter().all(u8::is_ascii_digit) {
         return None;

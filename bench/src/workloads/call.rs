@@ -60,7 +60,6 @@ impl<H: Host> Callees for Hosted<H> {
     }
 }
 
-/// Drives the workload: its order, clocks and checks.
 pub(crate) async fn measure<C: Callees>(callees: C, settings: Settings) -> Measured {
     let callee_count = settings.get("callees");
     let samples = settings.get("samples");

@@ -69,7 +69,6 @@ impl Layout {
     }
 }
 
-/// Name of the user of a socket.
 fn user_name(socket: u64) -> String {
     format!("user_{socket}")
 }

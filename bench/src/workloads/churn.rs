@@ -49,7 +49,6 @@ impl Drop for State {
     }
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
     let warmup = settings.get("warmup");
     let cycles = warmup + settings.count;

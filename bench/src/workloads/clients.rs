@@ -57,16 +57,12 @@ impl OnActors for Outside {
 static DONE: Tally = Tally::new();
 static LATENCIES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
-/// The place where the callers run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Callers {
-    /// Each in a process of the runtime.
     Processes,
-    /// Each in a tokio task, outside of the runtime's processes.
     Tasks,
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<H: ActorHost>(
     host: H,
     settings: Settings,
@@ -115,7 +111,6 @@ async fn measure<H: ActorHost>(
     Ok(outcome)
 }
 
-/// The callees, and the means to start callers.
 struct Group<H: ActorHost> {
     host: H,
     place: Callers,
@@ -139,7 +134,6 @@ impl<H: ActorHost> Group<H> {
     }
 }
 
-/// Calls once with each value; returns the number of correct replies.
 async fn call_all<H: ActorHost>(
     host: H,
     callee: H::ServiceAddress<Successor>,

@@ -81,7 +81,6 @@ impl Chunks {
         Self { receivers, chunk, total: receivers + count }
     }
 
-    /// The end of the chunk that begins with a number.
     fn end(self, begin: u64) -> u64 {
         let length = if begin == 0 { self.receivers } else { self.chunk };
         begin.saturating_add(length).min(self.total)
@@ -94,14 +93,11 @@ impl Chunks {
     }
 }
 
-/// A receiver.
 struct Collector {
     chunks: Chunks,
     gate: Option<&'static Semaphore>,
     order: Order,
-    /// End of the current chunk.
     end: u64,
-    /// Sum of the received numbers of the current chunk.
     sum: u64,
 }
 
@@ -121,7 +117,6 @@ impl Receiver for Collector {
     }
 }
 
-/// The running receivers, and the numbers sent to them so far.
 struct Sender<H: Host> {
     mailboxes: Vec<H::Address<Collector>>,
     chunks: Chunks,
@@ -145,12 +140,10 @@ impl<H: Host> Sender<H> {
         Ok(sender)
     }
 
-    /// Whether every chunk has been sent.
     fn is_done(&self) -> bool {
         self.next == self.chunks.total
     }
 
-    /// Sends the next chunk.
     fn send_chunk(&mut self) {
         let end = self.chunks.end(self.next);
         // Every chunk begins with the first receiver; the last chunk may not reach all of them.

@@ -64,14 +64,12 @@ pub(super) trait Counters: Clone + Send + Sync + 'static {
     /// Returns the value of a counter, which is durable.
     fn read(&self, number: u64) -> impl Future<Output = io::Result<u64>> + Send;
 
-    /// Starts a caller.
     fn start(&self, caller: impl Future<Output = ()> + Send + 'static);
 
     /// Stops all counters, each of which has handled all calls. Their values stay.
     fn close(self) -> impl Future<Output = io::Result<()>> + Send;
 }
 
-/// The digits of a counter's key.
 pub(super) fn key(number: u64) -> [u8; 20] {
     let (mut digits, mut rest) = ([b'0'; 20], scattered(number));
     for digit in digits.iter_mut().rev() {
@@ -89,13 +87,11 @@ pub(super) fn unlimited(counters: u64) -> u64 {
 /// The counter that each call is made to.
 #[derive(Clone)]
 pub(super) enum Order {
-    /// Each counter after that with the number before.
     Numbered,
     /// A random counter; the same seed gives the same counters.
     Random(u64),
     /// Each counter once, in random order, and then all of them again.
     Rounds,
-    /// The counters of a list, in its order.
     Listed(Arc<[u64]>),
 }
 
@@ -115,15 +111,12 @@ impl Order {
     }
 }
 
-/// Maps a random number to a number below a bound.
 fn below(random: u64, bound: u64) -> u64 {
     ((u128::from(random) * u128::from(bound)) >> 64) as u64
 }
 
-/// A function that gets the number of a counter.
 type OnReply = Arc<dyn Fn(u64) + Send + Sync>;
 
-/// Calls to counters, made by `inflight` callers.
 #[derive(Clone)]
 pub(super) struct Calls {
     pub(super) order: Order,
@@ -151,12 +144,10 @@ impl Calls {
         }
     }
 
-    /// Adds 1 to each of the counters.
     pub(super) fn creating(counters: u64) -> Calls {
         Calls { reads: 0, ..Calls::reading(Order::Numbered, counters) }
     }
 
-    /// Reads `count` counters.
     fn reading(order: Order, count: u64) -> Calls {
         Calls { order, inflight: PREPARING, reads: 100, count, time: None, on_reply: None }
     }
@@ -189,7 +180,6 @@ impl Acknowledged {
         }
     }
 
-    /// Number of counters.
     pub(super) fn counters(&self) -> u64 {
         self.additions.len() as u64
     }
@@ -204,11 +194,9 @@ impl Acknowledged {
     }
 }
 
-/// The outcome of [`Calls`].
 pub(super) struct Replies {
     pub(super) count: u64,
     pub(super) wrong: u64,
-    /// Time from the first call to the last reply.
     pub(super) time: Duration,
     latencies: Histogram<u64>,
 }
@@ -221,18 +209,15 @@ impl Replies {
     }
 }
 
-/// The callers' common state.
 struct Calling<C> {
     counters: C,
     calls: Calls,
     acknowledged: Arc<Acknowledged>,
     begun: Instant,
-    /// Number of calls that callers have begun.
     next: AtomicU64,
     replies: Mutex<Replies>,
 }
 
-/// Makes calls until all have been replied to.
 pub(super) async fn call_all<C: Counters>(
     counters: &C,
     calls: Calls,
@@ -271,7 +256,6 @@ pub(super) async fn call_all<C: Counters>(
 }
 
 impl<C: Counters> Calling<C> {
-    /// Makes calls, each after the reply to the last, as long as some are left.
     async fn call_in_turn(&self) -> io::Result<()> {
         let mut latencies = Vec::with_capacity(BUFFERED);
         let mut wrong = 0;

@@ -56,13 +56,11 @@ pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
     }
 }
 
-/// The number of processes of a node of this workload, at most.
 fn processes(settings: &Settings) -> u64 {
     let live = settings.get("cap").min(settings.count);
     durable::processes(live, settings.get("inflight"))
 }
 
-/// The calls of the victim.
 fn fatal_calls(settings: &Settings) -> Calls {
     let (killed, inflight) = (settings.get("killed"), settings.get("inflight"));
     let count = killed.saturating_add(inflight);
@@ -147,7 +145,6 @@ fn run_all(settings: &Settings) -> Measured {
     )
 }
 
-/// Starts the node after the kill, measures, and checks the counters.
 async fn measure(
     home: ThrongHome,
     directory: &Path,

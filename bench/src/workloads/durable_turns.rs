@@ -78,7 +78,6 @@ fn run_tellus(settings: &Settings) -> Measured {
     })
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<H: Home>(
     home: H,
     directory: Directory,

@@ -46,7 +46,6 @@ impl OnActors for Fairness {
     }
 }
 
-/// A process that sends itself a message on every message.
 struct Flooder<H: Host> {
     links: Links<H, Flooder<H>>,
     /// Its address, which is looked up with the first message.
@@ -74,7 +73,6 @@ impl<H: Host> Receiver for Flooder<H> {
     }
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
     let count = settings.get("flooders");
     let callee = host.serve(Successor).await;

@@ -60,7 +60,6 @@ trait Users: Clone + Send + Sync + 'static {
     fn visits(&self) -> impl Future<Output = u64> + Send;
 }
 
-/// The handler of the server's route.
 async fn visit<U: Users>(
     State(users): State<U>,
     Path(user): Path<u64>,
@@ -69,7 +68,6 @@ async fn visit<U: Users>(
     Ok(format!("{user} {visits}"))
 }
 
-/// Drives the workload on the server's runtime: its order, clocks and checks.
 async fn measure<U: Users>(users: U, settings: Settings) -> io::Result<Outcome> {
     let samples = settings.get("samples");
     let connection_count = settings.get("connections");

@@ -23,13 +23,11 @@ const KEY: [u8; 32] = *b"a key for the benchmark's tokens";
 /// Time for which a token is valid; no run takes as long.
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
 
-/// Number of users or rooms that are prepared at once.
 const AT_ONCE: usize = 512;
 
 /// Time for processes to end; they do so at once.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Makes the tokens of users.
 pub(crate) struct Tokens(Signer);
 
 impl Tokens {
@@ -42,7 +40,6 @@ impl Tokens {
     }
 }
 
-/// Starts the service on a directory, runs `work` with it, and ends it.
 pub(crate) fn on_node(
     settings: &Settings,
     directory: &Path,
@@ -67,7 +64,6 @@ pub(crate) fn on_node(
     Ok(outcome)
 }
 
-/// Serves the service while the client of a workload runs in a process of its own.
 pub(crate) async fn serve(
     runtime: &RuntimeHandle,
     social: Social,

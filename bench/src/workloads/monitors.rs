@@ -51,7 +51,6 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     }
 }
 
-/// Messages that processes have answered.
 static ANSWERED: Tally = Tally::new();
 /// Watchers that have made all their monitors.
 static WATCHING: Tally = Tally::new();
@@ -79,11 +78,9 @@ pub(crate) struct Watch<I> {
     /// Number of notifications to come, in all.
     due: usize,
     report: Report<I>,
-    /// The list for the driver, as soon as it is complete.
     reports: UnboundedSender<Report<I>>,
 }
 
-/// The notifications that a watcher has got.
 struct Report<I> {
     processes: Vec<I>,
     /// Number of processes that, by their notifications, did not end normally.
@@ -120,10 +117,8 @@ impl<I> Watch<I> {
 
 /// A runtime's means to monitor processes; used in a process of the runtime.
 pub(crate) trait MonitorHost: Send + Sync + 'static {
-    /// The address of a process that is monitored.
     type Process: Send + Sync;
 
-    /// The address of a watcher.
     type Watcher: Send + Sync;
 
     /// The identity of a process in a notification.
@@ -135,26 +130,21 @@ pub(crate) trait MonitorHost: Send + Sync + 'static {
     /// Whether a monitor is a signal, which its process has yet to handle when the watcher has gone on.
     const BY_SIGNAL: bool = false;
 
-    /// Starts a process.
     fn start_watched(&mut self) -> impl Future<Output = io::Result<Self::Process>> + Send;
 
-    /// Sends a message to a process.
     fn request(process: &Self::Process, ends: bool);
 
     /// The identity of the process that was started as the one with this number.
     fn id(&self, number: u64, process: &Self::Process) -> Self::Id;
 
-    /// Starts a watcher.
     fn start_watcher(&self, watch: Watch<Self::Id>) -> impl Future<Output = Self::Watcher> + Send;
 
-    /// Collects all processes for the watchers.
     fn targets(&mut self, processes: &[Self::Process]) -> Self::Targets;
 
     /// Makes a watcher monitor all processes, and begin.
     fn watch(watcher: &Self::Watcher, targets: Self::Targets);
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<H: MonitorHost>(mut host: H, settings: Settings) -> Measured {
     let (count, watcher_count) = (settings.count, settings.get("watchers"));
     let mut processes = memory::resident_vec(count as usize);

@@ -32,7 +32,6 @@ pub(super) fn run(part: &str, directory: &Path, is_killed: bool) -> io::Result<(
     is_right.then_some(()).ok_or_else(error)
 }
 
-/// Kills this process.
 pub(super) fn kill_own() -> io::Error {
     match kill_process(getpid(), Signal::KILL) {
         Ok(()) => io::Error::other("a killed process goes on"),

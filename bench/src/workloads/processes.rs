@@ -61,7 +61,6 @@ impl Drop for Waiting {
     }
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
     let (count, maximum) = (settings.count, settings.get("maximum"));
     let mut processes = memory::resident_vec(count as usize);

@@ -25,9 +25,6 @@ pub(crate) struct Key {
 
 impl Key {
     /// Formats a key.
-    ///
-    /// # Panics
-    /// If the text is longer than [`KEY_BYTES_MAX`]; no workload's key is.
     pub(crate) fn new(text: fmt::Arguments<'_>) -> Key {
         let mut bytes = [0; KEY_BYTES_MAX];
         let mut rest = &mut bytes[..];
@@ -82,7 +79,6 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
-    /// Returns a random number below a bound.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
@@ -116,7 +112,6 @@ pub(crate) struct Values {
 const NOISE_BYTES: usize = 1 << 16;
 
 impl Values {
-    /// Creates values whose lengths are in the range.
     pub(crate) fn of(bytes: std::ops::RangeInclusive<usize>) -> Values {
         let mut random = Random::new(1);
         let words = (NOISE_BYTES + bytes.end()).div_ceil(8);
@@ -124,7 +119,6 @@ impl Values {
         Values { noise, least: *bytes.start(), spread: bytes.end() - bytes.start() + 1 }
     }
 
-    /// The value of a number.
     pub(crate) fn get(&self, number: u64) -> &[u8] {
         let mixed = scattered(number);
         let start = mixed as usize % NOISE_BYTES;
@@ -143,13 +137,11 @@ pub(crate) struct RoleStats {
 }
 
 impl RoleStats {
-    /// Creates empty statistics.
     pub(crate) fn new() -> io::Result<RoleStats> {
         let (attempts, wrong, time) = (0, 0, Duration::ZERO);
         Ok(RoleStats { attempts, wrong, time, latencies: latency::histogram()? })
     }
 
-    /// Records the latency of an attempt.
     pub(crate) fn record(&mut self, time: Duration) {
         self.latencies.saturating_record(time.as_nanos() as u64);
     }
@@ -167,7 +159,6 @@ impl RoleStats {
         self.latencies.add(&other.latencies).map_err(io::Error::other)
     }
 
-    /// Attempts per second of the role's own time.
     pub(crate) fn per_second(&self) -> f64 {
         rate(self.attempts, self.time)
     }
@@ -184,7 +175,6 @@ impl RoleStats {
     }
 }
 
-/// Number of events per second.
 pub(crate) fn rate(times: u64, time: Duration) -> f64 {
     times as f64 / time.as_secs_f64().max(1e-9)
 }

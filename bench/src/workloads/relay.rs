@@ -85,7 +85,6 @@ impl<H: Host, R: Receiver> Links<H, R> {
     }
 }
 
-/// A process of a ring.
 struct Link<H: Host> {
     links: Links<H, Link<H>>,
     /// Index of the next process, and its address, which is looked up with the first message.
@@ -174,7 +173,6 @@ impl Order {
         self.due
     }
 
-    /// Checks that no receiver has received a number in the wrong order.
     pub(super) fn check(outcome: &mut Outcome) {
         let misplaced = MISPLACED.load(Ordering::Relaxed);
         outcome.check("messages received in the wrong order", misplaced, 0);

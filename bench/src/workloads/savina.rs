@@ -33,10 +33,8 @@ use super::tally::TIMEOUT;
 use crate::host::{Actor, ActorHost};
 use crate::outcome::Outcome;
 
-/// The only metric of each workload.
 const METRICS: &str = "wall_s";
 
-/// The numbers of Savina's generator.
 const MULTIPLIER: u32 = 1309;
 const INCREMENT: u32 = 13849;
 
@@ -45,7 +43,6 @@ const INCREMENT: u32 = 13849;
 struct Random(u32);
 
 impl Random {
-    /// The generator of the actor with an index.
     fn of(index: u64) -> Self {
         Self(index as u32 + 1)
     }
@@ -64,7 +61,6 @@ impl Random {
         u64::from(self.next()) % bound
     }
 
-    /// Adds to the last number.
     fn add(&mut self, number: u32) {
         self.0 = self.0.wrapping_add(number) & 0xFFFF;
     }
@@ -80,7 +76,6 @@ impl Random {
     }
 }
 
-/// Makes a number of steps of a generator.
 fn busy(steps: u64) {
     black_box(Random(steps as u32 & 0xFFFF).advance(steps));
 }

@@ -53,7 +53,6 @@ static RECEIVED: Tally = Tally::new();
 static SENDERS_DONE: Tally = Tally::new();
 static LAST_DONE_NS: AtomicU64 = AtomicU64::new(0);
 
-/// A sender's share of the messages.
 pub(crate) struct Share {
     values: Range<u64>,
     clock: Instant,

@@ -52,7 +52,6 @@ impl<P: Payload> OnHost for SendCost<P> {
     }
 }
 
-/// Calls of the first loop.
 const FIRST_CALLS: u64 = 10;
 
 /// Lengths of the source's loops after the first, in milliseconds.
@@ -73,7 +72,6 @@ static RECEIVED: AtomicU64 = AtomicU64::new(0);
 static CONFIRMED: Tally = Tally::new();
 static RELEASES: Semaphore = Semaphore::const_new(0);
 
-/// The content of a message.
 trait Payload: Send + Unpin + 'static {
     /// Makes the content of a message; `buffer` has the sender's bytes.
     fn make(buffer: &mut [u8], number: u64) -> Self;
@@ -156,7 +154,6 @@ impl<P: Payload> Receiver for Account<P> {
     }
 }
 
-/// The times of a loop that sends.
 #[derive(Default)]
 struct Sending {
     sent: Duration,
@@ -240,7 +237,6 @@ fn is_long_enough(took: Duration, milliseconds: u64) -> bool {
     took >= Duration::from_millis(milliseconds) / 2
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<P: Payload, H: Host>(host: H, settings: Settings) -> Measured {
     let (longest, depth) = (settings.count, settings.get("depth"));
     let mut calls = FIRST_CALLS;

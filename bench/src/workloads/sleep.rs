@@ -118,7 +118,6 @@ fn receive_timeout() -> Duration {
     timing().timeout
 }
 
-/// The state of each process: a number, which the process adds to the tally when it times out.
 struct State(u64);
 
 impl Timed for State {

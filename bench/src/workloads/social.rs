@@ -45,7 +45,6 @@ fn processes(settings: &Settings) -> u64 {
     users.saturating_add(settings.get("clients").saturating_mul(steps)).saturating_add(1)
 }
 
-/// Results of clients.
 #[derive(Default)]
 struct Counted {
     deliveries: u64,
@@ -62,14 +61,12 @@ impl Counted {
     }
 }
 
-/// Everything that the service holds at the end.
 struct Settled {
     sums: Sums,
     /// Number of posts whose text is not that of their time.
     wrong_texts: u64,
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure(service: Service, settings: &Settings) -> io::Result<Outcome> {
     let (rounds, dropped) = (settings.get("rounds") as usize, settings.get("dropped") as usize);
     if dropped >= rounds {

@@ -60,7 +60,6 @@ impl Drop for State {
     }
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
     let count = settings.count;
     let firsts = || (0..count).step_by(ADDRESS_BLOCK as usize);

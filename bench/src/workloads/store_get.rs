@@ -59,7 +59,6 @@ fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// A reading thread.
 struct Getting<'g, R> {
     reader: &'g mut R,
     entries: &'g Entries,

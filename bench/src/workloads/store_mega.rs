@@ -57,7 +57,6 @@ const GETS_PER_SAMPLE: u64 = 7;
 /// Distance between the first numbers of two writers' keys: writer w starts at w times this.
 const WRITER_STRIDE: u64 = 10_000_000;
 
-/// The workload's parameters, derived from the settings.
 #[derive(Clone, Copy)]
 struct Plan {
     count: u64,
@@ -116,7 +115,6 @@ fn writer_key(writer: u64, number: u64) -> RecordKey {
     RecordKey::new(format_args!("mega_w{writer}_key{number:010}"))
 }
 
-/// A generator of values.
 struct Maker {
     random: Random,
     premade: Option<Values>,
@@ -180,7 +178,6 @@ impl WriterEntries {
     }
 }
 
-/// State of a running reader.
 struct Reading {
     plan: Plan,
     n: u64,
@@ -212,7 +209,6 @@ impl Reading {
         Ok(())
     }
 
-    /// Whether the reader's share is done.
     fn is_done(&self) -> bool {
         self.n == self.plan.count
     }
@@ -224,7 +220,6 @@ impl Reading {
     }
 }
 
-/// State of a running lister.
 struct Listing {
     plan: Plan,
     lister: u64,
@@ -237,7 +232,6 @@ impl Listing {
         Ok(Listing { plan, lister, passes: 0, rows: RoleStats::new()? })
     }
 
-    /// Makes a whole pass over the lister's rows.
     fn pass(&mut self, reader: &mut impl Read) -> io::Result<()> {
         let mut pass = self.begin_pass();
         while self.go_on(&mut pass, reader, u64::MAX)? {}
@@ -288,7 +282,6 @@ impl Listing {
     }
 }
 
-/// State of a lister's running pass.
 struct Pass {
     /// The key from which the pass continues.
     from: Vec<u8>,
@@ -301,7 +294,6 @@ struct Pass {
     clock: Instant,
 }
 
-/// Statistics of all three roles.
 struct StatsByRole {
     puts: RoleStats,
     hits: RoleStats,
@@ -372,7 +364,6 @@ impl StatsByRole {
     }
 }
 
-/// Loads the entries that exist before the clock starts.
 fn load(plan: Plan, engine: &impl Engine) -> io::Result<()> {
     const BATCH: u64 = 1_000;
     let mut maker = Maker::new(scattered(0), plan.premade);

@@ -26,7 +26,6 @@ impl Entries {
         self.values.get(number)
     }
 
-    /// The numbers of all entries, in order.
     pub(super) fn numbers(&self) -> impl Iterator<Item = u64> + use<> {
         (0..self.count).map(|index| 2 * index)
     }
@@ -44,7 +43,6 @@ impl Entries {
     }
 }
 
-/// The results of the threads.
 pub(super) struct Read<R> {
     pub(super) results: Vec<R>,
     /// Time from the start of the first reading thread to the end of the last.

@@ -41,7 +41,6 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     }
 }
 
-/// The entries, numbered in the order of their keys.
 struct Entries {
     count: u64,
     values: Values,
@@ -81,7 +80,6 @@ impl Entries {
         Err(part::kill_own())
     }
 
-    /// Checks that a store has exactly these entries.
     fn check(&self, engine: &impl Engine, outcome: &mut Outcome) -> io::Result<()> {
         let (mut numbers, mut wrong) = (0..self.count, 0);
         let rows = engine.reader(View::Frozen)?.scan(b"0", u64::MAX, |key, value| {

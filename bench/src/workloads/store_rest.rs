@@ -51,7 +51,6 @@ impl Entries {
         entry(number, self.updates.get(number as usize).copied().unwrap_or(0))
     }
 
-    /// Puts the entries of these numbers.
     fn put(&self, engine: &impl Engine, numbers: &mut [u64]) -> io::Result<()> {
         numbers.sort_unstable();
         let entries: Vec<_> = numbers.iter().map(|number| self.entry(*number)).collect();

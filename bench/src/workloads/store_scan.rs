@@ -63,7 +63,6 @@ fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
     Ok(outcome)
 }
 
-/// The checksum of a pass.
 #[derive(Default, PartialEq, Eq)]
 struct Sum {
     rows: u64,

@@ -36,7 +36,6 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     }
 }
 
-/// Number of entries of a transaction of the load.
 const LOADED_AT_ONCE: usize = 10_000;
 
 /// The entries that are due: of each key the number of its last put, or 0.
@@ -46,7 +45,6 @@ struct Expected {
     puts: u64,
 }
 
-/// An entry after a put.
 fn entry(number: u64, turn: u64) -> (RecordKey, [u8; 16]) {
     let value = u128::from(number) << 64 | u128::from(turn);
     (RecordKey::numbered(b"", number), value.to_le_bytes())
@@ -59,7 +57,6 @@ impl Expected {
         Expected { turns: vec![0; keys as usize], random: Random::new(1), puts: 0 }
     }
 
-    /// Draws the next put.
     fn put(&mut self) -> (RecordKey, [u8; 16]) {
         let number = self.random.below(self.turns.len() as u64);
         self.puts += 1;

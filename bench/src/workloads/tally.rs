@@ -32,7 +32,6 @@ impl Tally {
         }
     }
 
-    /// Counts a process and adds its value. Called from any thread.
     pub(crate) fn add(&self, value: u64) {
         self.sum.fetch_add(value, Ordering::Relaxed);
         // Release: the acquiring load in `count` sees the sum.
@@ -55,7 +54,6 @@ impl Tally {
         let _ = tokio::time::timeout(TIMEOUT, self.complete.notified()).await;
     }
 
-    /// Number of processes counted so far.
     pub(crate) fn count(&self) -> u64 {
         self.count.load(Ordering::Acquire)
     }

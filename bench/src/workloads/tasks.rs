@@ -40,7 +40,6 @@ impl OnHost for Tasks {
     }
 }
 
-/// Number of messages that each task sends to the next.
 const EACH: u64 = 4;
 
 static READY: Tally = Tally::new();
@@ -67,7 +66,6 @@ fn shared() -> &'static Shared {
     SHARED.get_or_init(|| panic!("the driver sets it before it starts any task"))
 }
 
-/// The value that task i puts into the map.
 fn value_of(key: u64) -> u64 {
     key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7
 }
@@ -78,7 +76,6 @@ fn key_for(index: u64, count: u64) -> u64 {
     (u128::from(mixed ^ mixed >> 32) % u128::from(count)) as u64
 }
 
-/// A message to a task.
 pub(crate) enum Request<H: Host> {
     /// The address of the next task, to which the task sends its messages.
     Go(H::TimedAddress<Task<H>>),
@@ -86,7 +83,6 @@ pub(crate) enum Request<H: Host> {
     Item { from: u64, number: u32 },
 }
 
-/// The state of a task, the same on each runtime.
 pub(crate) struct Task<H: Host> {
     index: u64,
     received: u64,
@@ -147,7 +143,6 @@ impl<H: Host> Timed for Task<H> {
         })
     }
 
-    /// Notes how late.
     fn time_out(&self) {
         let Shared { begun, timeout, late, .. } = shared();
         let waited = (begun.elapsed().as_nanos() as u64).saturating_sub(self.waits_since);
@@ -168,7 +163,6 @@ impl<H: Host> Drop for Task<H> {
     }
 }
 
-/// Drives the workload: its order, clocks and checks.
 async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
     let count = settings.count;
     let mut tasks = memory::resident_vec(count as usize);

@@ -96,7 +96,6 @@ const SHORTEST: u64 = 100;
 /// Time that a cancelled timer has to fire after it was due, at the end of the run.
 const GRACE: Duration = Duration::from_millis(20);
 
-/// Ends of the process's work: at most one.
 static DONE: Tally = Tally::new();
 static FIRED: Tally = Tally::new();
 static EARLY: Tally = Tally::new();
@@ -128,7 +127,6 @@ struct Shared {
 }
 
 impl Shared {
-    /// Nanoseconds since the beginning.
     fn now(&self) -> u64 {
         self.begun.elapsed().as_nanos() as u64
     }
@@ -138,7 +136,6 @@ fn shared() -> &'static Shared {
     SHARED.get_or_init(|| panic!("the driver sets it before it starts the process"))
 }
 
-/// Whether a timer fires.
 fn fires(number: u64) -> bool {
     number % SLICE == SLICE - 1
 }
@@ -148,24 +145,20 @@ fn delay_of(number: u64, longest: u64) -> u64 {
     SHORTEST + number / SLICE * 607 % (longest.saturating_sub(SHORTEST) + 1)
 }
 
-/// The sum of the numbers of all timers that fire.
 fn sum_of_fires(count: u64) -> u64 {
     (0..count).filter(|&number| fires(number)).sum()
 }
 
 /// A runtime's timers of the process.
 pub(crate) trait Timers {
-    /// A handle by which a timer is cancelled.
     type Timer;
 
-    /// Starts a timer with this number.
     fn start(&mut self, delay: Duration, number: u64) -> Self::Timer;
 
     /// Cancels a timer. Returns whether it had not fired; true if the runtime does not tell.
     fn cancel(&mut self, timer: Self::Timer) -> bool;
 }
 
-/// The state of the process.
 pub(crate) struct Owner<T> {
     phase: Phase,
     /// Number of timers that were started, and that will be when the round is.
@@ -217,7 +210,6 @@ impl<T> Owner<T> {
         true
     }
 
-    /// Begins a round.
     fn begin(&mut self, timers: &mut impl Timers<Timer = T>) {
         let Shared { count, live, .. } = shared();
         self.end = (self.started + live).min(*count);
@@ -325,7 +317,6 @@ async fn measure<F: Future<Output = ()>>(
     Ok(outcome)
 }
 
-/// A reading of resident memory by the process.
 fn bytes(reading: &OnceLock<io::Result<u64>>) -> io::Result<u64> {
     match reading.get() {
         Some(Ok(bytes)) => Ok(*bytes),

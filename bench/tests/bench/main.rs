@@ -86,7 +86,6 @@ fn metrics(workload: &str) -> Vec<(String, &'static str)> {
     metrics.split(' ').map(|name| (name.to_owned(), unit(name))).collect()
 }
 
-/// The rows in Rust of a workload.
 fn rows(workload: &str) -> Vec<String> {
     let Runtimes { lists, row } = parsed(include_str!("../../runtimes.toml"));
     let has = |listed: &str| match listed.strip_prefix('@') {
@@ -525,13 +524,11 @@ fn an_absent_runtime_is_named_and_does_no_harm() {
     assert!(stderr(&output).contains("erlang: absent"), "{}", stderr(&output));
 }
 
-/// Runs `send` with a shell script in place of Elixir's interpreter.
 #[cfg(unix)]
 fn send_with_fake_elixir(script: &str) -> Output {
     with_fake_elixir("send", script)
 }
 
-/// Runs a workload with a shell script in place of Elixir's interpreter.
 #[cfg(unix)]
 fn with_fake_elixir(workload: &str, script: &str) -> Output {
     use std::os::unix::fs::PermissionsExt;

@@ -49,13 +49,10 @@ static CHILDREN: Tally = Tally::new();
 
 /// A handle through which a process receives messages.
 trait SendTarget<P: Process>: Clone + Send + Sync + Unpin + 'static {
-    /// Sends a message.
     fn send<T: Turn<P>>(&self, message: T) -> Result<(), SendError<T>>;
 
-    /// Calls the process.
     fn call<T: Turn<P>>(&self, message: T) -> Call<T, T::Reply>;
 
-    /// The process's own address, if it is alive.
     fn address(&self) -> Option<Address<P>>;
 }
 
@@ -101,12 +98,10 @@ enum Feature {
     Scraper(Scraper),
 }
 
-/// Whether the settings ask for no feature.
 pub(crate) fn is_none(settings: &Settings) -> bool {
     settings.word("feature") == "none"
 }
 
-/// Runs `send` with a feature.
 pub(crate) fn send(settings: &Settings) -> Measured {
     let processes = settings.get("senders") + 1 + PROCESSES;
     super::drive_with(settings, processes, false, |runtime, settings| async move {
@@ -137,7 +132,6 @@ async fn measure_send<R: SendTarget<Inbox<Adder>>>(
     Ok(outcome)
 }
 
-/// Runs `call` with a feature.
 pub(crate) fn call(settings: &Settings) -> Measured {
     let count = settings.get("callees");
     super::drive_with(settings, count + PROCESSES, false, move |runtime, settings| async move {

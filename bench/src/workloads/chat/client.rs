@@ -32,7 +32,6 @@ const FILES: u64 = 200;
 /// Time in which no message may come at the end.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// Runs the client.
 pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
     served::drive(settings, drive(settings, server))
 }
@@ -120,7 +119,6 @@ async fn converse(
     Ok(sockets)
 }
 
-/// Takes the latencies so far.
 fn take_latencies(shared: &Shared) -> io::Result<hdrhistogram::Histogram<u64>> {
     let mut latencies = shared.latencies.lock().unwrap_or_else(PoisonError::into_inner);
     Ok(std::mem::replace(&mut *latencies, latency::histogram()?))

@@ -3,10 +3,8 @@
 
 use std::io;
 
-/// Bytes of the longest head of a frame from a server.
 const HEAD_BYTES_MAX: usize = 10;
 
-/// A frame from the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Frame<'a> {
     Text(&'a [u8]),
@@ -43,12 +41,10 @@ pub(super) fn next<'a>(rest: &mut &'a [u8]) -> io::Result<Option<Frame<'a>>> {
     }))
 }
 
-/// Appends a frame with a text.
 pub(super) fn write_text(target: &mut Vec<u8>, text: &str) {
     write(target, 0x81, text.as_bytes());
 }
 
-/// Appends the answer to a ping.
 pub(super) fn write_pong(target: &mut Vec<u8>, payload: &[u8]) {
     write(target, 0x8A, payload);
 }

@@ -17,7 +17,6 @@ use super::{Layout, room_name};
 /// address to the server.
 const SOCKETS_PER_ADDRESS: u64 = 20_000;
 
-/// Number of bytes read at once, on the stack.
 const READ_BYTES: usize = 16 * 1024;
 
 /// The key of the handshake in the standard's example, and the server's answer to it.
@@ -27,7 +26,6 @@ const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 /// Filling of a message, so that it is as long as a usual one.
 const FILLING: &str = "a short message, as people write them in a hurry";
 
-/// Parts of the run that all sockets share.
 pub(super) struct Shared {
     pub(super) layout: Layout,
     /// Origin of all times in messages.
@@ -44,7 +42,6 @@ pub(super) enum Pace {
     Open { first: Duration, interval: Duration },
 }
 
-/// A socket in its room.
 pub(super) struct Socket {
     shared: Arc<Shared>,
     stream: TcpStream,
@@ -66,7 +63,6 @@ enum Expected {
 }
 
 impl Socket {
-    /// Connects, greets the server, and enters the room.
     pub(super) async fn open(
         shared: Arc<Shared>,
         server: SocketAddr,
@@ -304,7 +300,6 @@ struct Said {
     time: u64,
 }
 
-/// Parses a message behind its type.
 fn parse(said: &[u8]) -> Option<Said> {
     let said = std::str::from_utf8(said).ok()?;
     let (_, room) = said.split_once(r#""room":"room_"#)?;

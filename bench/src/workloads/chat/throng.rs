@@ -30,7 +30,6 @@ pub(super) fn run(settings: &Settings) -> Measured {
     })
 }
 
-/// Stores all users, their rooms and their memberships.
 fn seed(settings: &Settings, directory: &Path) -> Measured {
     let layout = Layout::of(settings)?;
     on_node(settings, directory, async |_, social| {

@@ -34,7 +34,6 @@ struct Room {
     members: HashMap<u64, mpsc::Sender<Utf8Bytes>>,
 }
 
-/// The rooms, by name.
 type Rooms = Arc<Mutex<HashMap<String, Arc<Mutex<Room>>>>>;
 
 #[derive(Deserialize)]
@@ -92,7 +91,6 @@ async fn accept(listener: TcpListener) -> io::Result<()> {
     Ok(())
 }
 
-/// Serves a socket until it ends.
 async fn serve(stream: TcpStream, rooms: Rooms, number: u64) -> Result<(), Error> {
     let config = WebSocketConfig::default().read_buffer_size(READ_BYTES);
     let mut socket = tokio_tungstenite::accept_async_with_config(stream, Some(config)).await?;
@@ -127,7 +125,6 @@ async fn serve(stream: TcpStream, rooms: Rooms, number: u64) -> Result<(), Error
     }
 }
 
-/// A client, as its socket's task knows it.
 struct Client {
     number: u64,
     name: String,
@@ -137,7 +134,6 @@ struct Client {
 }
 
 impl Client {
-    /// Handles a message; returns the answer.
     fn receive(&mut self, text: &str) -> Option<Utf8Bytes> {
         match serde_json::from_str(text).ok()? {
             FromClient::Hello { token } => {

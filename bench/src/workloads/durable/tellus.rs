@@ -76,7 +76,6 @@ impl Actor for Root {
     }
 }
 
-/// A counter with its key.
 struct Counter([u8; 20]);
 
 struct Request {

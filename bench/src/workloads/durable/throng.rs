@@ -21,7 +21,6 @@ const TIMEOUT: Duration = Duration::from_secs(3600);
 /// Number of entities that may be live while counters are stored.
 const LIVE_MAX_LOADING: u64 = 100_000;
 
-/// A runtime and the directory of its node.
 #[derive(Clone)]
 pub(in super::super) struct ThrongHome {
     runtime: RuntimeHandle,
@@ -29,7 +28,6 @@ pub(in super::super) struct ThrongHome {
     store: throng_store::Options,
 }
 
-/// The counters of an open node.
 #[derive(Clone)]
 pub(in super::super) struct ThrongCounters {
     node: Node,
@@ -104,7 +102,6 @@ impl Home for ThrongHome {
 }
 
 impl ThrongCounters {
-    /// Number of live counters.
     pub(in super::super) fn live(&self) -> u64 {
         self.node.live() as u64
     }

@@ -33,7 +33,6 @@ const TAKEN_MAX: usize = 1_024;
 /// Number of messages above which a task gives back the room that it had for them.
 const KEPT_MAX: usize = 64;
 
-/// The environment.
 #[derive(Clone)]
 pub(in super::super) struct TokioHeedHome(Arc<OnceLock<Heed>>);
 
@@ -62,7 +61,6 @@ struct Write {
 }
 
 impl TokioHeedHome {
-    /// Opens the environment in a directory.
     pub(in super::super) fn new(directory: &Path) -> io::Result<TokioHeedHome> {
         let options = OpenOptions {
             durable: true,
@@ -131,7 +129,6 @@ impl TokioHeedCounters {
         value.await.map_err(|_| io::Error::other("the counter's task gave no reply"))
     }
 
-    /// Spawns the task of a counter.
     fn activate(&self, key: [u8; 20]) -> mpsc::UnboundedSender<Request> {
         let (sender, requests) = mpsc::unbounded_channel();
         let (environment, writes) = (self.0.environment.clone(), self.0.writes.clone());
@@ -144,7 +141,6 @@ impl TokioHeedCounters {
     }
 }
 
-/// The task of a counter.
 async fn count(
     key: [u8; 20],
     mut requests: mpsc::UnboundedReceiver<Request>,
@@ -176,7 +172,6 @@ async fn count(
     Ok(())
 }
 
-/// Reads the state of a counter.
 fn load(heed: &Heed, key: &[u8; 20]) -> io::Result<u64> {
     let stored = |value: Option<&[u8]>| match value {
         None => Some(0),

@@ -12,7 +12,6 @@ use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::workloads::served;
 
-/// The body of every answer.
 pub(super) const HELLO: &str = "hello";
 
 pub(super) fn run(settings: &Settings) -> Measured {

@@ -18,7 +18,6 @@ use crate::workloads::records::rate;
 use crate::workloads::served::{self, Server};
 use crate::workloads::tally::share;
 
-/// Runs the client.
 pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
     served::drive(settings, drive(settings, server))
 }
@@ -78,7 +77,6 @@ fn report(outcome: &mut Outcome, prefix: &str, times: &[u64]) -> io::Result<()> 
     Ok(())
 }
 
-/// Compares all timelines with all posts.
 async fn check_all(
     outcome: &mut Outcome,
     connections: Vec<Connection>,
@@ -108,7 +106,6 @@ async fn check_all(
     Ok(())
 }
 
-/// The rounds of all connections.
 struct Rounds {
     connections: Vec<Connection>,
     round: Round,

@@ -41,14 +41,11 @@ pub(super) struct Target {
     pub(super) newest: Arc<[AtomicU64]>,
 }
 
-/// Requests that a connection makes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Requests {
     /// The profile, and then the timeline, of each of its users.
     Each,
-    /// A mix of reads and posts of users at random.
     Mix(u64),
-    /// Reads only, of users at random.
     Reads(u64),
 }
 
@@ -60,7 +57,6 @@ pub(super) struct Round {
     pub(super) wrong: u64,
 }
 
-/// A user of a connection.
 struct User {
     number: u64,
     token: String,
@@ -117,7 +113,6 @@ pub(super) struct Connection {
     answer: Vec<u8>,
 }
 
-/// A page of posts.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Page<'a> {
@@ -156,7 +151,6 @@ impl Connection {
         Ok(Connection { target, stream, users, random, request, answer })
     }
 
-    /// Makes requests in sequence.
     pub(super) async fn make(mut self, requests: Requests) -> io::Result<(Connection, Round)> {
         let mut round = Round::default();
         let count = match requests {
@@ -330,7 +324,6 @@ async fn exchange<'a>(
     answer::parse(buffer)?.ok_or_else(|| malformed("is gone", &[]))
 }
 
-/// Parses a page of posts.
 fn page(answer: Answer<'_>) -> Option<Page<'_>> {
     serde_json::from_slice(answer.body).ok().filter(|_| answer.status == 200)
 }

@@ -3,7 +3,6 @@
 use crate::settings::Settings;
 use crate::workloads::records::Random;
 
-/// Users, numbered from 0.
 #[derive(Clone, Copy)]
 pub(super) struct Population {
     pub(super) users: u64,
@@ -35,12 +34,10 @@ impl Population {
     }
 }
 
-/// Name of a user.
 pub(super) fn name(user: u64) -> String {
     format!("user_{user}")
 }
 
-/// Number of the user with a name.
 pub(super) fn number(name: &str) -> Option<u64> {
     name.strip_prefix("user_")?.parse().ok()
 }

@@ -20,7 +20,6 @@ pub(super) fn run(settings: &Settings) -> Measured {
     })
 }
 
-/// Registers all users, and makes their follows and posts.
 async fn seed(social: &Social, population: Population) -> io::Result<()> {
     register(social, population.users, name).await?;
     each(population.users, async |user| {

@@ -15,7 +15,6 @@ use super::{MonitorHost, Watch, Watched};
 use crate::host::{Next, Receiver};
 
 pub(super) struct Joined {
-    /// Whether there are several watchers.
     is_shared: bool,
     /// The handles of all tasks, until the watchers have them.
     handles: Vec<JoinHandle<()>>,

@@ -56,10 +56,8 @@ impl OnActors for Banking {
     }
 }
 
-/// Balance of each account at the beginning.
 const OPENING: u64 = 1_000_000;
 
-/// The greatest amount of a transfer.
 const LARGEST: u64 = 1000;
 
 #[derive(Default)]
@@ -75,7 +73,6 @@ struct Teller<H: ActorHost> {
     count: u64,
     transfers: u64,
     accounts: Vec<H::ActorAddress<Account<H>>>,
-    /// Sum of the balances reported so far.
     balances: i64,
     report: Report,
     reporter: Reporter<Report>,

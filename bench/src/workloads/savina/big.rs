@@ -62,7 +62,6 @@ struct Sink<H: ActorHost> {
     reporter: Reporter<Report>,
 }
 
-/// The addresses of all actors but the sink.
 type Peers<H> = Arc<[<H as ActorHost>::ActorAddress<Pinger<H>>]>;
 
 enum ToSink {

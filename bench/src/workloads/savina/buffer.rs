@@ -56,7 +56,6 @@ impl OnActors for Buffer {
     }
 }
 
-/// Computes the sum of the items of all producers.
 fn sum(producers: u64, items: u64, work: u64) -> u64 {
     let sum_of = |producer| {
         let mut random = Random::of(producer);

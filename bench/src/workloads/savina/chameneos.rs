@@ -44,7 +44,6 @@ impl OnActors for Chameneos {
     }
 }
 
-/// A colour: 0, 1 or 2.
 type Colour = u8;
 
 /// The colour that a meeting makes.
@@ -61,7 +60,6 @@ struct Report {
     miscoloured: u64,
 }
 
-/// A creature as the mall knows it.
 struct Guest<H: ActorHost> {
     address: H::ActorAddress<Creature<H>>,
     colour: Colour,

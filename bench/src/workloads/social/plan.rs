@@ -10,7 +10,6 @@ use crate::settings::Settings;
 const FOLLOWS: u64 = 1;
 const REQUESTS: u64 = 2;
 
-/// The increment of splitmix64.
 const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Bits of the sum of a timeline.
@@ -24,9 +23,7 @@ fn draw(seed: u64, index: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// The choice of the users that a user follows.
 enum Graph {
-    /// Each user with the same probability.
     Uniform,
     /// User `i` with a probability proportional to 1/(i + 1), by the sums of the weights.
     Zipf(Vec<u64>),
@@ -61,7 +58,6 @@ impl Graph {
     }
 }
 
-/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     Timeline,
@@ -80,7 +76,6 @@ impl Kind {
     }
 }
 
-/// A request of a client.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) kind: Kind,
@@ -142,7 +137,6 @@ impl Plan {
         })
     }
 
-    /// Number of users.
     pub(super) fn users(&self) -> u64 {
         self.followees.len() as u64
     }
@@ -152,7 +146,6 @@ impl Plan {
         self.followees[user as usize].len() as u64 * self.posts
     }
 
-    /// Number of followers of each user.
     pub(super) fn followers(&self) -> Vec<u64> {
         let mut followers = vec![0; self.followees.len()];
         for &target in self.followees.iter().flatten() {

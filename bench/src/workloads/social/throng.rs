@@ -15,7 +15,6 @@ use crate::runtimes;
 use crate::settings::Settings;
 use crate::workloads::tally::Tally;
 
-/// Clients that are done.
 static DONE: Tally = Tally::new();
 
 pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
@@ -27,14 +26,12 @@ pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
     })
 }
 
-/// The microblog with all of its users.
 pub(super) struct Service {
     runtime: RuntimeHandle,
     clients: u64,
     shared: Arc<Shared>,
 }
 
-/// The data that all clients use.
 struct Shared {
     plan: Plan,
     users: Vec<User>,
@@ -43,7 +40,6 @@ struct Shared {
 }
 
 impl Service {
-    /// Starts the network, and registers all users.
     async fn start(runtime: RuntimeHandle, settings: &Settings, plan: Plan) -> io::Result<Service> {
         let users_per_process = settings.get("users_per_process") as usize;
         let network = Network::start(&runtime, users_per_process).map_err(io::Error::other)?;
@@ -113,7 +109,6 @@ impl Service {
         elapsed
     }
 
-    /// Reads all timelines and profiles.
     pub(super) async fn settle(&self) -> Settled {
         let mut settled = Settled { sums: Sums { timelines: 0, profiles: 0 }, wrong_texts: 0 };
         let times = |posts: &Posts| sum(posts.iter().map(|post| post.time));

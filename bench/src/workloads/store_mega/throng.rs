@@ -79,7 +79,6 @@ async fn measure(
     Ok(roles)
 }
 
-/// Data shared by all processes.
 #[derive(Clone)]
 struct Shared {
     plan: Plan,

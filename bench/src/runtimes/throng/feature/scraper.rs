@@ -29,7 +29,6 @@ impl Message for Finish {
 }
 
 impl Scraper {
-    /// Starts the process, which scrapes at once.
     pub(super) fn start(runtime: &RuntimeHandle) -> io::Result<Scraper> {
         let inside = runtime.clone();
         let process = runtime.spawner().spawn_async(|inbox| scrape(inbox, inside));
@@ -76,7 +75,6 @@ async fn scrape(mut inbox: Inbox<Finish>, runtime: RuntimeHandle) {
     let _ = reply.send(texts);
 }
 
-/// The numbers that are checked in a text.
 #[derive(Clone, Copy, Default)]
 struct Scrape {
     processes: u64,
