@@ -1,7 +1,7 @@
 //! OpenAPI 3.1 document of the HTTP API, served at `/api/v1/openapi.json`.
 //!
 //! ```text
-//! operations ──► routes: parameters, bodies, answers, problems ─┐
+//! operations ──► a table: parameters, bodies, answers, problems ─┐
 //! schemas ─────► shapes of JSON, with the bounds of the code ───┼─► document() ──► one text, built once
 //! problems ────► status and meaning of each problem ────────────┘
 //! ```
@@ -67,6 +67,7 @@ fn document() -> Value {
 }
 
 /// Method of a path.
+#[derive(Default)]
 struct Operation {
     method: &'static str,
     /// Path below `/api/v1`.
@@ -74,7 +75,7 @@ struct Operation {
     /// Name of the operation, for generated clients.
     id: &'static str,
     summary: &'static str,
-    description: String,
+    description: Vec<String>,
     /// Names of parameters in [`schemas::parameters`].
     parameters: Vec<&'static str>,
     /// Name of the schema of the request's body.
@@ -94,81 +95,6 @@ struct Success {
 }
 
 impl Operation {
-    fn new(
-        method: &'static str,
-        path: &'static str,
-        id: &'static str,
-        summary: &'static str,
-    ) -> Operation {
-        Operation {
-            method,
-            path,
-            id,
-            summary,
-            description: String::new(),
-            parameters: Vec::new(),
-            body: None,
-            needs_token: false,
-            answers: Vec::new(),
-            problems: problems::OF_EVERY_REQUEST.iter().copied().collect(),
-        }
-    }
-
-    /// Adds a longer text to the summary.
-    fn about(mut self, description: impl Into<String>) -> Operation {
-        self.description = description.into();
-        self
-    }
-
-    /// Requires a token.
-    fn token(mut self) -> Operation {
-        self.needs_token = true;
-        self.problems(problems::OF_TOKENS)
-    }
-
-    /// Adds a parameter, and the problems of a bad value.
-    fn parameter(mut self, name: &'static str) -> Operation {
-        self.parameters.push(name);
-        self.problems(match name {
-            "User" => &["malformed-path", "no-such-user"],
-            "Room" => &["malformed-path", "no-such-room"],
-            "Post" => &["malformed-path", "no-such-post"],
-            "AnyPost" => &["malformed-path"],
-            "MessageNumber" => &["malformed-path", "no-such-message"],
-            "OfTag" => &["malformed-query", "tag-invalid"],
-            "Tag" => &["malformed-path", "tag-invalid"],
-            "Limit" => &["malformed-query", "limit-invalid"],
-            "Cursor" => &["malformed-query", "cursor-invalid"],
-            "After" => &["malformed-query", "after-invalid"],
-            "Prefix" => &["malformed-query"],
-            _ => &["idempotency-key-invalid", "idempotency-key-reused"],
-        })
-    }
-
-    /// Requires a body of a schema.
-    fn body(mut self, schema: &'static str) -> Operation {
-        self.body = Some(schema);
-        self.problems(problems::OF_BODIES)
-    }
-
-    /// Adds an answer whose body has a schema.
-    fn answer(mut self, status: u16, description: &'static str, body: &'static str) -> Operation {
-        self.answers.push(Success { status, description, body: Some(body) });
-        self
-    }
-
-    /// Adds an answer without a body.
-    fn empty(mut self, status: u16, description: &'static str) -> Operation {
-        self.answers.push(Success { status, description, body: None });
-        self
-    }
-
-    /// Adds problems by their names.
-    fn problems(mut self, names: &[&'static str]) -> Operation {
-        self.problems.extend(names);
-        self
-    }
-
     /// Returns the operation in JSON, and adds its problems to the responses that operations share.
     fn to_json(&self, shared: &mut Map<String, Value>) -> Value {
         let mut responses = Map::new();
@@ -180,7 +106,7 @@ impl Operation {
             }
             responses.insert(status.to_string(), response);
         }
-        for (status, names) in by_status(&self.problems) {
+        for (status, names) in self.problems_by_status() {
             match responses.get_mut(&status.to_string()) {
                 // A status can belong to a view and to problems: a node that cannot write reports its health with 503.
                 Some(response) => {
@@ -201,7 +127,7 @@ impl Operation {
             "security": if self.needs_token { json!([{ "bearer": [] }]) } else { json!([]) },
         });
         if !self.description.is_empty() {
-            operation["description"] = json!(self.description);
+            operation["description"] = self.description.join(" ").into();
         }
         if !self.parameters.is_empty() {
             let parameters = self.parameters.iter().map(|name| reference("parameters", name));
@@ -215,15 +141,14 @@ impl Operation {
         }
         operation
     }
-}
 
-/// Sorts names of problems by the status of the problem.
-fn by_status(names: &BTreeSet<&'static str>) -> BTreeMap<u16, Vec<&'static str>> {
-    let mut sorted: BTreeMap<u16, Vec<&'static str>> = BTreeMap::new();
-    for problem in problems::ALL.iter().filter(|problem| names.contains(problem.name)) {
-        sorted.entry(problem.status).or_default().push(problem.name);
+    fn problems_by_status(&self) -> BTreeMap<u16, Vec<&'static str>> {
+        let mut sorted: BTreeMap<u16, Vec<&'static str>> = BTreeMap::new();
+        for problem in problems::ALL.iter().filter(|problem| self.problems.contains(problem.name)) {
+            sorted.entry(problem.status).or_default().push(problem.name);
+        }
+        sorted
     }
-    sorted
 }
 
 /// Returns the headers of every answer.

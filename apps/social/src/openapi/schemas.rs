@@ -16,11 +16,7 @@ use crate::post::Text;
 pub(super) fn schemas() -> Value {
     let name = |description: &str| json!({ "type": "string", "pattern": name_pattern(), "description": description });
     let text = |description: &str| json!({ "type": "string", "minLength": 1, "maxLength": Text::CHARACTERS_MAX, "description": description });
-    let field = |name: &str| reference("schemas", name);
-    let list = |name: &str| json!({ "type": "array", "items": field(name) });
-    let or_null = |name: &str| json!({ "anyOf": [field(name), { "type": "null" }] });
-    let count = json!({ "type": "integer", "minimum": 0 });
-    json!({
+    let mut schemas = json!({
         "Problem": {
             "type": "object",
             "description": "Error, by RFC 9457. Programs compare `type`; `detail` is for people and may change.",
@@ -52,7 +48,17 @@ pub(super) fn schemas() -> Value {
         },
         "Text": text("Text with at least one visible character."),
         "Time": { "type": "integer", "minimum": 0, "description": "Milliseconds since 1970." },
-        "Count": count,
+        "Count": { "type": "integer", "minimum": 0 },
+        "Sequence": {
+            "type": "integer",
+            "minimum": 1,
+            "description": "Number of the message in its room, without gaps.",
+        },
+        "TextOrNull": {
+            "anyOf": [reference("schemas", "Text"), { "type": "null" }],
+            "description": "Null if the text was removed.",
+        },
+        "Status": { "enum": ["ok", "read-only"] },
         "NextCursor": {
             "type": ["string", "null"],
             "description": "`cursor` of the next page, or null at the end of the listing.",
@@ -64,62 +70,83 @@ pub(super) fn schemas() -> Value {
             "description": "Password with at least one visible character.",
         },
 
-        "Credentials": request(&[("name", field("UserName")), ("password", field("Password"))]),
-        "Login": request(&[("name", json!({ "type": "string" })), ("password", json!({ "type": "string" }))]),
-        "NewPassword": request(&[("old", json!({ "type": "string" })), ("new", field("Password"))]),
-        "Deletion": request(&[("password", json!({ "type": "string" }))]),
-        "NewPost": request(&[("text", field("Text"))]),
-        "NewRoom": request(&[("name", field("RoomName"))]),
-        "NewMessage": request(&[("text", field("Text"))]),
-
-        "Session": answer(&[
-            ("id", field("UserName")),
-            ("name", field("UserName")),
-            ("token", json!({ "type": "string" })),
-            ("expires_at", field("Time")),
-        ]),
-        "Profile": answer(&[
-            ("name", field("UserName")),
-            ("created", field("Time")),
-            ("posts", field("Count")),
-            ("following", field("Count")),
-            ("followers", field("Count")),
-        ]),
-        "UserPage": answer(&[("users", list("UserName")), ("next_after", or_null("UserName"))]),
-        "Following": answer(&[("following", list("UserName"))]),
-        "Blocks": answer(&[("blocks", list("UserName"))]),
-        "Post": answer(&post_fields()),
-        "LikedPost": answer(&[&post_fields()[..], &[("likes", field("Count"))]].concat()),
-        "PostPage": answer(&[("posts", list("Post")), ("next_cursor", field("NextCursor"))]),
-        "ForYouPost": answer(
-            &[&post_fields()[..], &[("likes", field("Count")), ("reason", field("Reason"))]].concat()
-        ),
-        "ForYouPage": answer(&[("posts", list("ForYouPost")), ("next_cursor", field("NextCursor"))]),
-        "Tags": answer(&[("tags", list("Tag"))]),
-        "Room": answer(&[
-            ("name", field("RoomName")),
-            ("owner", field("UserName")),
-            ("created", field("Time")),
-            ("members", field("Count")),
-            ("messages", field("Count")),
-            ("present", field("Count")),
-        ]),
-        "RoomPage": answer(&[("rooms", list("RoomName")), ("next_after", or_null("RoomName"))]),
-        "MemberPage": answer(&[("members", list("UserName")), ("next_after", or_null("UserName"))]),
-        "Memberships": answer(&[("rooms", list("RoomName"))]),
-        "Message": answer(&message_fields()),
-        "StoredMessage": answer(&[&[("room", field("RoomName"))], &message_fields()[..]].concat()),
-        "MessagePage": answer(&[("messages", list("Message")), ("next_cursor", field("NextCursor"))]),
-        "Health": answer(&[
-            ("status", json!({ "enum": ["ok", "read-only"] })),
-            ("processes", field("Count")),
-            ("process_limit", field("Count")),
-            ("live_entities", field("Count")),
-            ("records", or_null("Count")),
-            ("file_bytes", or_null("Count")),
-        ]),
         "Document": { "type": "object", "description": "OpenAPI document." },
-    })
+    });
+    for (bodies, is_request) in [(REQUESTS, true), (ANSWERS, false)] {
+        for (name, fields) in bodies {
+            schemas[name] = object(fields);
+            if is_request {
+                schemas[name]["additionalProperties"] = false.into();
+            }
+        }
+    }
+    schemas
+}
+
+/// Bodies of requests: their names, and their fields as [`object`] reads them.
+const REQUESTS: &[(&str, &str)] = &[
+    ("Credentials", "name: UserName, password: Password"),
+    ("Login", "name: string, password: string"),
+    ("NewPassword", "old: string, new: Password"),
+    ("Deletion", "password: string"),
+    ("NewPost", "text: Text"),
+    ("NewRoom", "name: RoomName"),
+    ("NewMessage", "text: Text"),
+];
+
+/// Bodies of answers, in the same form.
+const ANSWERS: &[(&str, &str)] = &[
+    ("Session", "id: UserName, name: UserName, token: string, expires_at: Time"),
+    ("Profile", "name: UserName, created: Time, posts: Count, following: Count, followers: Count"),
+    ("UserPage", "users: UserName[], next_after: UserName?"),
+    ("Following", "following: UserName[]"),
+    ("Blocks", "blocks: UserName[]"),
+    ("Post", "id: PostId, author: UserName, text: Text, time: Time"),
+    ("LikedPost", "id: PostId, author: UserName, text: Text, time: Time, likes: Count"),
+    ("PostPage", "posts: Post[], next_cursor: NextCursor"),
+    (
+        "ForYouPost",
+        "id: PostId, author: UserName, text: Text, time: Time, likes: Count, reason: Reason",
+    ),
+    ("ForYouPage", "posts: ForYouPost[], next_cursor: NextCursor"),
+    ("Tags", "tags: Tag[]"),
+    (
+        "Room",
+        "name: RoomName, owner: UserName, created: Time, members: Count, messages: Count, present: Count",
+    ),
+    ("RoomPage", "rooms: RoomName[], next_after: RoomName?"),
+    ("MemberPage", "members: UserName[], next_after: UserName?"),
+    ("Memberships", "rooms: RoomName[]"),
+    ("Message", "sequence: Sequence, author: UserName, text: TextOrNull, time: Time"),
+    (
+        "StoredMessage",
+        "room: RoomName, sequence: Sequence, author: UserName, text: TextOrNull, time: Time",
+    ),
+    ("MessagePage", "messages: Message[], next_cursor: NextCursor"),
+    (
+        "Health",
+        "status: Status, processes: Count, process_limit: Count, live_entities: Count, \
+         records: Count?, file_bytes: Count?",
+    ),
+];
+
+/// Returns the schema of an object that has all of the fields: each with a schema, a list of it (`[]`), or null (`?`).
+fn object(fields: &str) -> Value {
+    let (mut names, mut properties) = (Vec::new(), Map::new());
+    for (name, kind) in fields.split(", ").filter_map(|field| field.split_once(": ")) {
+        let schema = if kind == "string" {
+            json!({ "type": "string" })
+        } else if let Some(item) = kind.strip_suffix("[]") {
+            json!({ "type": "array", "items": reference("schemas", item) })
+        } else if let Some(known) = kind.strip_suffix('?') {
+            json!({ "anyOf": [reference("schemas", known), { "type": "null" }] })
+        } else {
+            reference("schemas", kind)
+        };
+        names.push(name);
+        properties.insert(name.to_owned(), schema);
+    }
+    json!({ "type": "object", "required": names, "properties": properties })
 }
 
 /// Returns the parameters of paths and queries, and the header of idempotency.
@@ -200,50 +227,6 @@ pub(super) fn headers() -> Value {
             "schema": seconds,
         },
     })
-}
-
-fn post_fields() -> [(&'static str, Value); 4] {
-    [
-        ("id", reference("schemas", "PostId")),
-        ("author", reference("schemas", "UserName")),
-        ("text", reference("schemas", "Text")),
-        ("time", reference("schemas", "Time")),
-    ]
-}
-
-fn message_fields() -> [(&'static str, Value); 4] {
-    let sequence = json!({
-        "type": "integer",
-        "minimum": 1,
-        "description": "Number of the message in its room, without gaps.",
-    });
-    [
-        ("sequence", sequence),
-        ("author", reference("schemas", "UserName")),
-        (
-            "text",
-            json!({
-                "anyOf": [reference("schemas", "Text"), { "type": "null" }],
-                "description": "Null if the text was removed.",
-            }),
-        ),
-        ("time", reference("schemas", "Time")),
-    ]
-}
-
-/// Returns the schema of an answer, which always has all of its fields.
-fn answer(fields: &[(&'static str, Value)]) -> Value {
-    let names: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
-    let properties: Map<String, Value> =
-        fields.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
-    json!({ "type": "object", "required": names, "properties": properties })
-}
-
-/// Returns the schema of a request's body, which has all of its fields and no others.
-fn request(fields: &[(&'static str, Value)]) -> Value {
-    let mut schema = answer(fields);
-    schema["additionalProperties"] = json!(false);
-    schema
 }
 
 fn name_pattern() -> String {
