@@ -1,8 +1,7 @@
 // The user's own account: a new password, the end of all sessions, and the end of the account.
 
-import { api, current, end } from "./api.js";
+import { current, leave } from "./api.js";
 import { act, button, confirmed, field, heading, make, passwordProblem } from "./elements.js";
-import { connect, disconnect } from "./socket.js";
 
 /** Shows the account. */
 export function account() {
@@ -28,7 +27,7 @@ function passwordForm() {
     const bad = [old, next].find((each) => each.isBad());
     if (bad) return bad.input.focus();
     const body = { old: old.input.value, new: next.input.value };
-    const isDone = await act(form, () => leave("PUT", "/password", body, "Your password is changed. Log in with the new one."), problem);
+    const isDone = await act(form, () => leaveAll("PUT", "/password", body, "Your password is changed. Log in with the new one."), problem);
     if (!isDone) old.input.focus();
   });
   return form;
@@ -38,7 +37,7 @@ function sessions() {
   const all = button("Log out everywhere", "plain", async () => {
     const text = "Every browser and program that is logged in with your name has to log in again, this one too.";
     if (!await confirmed("Log out everywhere?", text, "Log out")) return;
-    await act(all, () => leave("DELETE", "/sessions", undefined, "You are logged out everywhere."));
+    await act(all, () => leaveAll("DELETE", "/sessions", undefined, "You are logged out everywhere."));
   }, { id: "log-out-everywhere" });
   return make("section", { class: "card entry", "aria-labelledby": "sessions-title" },
     make("h2", { id: "sessions-title" }, "Sessions"),
@@ -60,19 +59,16 @@ function deletion() {
     if (password.isBad()) return password.input.focus();
     if (!await confirmed("Delete your account?", "It cannot be brought back.", "Delete")) return;
     const body = { password: password.input.value };
-    await act(form, () => leave("DELETE", "/account", body, "Your account is deleted."), problem);
+    await act(form, () => leaveAll("DELETE", "/account", body, "Your account is deleted."), problem);
   });
   return form;
 }
 
-/** Makes a request that ends all sessions. The socket is closed before, because its end would be announced otherwise. */
-async function leave(method, path, body, reason) {
-  disconnect();
+/** Ends all sessions by a request that may need the password. */
+async function leaveAll(method, path, body, reason) {
   try {
-    await api(method, path, body);
+    await leave(method, path, body, reason);
   } catch (error) {
-    if (current()) connect();
     throw error.slug === "wrong-credentials" ? new Error("The current password is wrong.") : error;
   }
-  end(reason);
 }

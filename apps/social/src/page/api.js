@@ -29,13 +29,29 @@ export const onBegin = (listener) => entering.push(listener);
 /** Registers a function that is called when the session has ended. */
 export const onEnd = (listener) => leaving.push(listener);
 
+let farewell = null; // reason of an end that this tab has asked for
+
 /** Ends the session on this side; `reason` is a sentence for the user. */
-export function end(reason) {
+function end(reason) {
   if (!session) return;
   // Another tab may have begun the next one.
   if (read()?.token === session.token) localStorage.removeItem(SESSION);
   session = null;
-  for (const listener of leaving) listener(reason);
+  for (const listener of leaving) listener(farewell ?? reason);
+}
+
+/** Tells this side that the server has ended the session. */
+export const ended = () => end("Your session has ended. Log in again.");
+
+/** Makes a request that ends the session. The socket or another tab may tell of the end before the answer comes. */
+export async function leave(method, path, body, reason) {
+  farewell = reason;
+  try {
+    await api(method, path, body);
+    end(reason);
+  } finally {
+    farewell = null;
+  }
 }
 
 addEventListener("storage", ({ key }) => {
@@ -78,7 +94,7 @@ export async function api(method, path, body, headers = {}) {
   if (response.ok) return answer;
   const slug = String(answer.type ?? "").split(":").at(-1);
   // A wrong current password is no end of the session.
-  if (response.status === 401 && slug !== "wrong-credentials" && asked && asked === session) end("Your session has ended. Log in again.");
+  if (response.status === 401 && slug !== "wrong-credentials" && asked && asked === session) ended();
   const said = sentence(answer.detail ?? `The server answered with status ${response.status}.`);
   throw new ApiError(said + later(response), response.status, slug);
 }

@@ -5,7 +5,7 @@
 //   #/for-you/TAG   with an interest   #/search/START      people and rooms    #/account       your account
 
 import { account } from "./account.js";
-import { api, current, end, onBegin, onEnd, requestKey } from "./api.js";
+import { current, leave, onBegin, onEnd, requestKey } from "./api.js";
 import "./beside.js";
 import { act, button, byId, empty, heading, make, notice } from "./elements.js";
 import { entry } from "./entry.js";
@@ -175,10 +175,8 @@ on("up", () => {
 on("down", () => connection("wait", "Reconnecting…"));
 connection("wait", "Connecting…");
 
-byId("log-out").addEventListener("click", () => act(byId("log-out"), async () => {
-  await api("DELETE", "/sessions/current");
-  end("You are logged out.");
-}));
+byId("log-out").addEventListener("click", () => act(byId("log-out"),
+  () => leave("DELETE", "/sessions/current", undefined, "You are logged out.")));
 byId("skip").addEventListener("click", (event) => {
   event.preventDefault(); // the hash is the address of the view
   byId("main").focus();

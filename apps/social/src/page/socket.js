@@ -11,7 +11,7 @@
 //
 // Listeners get the server's messages by type, and `up` and `down` when the connection comes and goes.
 
-import { current, end } from "./api.js";
+import { current, ended } from "./api.js";
 
 const FIRST_PAUSE = 500;
 const LONGEST_PAUSE = 30_000;
@@ -103,7 +103,7 @@ function drop() {
 
 function lose(code) {
   drop();
-  if (code === 4401) return end("Your session has ended. Log in again.");
+  if (code === 4401) return ended();
   emit("down", {});
   // The factor spreads the clients of a node that restarts, which all lose their sockets at once.
   timer = setTimeout(retry, pause * (0.5 + Math.random()));
