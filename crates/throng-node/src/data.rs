@@ -59,7 +59,8 @@ pub enum OpenError {
 /// # }
 /// ```
 ///
-/// Returns `None` if a signal came meanwhile: the data is closed again then. The log tells of the progress each second.
+/// Returns `None` if a signal came meanwhile: the data is closed again then. The log tells of the progress each second,
+/// in place of a function that the options have for it.
 ///
 /// # Errors
 /// The data cannot be opened, or a second signal came.

@@ -34,7 +34,7 @@
 //!
 //! | to | see |
 //! |---|---|
-//! | open the data while a signal may come | [`open`] |
+//! | make the data directory private, and open it while a signal may come | [`open`] |
 //! | use WebSockets, add metrics, run something beside the server | [`Host`] |
 //! | read requests, limit clients, sign tokens | [`http`] |
 //! | write JSON for a collector of logs | [`log`] |
@@ -65,6 +65,5 @@ pub use dashboard::{DashboardError, dashboard_url};
 pub use data::{OpenError, open};
 pub use files::TooFewFiles;
 pub use options::{DashboardAddress, Options};
-pub use process::begin;
 pub use serve::{Host, Interrupted, ServeError, Started, serve, shut_down};
-pub use signals::{Recipient, Signals};
+pub use signals::Signals;

@@ -3,20 +3,11 @@
 //! Figures that the system does not tell are left out. They come from Linux's `/proc`, but for the limit of open files.
 
 use std::fs;
-use std::sync::OnceLock;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::param::{clock_ticks_per_second, page_size};
 use throng::PrometheusText;
 
 use crate::files;
-
-/// Records the start of the program, for the metric `process_start_time_seconds`. The first line of `main` calls it.
-pub fn begin() {
-    let _ = START.set(SystemTime::now());
-}
-
-static START: OnceLock<SystemTime> = OnceLock::new();
 
 /// Returns the memory of this program in the machine's memory, in bytes.
 pub(crate) fn resident_bytes() -> Option<u64> {
@@ -27,12 +18,26 @@ pub(crate) fn resident_bytes() -> Option<u64> {
 /// Returns the time for which this program has kept processors busy, in seconds.
 fn cpu_seconds() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the program, in parentheses, may hold anything.
-    let mut fields = stat.rsplit_once(')')?.1.split(' ');
-    let (user, system) = (fields.nth(12)?, fields.next()?);
-    let ticks = user.parse::<u64>().ok()? + system.parse::<u64>().ok()?;
+    Some(seconds_of(&stat, UTIME)? + seconds_of(&stat, UTIME + 1)?)
+}
+
+/// Returns the start of this program, in seconds since 1970.
+fn start_seconds() -> Option<f64> {
+    let stat = fs::read_to_string("/proc/self/stat").ok()?;
+    let machine = fs::read_to_string("/proc/stat").ok()?;
+    let boot = machine.lines().find_map(|line| line.strip_prefix("btime "))?;
+    Some(boot.parse::<f64>().ok()? + seconds_of(&stat, STARTTIME)?)
+}
+
+/// Returns a time in `/proc/self/stat` by the number of its field, as proc_pid_stat(5) counts.
+fn seconds_of(stat: &str, field: usize) -> Option<f64> {
+    // The name of the program, in parentheses, may hold anything; the third field follows it.
+    let ticks = stat.rsplit_once(") ")?.1.split(' ').nth(field - 3)?.parse::<u64>().ok()?;
     Some(ticks as f64 / clock_ticks_per_second() as f64)
 }
+
+const UTIME: usize = 14;
+const STARTTIME: usize = 22;
 
 /// Appends the figures that the system tells.
 pub(crate) fn write_prometheus(text: &mut PrometheusText) {
@@ -49,9 +54,8 @@ pub(crate) fn write_prometheus(text: &mut PrometheusText) {
     if let Some(max) = files::limit_max() {
         text.gauge("process_max_fds", "Maximum number of open files.", max);
     }
-    if let Some(start) = START.get().and_then(|start| start.duration_since(UNIX_EPOCH).ok()) {
-        let help = "Start of this program, since 1970.";
-        text.gauge("process_start_time_seconds", help, start.as_secs_f64());
+    if let Some(start) = start_seconds() {
+        text.gauge("process_start_time_seconds", "Start of this program, since 1970.", start);
     }
 }
 
@@ -62,7 +66,9 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn the_figures_of_this_program_are_known() {
-        begin();
+        let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs_f64();
+        let age = now - start_seconds().unwrap();
+        assert!((-2.0..36_000.0).contains(&age), "{age}");
         assert!(resident_bytes().is_some_and(|bytes| bytes > 100_000));
         let before = cpu_seconds().unwrap();
         // The processor's time is counted in ticks.

@@ -157,7 +157,8 @@ pub struct Started<'n> {
 }
 
 impl Host {
-    /// Opens the admin socket and the listener. The node is the program's to shut down, by [`shut_down`].
+    /// Opens the admin socket and the listener, and raises the limit of open files to its maximum. The node is the
+    /// program's to shut down, by [`shut_down`].
     ///
     /// # Errors
     /// A socket or the directory cannot be used, or there are too few open files.

@@ -1,6 +1,6 @@
 //! Signals of a node. Their handlers are installed before the node does anything.
 //!
-//! | signal | [`Recipient::Service`] | [`Recipient::Terminal`] |
+//! | signal | [`Signals::listen`] | [`Signals::listen_at_terminal`] |
 //! |---|---|---|
 //! | SIGINT, SIGTERM | stops in order; a second one stops at once | the same |
 //! | SIGHUP | reads the certificate again; without one, nothing | stops, because its terminal has gone |
@@ -29,15 +29,6 @@ pub struct Signals {
     pub(crate) others: Others,
 }
 
-/// Program that gets the signals.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recipient {
-    /// A node that goes on when its terminal has gone.
-    Service,
-    /// A node for a person at a terminal, which stops when that has gone.
-    Terminal,
-}
-
 /// Signals that stop a node.
 pub(crate) struct Stops(Vec<Signal>);
 
@@ -45,7 +36,7 @@ pub(crate) struct Stops(Vec<Signal>);
 pub(crate) struct Others(Vec<(&'static str, Signal)>);
 
 impl Signals {
-    /// Installs the handlers of a service.
+    /// Installs the handlers of a service, which goes on when its terminal has gone.
     ///
     /// # Errors
     /// The error of the operating system.
@@ -53,29 +44,33 @@ impl Signals {
     /// # Panics
     /// If the caller is outside a tokio runtime.
     pub fn listen() -> io::Result<Signals> {
-        Signals::listen_as(Recipient::Service)
+        let mut signals = Signals::install()?;
+        signals.others.0.push((HANGUP, signal(SignalKind::hangup())?));
+        Ok(signals)
     }
 
-    /// Installs the handlers of a program of this sort.
+    /// Installs the handlers of a program for a person at a terminal, which stops when that has gone.
     ///
     /// # Errors
     /// The error of the operating system.
     ///
     /// # Panics
     /// If the caller is outside a tokio runtime.
-    pub fn listen_as(recipient: Recipient) -> io::Result<Signals> {
-        let mut stops = vec![signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
-        let mut others = vec![
+    pub fn listen_at_terminal() -> io::Result<Signals> {
+        let mut signals = Signals::install()?;
+        signals.stops.0.extend([signal(SignalKind::hangup())?, signal(SignalKind::quit())?]);
+        Ok(signals)
+    }
+
+    /// Installs the handlers that all programs have.
+    fn install() -> io::Result<Signals> {
+        let stops = vec![signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?];
+        let others = vec![
             ("SIGUSR1", signal(SignalKind::user_defined1())?),
             ("SIGUSR2", signal(SignalKind::user_defined2())?),
         ];
         // A handler stays when its stream is dropped. Rust itself ignores SIGPIPE.
         let _ = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
-        let hangup = signal(SignalKind::hangup())?;
-        match recipient {
-            Recipient::Service => others.push((HANGUP, hangup)),
-            Recipient::Terminal => stops.extend([hangup, signal(SignalKind::quit())?]),
-        }
         Ok(Signals { stops: Stops(stops), others: Others(others) })
     }
 

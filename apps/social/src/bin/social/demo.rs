@@ -28,7 +28,7 @@ use self::population::{NEWCOMER, Population};
 use crate::api::{ApiError, Target};
 use crate::load::{bar, parse_duration, parse_rate};
 use crate::serve::{Machine, ServeArgs, ServeError};
-use throng_node::{Recipient, Started};
+use throng_node::{Signals, Started};
 
 /// Arguments of `social demo`.
 #[derive(Debug, Args)]
@@ -87,7 +87,7 @@ impl DemoArgs {
     /// The node could not start, run or stop, the population could not enter, or the temporary directory
     /// cannot be deleted.
     pub(crate) fn run(self) -> Result<(), DemoError> {
-        let machine = Machine::start(Recipient::Terminal, true)?;
+        let machine = Machine::start(Signals::listen_at_terminal, true)?;
         let (data, temporary) = match &self.data {
             Some(data) => (data.clone(), None),
             None => {

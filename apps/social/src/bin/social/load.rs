@@ -28,7 +28,7 @@ use self::report::Report;
 use self::schedule::{Arrivals, Mix};
 use crate::api::{ApiError, Call, Connection, Target};
 use crate::trust::TrustError;
-use throng_node::{Recipient, Signals};
+use throng_node::Signals;
 
 /// Arguments of `social load`.
 #[derive(Debug, Args)]
@@ -131,7 +131,7 @@ impl LoadArgs {
             seed: self.seed,
             duration: self.duration,
         };
-        let mut signals = Signals::listen_as(Recipient::Terminal).map_err(LoadError::Signals)?;
+        let mut signals = Signals::listen_at_terminal().map_err(LoadError::Signals)?;
         let run = Arc::new(Run::new(workload.clone()).await?);
         let start = Instant::now();
         let mut workers = run.start();

@@ -67,7 +67,6 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    throng_node::begin();
     let loaded = match config::load(Cli::command(), std::env::args_os().collect()) {
         Ok(loaded) => loaded,
         Err(LoadError::CommandLine(error)) => error.exit(),

@@ -6,6 +6,7 @@
 //! ```
 
 use std::ffi::OsString;
+use std::io;
 use std::time::Duration;
 
 use crate::config::ConfigArgs;
@@ -18,7 +19,7 @@ use throng_durable::Node;
 use throng_node::args::{CertificateError, NodeArgs};
 use throng_node::http::{KEY_FILE, KeyError, Signer};
 use throng_node::{
-    Host, Interrupted, OpenError, Options, Recipient, ServeError as NodeError, Signals, Started,
+    Host, Interrupted, OpenError, Options, ServeError as NodeError, Signals, Started,
 };
 use throng_store::Store;
 
@@ -41,7 +42,7 @@ pub(crate) enum ServeError {
     #[error("cannot start the runtime")]
     Runtime(#[source] StartError),
     #[error("cannot install the handlers of signals")]
-    Signals(#[source] std::io::Error),
+    Signals(#[source] io::Error),
     #[error(transparent)]
     Certificate(#[from] CertificateError),
     #[error(transparent)]
@@ -63,14 +64,17 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Starts a runtime, which counts by kind of process if `kind_metrics` is set.
+    /// Starts a runtime, which counts by kind of process if `kind_metrics` is set, and installs the handlers by `listen`.
     ///
     /// # Errors
     /// The runtime cannot start, or the system refuses the handlers.
-    pub(crate) fn start(recipient: Recipient, kind_metrics: bool) -> Result<Machine, ServeError> {
+    pub(crate) fn start(
+        listen: impl FnOnce() -> io::Result<Signals>,
+        kind_metrics: bool,
+    ) -> Result<Machine, ServeError> {
         let runtime = Runtime::builder().kind_metrics(kind_metrics).start();
         let runtime = runtime.map_err(ServeError::Runtime)?;
-        let signals = runtime.block_on(async |_| Signals::listen_as(recipient));
+        let signals = runtime.block_on(async |_| listen());
         Ok(Machine { signals: signals.map_err(ServeError::Signals)?, runtime })
     }
 }
@@ -95,7 +99,7 @@ impl ServeArgs {
     /// [`ServeError`].
     pub(crate) fn run(self) -> Result<(), ServeError> {
         // The dashboard shows them; they cost a run some 35 instructions, little beside those of a request.
-        let machine = Machine::start(Recipient::Service, self.node.has_dashboard())?;
+        let machine = Machine::start(Signals::listen, self.node.has_dashboard())?;
         self.run_beside(machine, async |node| {
             node.announce("");
             std::future::pending().await
