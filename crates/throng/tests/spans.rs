@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, Once, PoisonError};
 use std::time::Duration;
-use throng::layer::{HeldReply, Layer, TurnEnd};
+use throng::layer::{Layer, TurnEnd};
 use throng::prelude::*;
 use throng::{CallError, MailboxBound, Overflow, SendError};
 use tracing::field::{Field, Visit};
@@ -404,9 +404,9 @@ fn a_layer_runs_outside_of_the_span() {
             info!("ends");
             TurnEnd::Settle
         }
-        async fn settle(_: &mut Waits, _: &mut Context<Waits>, reply: HeldReply) {
+        async fn settle(_: &mut Waits, _: &mut Context<Waits>) -> Result<(), ExitReason> {
             info!("settles");
-            reply.send();
+            Ok(())
         }
     }
 

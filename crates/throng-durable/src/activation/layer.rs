@@ -73,19 +73,16 @@ impl<P: Durable> Layer<P> for Activation<P> {
         conclude(cx);
     }
 
-    async fn settle(_: &mut P, cx: &mut Context<P>, reply: HeldReply) {
+    async fn settle(_: &mut P, cx: &mut Context<P>) -> Result<(), ExitReason> {
         let kept = Activation::of(cx).and_then(|own| own.kept.take());
         let committed = match kept.map(|kept| *kept) {
             Some(Kept::Prepared(waiting)) => commit(waiting, cx).await,
             _ => Ok(()),
         };
-        match committed {
-            Ok(()) => Self::hold(cx, reply),
-            Err(error) => {
-                discard(cx, &error);
-                reply.refuse(&reason_of(error));
-            }
-        }
+        committed.map_err(|error| {
+            discard(cx, &error);
+            reason_of(error)
+        })
     }
 }
 

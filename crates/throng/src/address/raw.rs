@@ -48,12 +48,12 @@ enum Way {
     Queue(&'static BoundedQueue),
 }
 
-/// What a message does when the mailbox is full and its policy is `Overflow::Wait`.
+/// Reaction of a sender to a full mailbox whose policy is `Overflow::Wait`.
 #[derive(Clone, Copy)]
 pub(crate) enum Patience<'a> {
-    /// Goes back to its sender.
+    /// The message goes back to its sender.
     None,
-    /// Waits for room. The waker, if there is one, is called when the wait is over; without a waker the
+    /// The message waits for room. The waker, if there is one, is called when the wait is over; without a waker the
     /// message's own `refuse` notifies its sender.
     UntilRoom(Option<&'a Waker>),
 }

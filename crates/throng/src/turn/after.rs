@@ -1,4 +1,4 @@
-//! What follows a turn: whether it waits, and the step that it requests for its process.
+//! Progress of a turn after a poll, and the step that a finished turn requests for its process.
 
 use crate::exit::ExitReason;
 

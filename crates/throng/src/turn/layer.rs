@@ -4,7 +4,7 @@
 //! ```text
 //! message, timer, hook ──▶ begin ──▶ the turn ──▶ end ──┬─▶ reply
 //!                            │                          ├─▶ hold: the layer keeps the reply, the process goes on
-//!                            │                          └─▶ settle (may wait), which has the reply to hold
+//!                            │                          └─▶ settle (may wait) ──▶ hold
 //!                            └──▶ refused: the message is dropped, its caller gets the reason
 //! ```
 //!
@@ -56,16 +56,23 @@ pub trait Layer<P: Process>: Send + 'static {
         has_caller: bool,
     ) -> TurnEnd;
 
-    /// Gets the reply of a turn whose [`end`](Self::end) has returned [`TurnEnd::Hold`], to give it later, from any
-    /// thread. The process goes on with its next message.
+    /// Gets the reply of a turn whose [`end`](Self::end) has returned [`TurnEnd::Hold`], or that is settled, to give it
+    /// later, from any thread. The process goes on with its next message, also after a turn that panicked. A panic of
+    /// the layer in this function ends the process.
     fn hold(_: &mut Context<P>, reply: HeldReply) {
         reply.send();
     }
 
     /// Runs, still within the turn, after [`end`](Self::end) has returned [`TurnEnd::Settle`]: the process takes no
-    /// message until the future is ready. The reply is the layer's to give, then or later.
-    fn settle(_: &mut P, _: &mut Context<P>, reply: HeldReply) -> impl Future<Output = ()> + Send {
-        async { reply.send() }
+    /// message until the future is ready. [`hold`](Self::hold) gets the reply then.
+    ///
+    /// # Errors
+    /// The reason that the turn's caller gets in place of the reply.
+    fn settle(
+        _: &mut P,
+        _: &mut Context<P>,
+    ) -> impl Future<Output = Result<(), ExitReason>> + Send {
+        async { Ok(()) }
     }
 
     /// Returns the label of the process, for processes without a label of their own. Called by inspectors only, between
@@ -86,7 +93,7 @@ pub enum TurnEnd {
     Refused(ExitReason),
     /// [`Layer::hold`] gets the reply.
     Hold,
-    /// [`Layer::settle`] gets the reply, and the process waits for it.
+    /// The process waits for [`Layer::settle`].
     Settle,
 }
 

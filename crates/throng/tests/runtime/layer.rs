@@ -6,9 +6,9 @@ use std::time::Duration;
 use throng::layer::{HeldReply, Layer, TurnEnd};
 use throng::prelude::*;
 
-/// The events of the layer and the process, in order.
+/// The events of the layer and the process, in order, and the replies that the layer holds.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<&'static str>>>);
+struct Log(Arc<Mutex<Vec<&'static str>>>, Arc<Mutex<Vec<HeldReply>>>);
 
 impl Log {
     fn note(&self, event: &'static str) {
@@ -17,6 +17,10 @@ impl Log {
 
     fn take(&self) -> Vec<&'static str> {
         std::mem::take(&mut *self.0.lock().unwrap())
+    }
+
+    fn held(&self) -> Vec<HeldReply> {
+        std::mem::take(&mut *self.1.lock().unwrap())
     }
 }
 
@@ -27,13 +31,21 @@ struct Notes {
     /// Result of the next settlement.
     verdict: Result<(), ExitReason>,
     gate: Arc<tokio::sync::Semaphore>,
-    held: Vec<HeldReply>,
+    next: Next,
+    /// Whether the layer panics as it settles or holds.
+    panics: bool,
+}
+
+/// The end of a turn that has a caller.
+#[derive(Clone, Copy, PartialEq)]
+enum Next {
+    Over,
+    Hold,
+    Settle,
 }
 
 struct Worker {
     log: Log,
-    settles: bool,
-    holds: bool,
 }
 
 #[process]
@@ -75,19 +87,20 @@ impl Layer<Worker> for Notes {
     }
 
     fn end(
-        process: &mut Worker,
+        _: &mut Worker,
         cx: &mut Context<Worker>,
         outcome: Result<(), &ExitReason>,
         has_caller: bool,
     ) -> TurnEnd {
         let notes = cx.attachment::<Notes>().unwrap();
         match outcome {
+            Err(_) if notes.next == Next::Hold => TurnEnd::Hold,
             Err(_) => {
                 notes.log.note("panicked");
                 TurnEnd::Refused(ExitReason::other("it panicked, but goes on"))
             }
-            Ok(()) if process.settles => TurnEnd::Settle,
-            Ok(()) if process.holds && has_caller => TurnEnd::Hold,
+            Ok(()) if notes.next == Next::Settle => TurnEnd::Settle,
+            Ok(()) if notes.next == Next::Hold && has_caller => TurnEnd::Hold,
             Ok(()) => {
                 notes.log.note(if has_caller { "end of a call" } else { "end" });
                 TurnEnd::Over
@@ -97,21 +110,25 @@ impl Layer<Worker> for Notes {
 
     fn hold(cx: &mut Context<Worker>, reply: HeldReply) {
         let notes = cx.attachment::<Notes>().unwrap();
-        notes.log.note("hold");
-        notes.held.push(reply);
+        assert!(!notes.panics, "as it holds");
+        match notes.next {
+            Next::Hold => {
+                notes.log.note("hold");
+                notes.log.1.lock().unwrap().push(reply);
+            }
+            Next::Over | Next::Settle => reply.send(),
+        }
     }
 
-    async fn settle(_: &mut Worker, cx: &mut Context<Worker>, reply: HeldReply) {
+    async fn settle(_: &mut Worker, cx: &mut Context<Worker>) -> Result<(), ExitReason> {
         let notes = cx.attachment::<Notes>().unwrap();
         notes.log.note("settle");
         let gate = notes.gate.clone();
         gate.acquire().await.unwrap().forget();
         let notes = cx.attachment::<Notes>().unwrap();
+        assert!(!notes.panics, "as it settles");
         notes.log.note("settled");
-        match &notes.verdict {
-            Ok(()) => reply.send(),
-            Err(reason) => reply.refuse(reason),
-        }
+        notes.verdict.clone()
     }
 }
 
@@ -145,9 +162,10 @@ fn layered(runtime: &RuntimeHandle) -> (Address<Worker>, Log, Arc<tokio::sync::S
         closed: false,
         verdict: Ok(()),
         gate: gate.clone(),
-        held: Vec::new(),
+        next: Next::Over,
+        panics: false,
     };
-    let worker = Worker { log: log.clone(), settles: false, holds: false };
+    let worker = Worker { log: log.clone() };
     (runtime.spawn_layered(worker, notes, First).unwrap(), log, gate)
 }
 
@@ -213,8 +231,8 @@ fn gone(cx: &mut Context<Worker>) -> Pid {
 fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
     runtime().block_on(async |runtime| {
         let (worker, log, gate) = layered(runtime);
-        let call = worker.call(Do(|process: &mut Worker, cx: &mut Context<Worker>| {
-            process.settles = true;
+        let call = worker.call(Do(|_: &mut Worker, cx: &mut Context<Worker>| {
+            cx.attachment::<Notes>().unwrap().next = Next::Settle;
             // The time-out is kept across the settlement.
             cx.receive_timeout(Duration::ZERO);
             7
@@ -234,14 +252,115 @@ fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
         let refused = refused.await.unwrap_err();
         assert!(matches!(refused, CallError::Died(reason) if reason == ExitReason::other("no")));
 
-        // If the process is killed during the settlement, the call fails, once.
+        // If the process ends during the settlement, the call fails with the reason, once.
         log.take();
         let call = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ()));
         let call = tokio::spawn(call);
         wait_for(&log, "settle").await;
         worker.kill();
         let killed = call.await.unwrap().unwrap_err();
-        assert!(killed.to_string().contains("given up"), "{killed}");
+        assert!(matches!(killed, CallError::Died(ExitReason::Killed)));
+    });
+}
+
+#[test]
+fn a_layer_that_panics_ends_its_process_and_the_caller_learns_of_it() {
+    runtime().block_on(async |runtime| {
+        for (next, text) in [(Next::Hold, "given up"), (Next::Settle, "as it settles")] {
+            let (worker, _, gate) = layered(runtime);
+            gate.add_permits(1);
+            let called = worker.call(Do(move |_: &mut Worker, cx: &mut Context<Worker>| {
+                assert!(cx.attachment::<u32>().is_none(), "another type is not there");
+                let notes = cx.attachment::<Notes>().unwrap();
+                (notes.next, notes.panics) = (next, true);
+            }));
+            let refused = called.await.unwrap_err();
+            assert!(refused.to_string().contains(text), "{refused}");
+            until(|| !worker.is_alive());
+        }
+        assert_eq!(runtime.metrics().panicked, 2);
+    });
+}
+
+/// A layer that leaves what it may to the trait.
+struct Plain(Next);
+
+impl Layer<Worker> for Plain {
+    fn begin(_: &mut Context<Worker>) -> Result<(), ExitReason> {
+        Ok(())
+    }
+
+    fn end(
+        _: &mut Worker,
+        cx: &mut Context<Worker>,
+        _: Result<(), &ExitReason>,
+        _: bool,
+    ) -> TurnEnd {
+        match cx.attachment::<Plain>().unwrap().0 {
+            Next::Over => TurnEnd::Over,
+            Next::Hold => TurnEnd::Hold,
+            Next::Settle => TurnEnd::Settle,
+        }
+    }
+}
+
+#[test]
+fn a_layer_without_functions_of_its_own_gives_each_reply() {
+    runtime().block_on(async |runtime| {
+        for next in [Next::Over, Next::Hold, Next::Settle] {
+            let worker = Worker { log: Log::default() };
+            let worker = runtime.spawn_layered(worker, Plain(next), First).unwrap();
+            let reply = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| 7)).await;
+            assert_eq!(reply.unwrap(), 7);
+        }
+    });
+}
+
+/// Process that waits for a reply of a worker, which calls it meanwhile.
+struct Asker;
+#[process]
+impl Asker {
+    #[message]
+    async fn consult(&mut self, worker: Address<Worker>) -> u8 {
+        worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| 1)).await.unwrap()
+    }
+    #[message]
+    fn pong(&mut self) -> u8 {
+        2
+    }
+}
+
+/// Turn in which a worker calls an asker.
+struct CallBack(Address<Asker>);
+impl Turn<Worker> for CallBack {
+    type Reply = u8;
+    async fn run(self, _: &mut Worker, _: &mut Context<Worker>) -> u8 {
+        self.0.pong().await.unwrap()
+    }
+}
+
+#[test]
+fn a_held_reply_closes_no_ring() {
+    runtime().block_on(async |runtime| {
+        let (worker, log, _) = layered(runtime);
+        let hold = Do(|_: &mut Worker, cx: &mut Context<Worker>| {
+            cx.attachment::<Notes>().unwrap().next = Next::Hold;
+        });
+        worker.send(hold).unwrap();
+        let asker = runtime.spawn(Asker).unwrap();
+        let asked = tokio::spawn(asker.consult(worker));
+        wait_for(&log, "hold").await;
+        // The asker waits for the layer; the worker goes on, and waits for the asker.
+        let called = tokio::spawn(worker.call(CallBack(asker)));
+        // Time for several searches for a ring.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!asked.is_finished() && !called.is_finished());
+        log.held().into_iter().for_each(HeldReply::send);
+        assert_eq!(asked.await.unwrap().unwrap(), 1);
+        // The layer holds the reply of this turn, too.
+        wait_for(&log, "hold").await;
+        log.held().into_iter().for_each(HeldReply::send);
+        assert_eq!(called.await.unwrap().unwrap(), 2);
     });
 }
 
@@ -254,20 +373,16 @@ fn a_reply_that_is_held_is_given_by_anyone_while_the_process_goes_on_or_is_gone(
             tokio::spawn(worker.call(Do(move |_: &mut Worker, _: &mut Context<Worker>| reply)))
         };
         worker
-            .send(Do(|process: &mut Worker, _: &mut Context<Worker>| process.holds = true))
+            .send(Do(|_: &mut Worker, cx: &mut Context<Worker>| {
+                cx.attachment::<Notes>().unwrap().next = Next::Hold;
+            }))
             .unwrap();
         let mut calls = Vec::new();
         for reply in 0..4 {
             calls.push(called(reply));
             assert_eq!(wait_for(&log, "hold").await.last(), Some(&"hold"));
         }
-        let (give, given) = tokio::sync::oneshot::channel();
-        let take = Do(move |_: &mut Worker, cx: &mut Context<Worker>| {
-            let held = std::mem::take(&mut cx.attachment::<Notes>().unwrap().held);
-            assert!(give.send(held).is_ok());
-        });
-        worker.send(take).unwrap();
-        let mut held = given.await.unwrap();
+        let mut held = log.held();
         worker.kill();
         worker.pid().exited().await;
         assert!(calls.iter().all(|call| !call.is_finished()));

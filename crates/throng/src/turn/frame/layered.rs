@@ -12,26 +12,26 @@
 //!
 //! | value | touched by |
 //! |---|---|
-//! | state, context | the layer's functions, while no future of a turn exists |
-//! | sink, context of a frame to settle | moved out once, by `consult` |
+//! | state, context | `begin`, `end` and `hold`, one after the other and beside no future; the future of `settle` |
+//! | sink, context of the frame | moved out once, by `consult` |
 //!
-//! Invariants: those of `frame`; of them 3 holds by the type [`HeldReply`], whose answer is given once, at its drop
-//! at the latest.
+//! Invariants: those of `frame`. Its third holds by [`HeldReply`], which gives its answer once, at its drop at the latest.
 
-use super::{Frame, finish, free, place};
+use super::{Frame, finish, free, place, take_apart};
 use crate::cell::{CurrentProcess, Token};
 use crate::exit::{ExitReason, catch, drop_users};
 use crate::mailbox::dead_letters::{DeadLetter, DropReason};
 use crate::memory::block;
 use crate::scheduler::watchdog::TurnTitle;
+use crate::sync::{Mutex, lock};
 use crate::turn::after::{After, Progress};
 use crate::turn::context::OwnContext;
 use crate::turn::layer::{self, Layer, TurnEnd};
 use crate::turn::process::{Process, Turn};
 use crate::turn::sink::Sink;
 use std::fmt;
-use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// Begins a turn of a layered process, if the layer admits it.
 ///
@@ -108,19 +108,23 @@ where
                 return finish(frame, Err(reason));
             }
         };
-        let mut context = (&raw mut (*raw).context).read();
-        let sink = ManuallyDrop::take(&mut (*raw).sink);
+        let (sink, mut context) = take_apart(frame);
         free(frame);
-        let reply = HeldReply::new(sink, outcome);
-        match ended {
-            TurnEnd::Refused(reason) => reply.refuse(&reason),
-            TurnEnd::Settle => return (layer.settle)(token, reply, context),
-            TurnEnd::Over | TurnEnd::Hold => {
-                // A reply that is lost in a panic of the layer is refused by its drop.
-                let _ = catch(|| (layer.hold)(&mut context, reply));
-            }
+        if let TurnEnd::Refused(reason) = ended {
+            drop_users(outcome);
+            sink.fail(&reason);
+            return Progress::Done(context.into_after());
         }
-        Progress::Done(context.into_after())
+        let reply = HeldReply(Some(Box::new(Answer { sink, outcome })));
+        if let TurnEnd::Settle = ended {
+            return (layer.settle)(token, reply, context);
+        }
+        reply.detach();
+        // A reply that is lost in a panic of the layer is refused by its drop.
+        match catch(|| (layer.hold)(&mut context, reply)) {
+            Ok(()) => Progress::Done(context.into_after()),
+            Err(reason) => Progress::Done(After::exit(reason)),
+        }
     }
 }
 
@@ -131,30 +135,51 @@ pub(crate) fn settle<P: Process, L: Layer<P>>(
     context: OwnContext<P>,
 ) -> Progress {
     assert!(token.is_a::<P>() && token.is_between_turns(), "the turn to settle is not over");
+    let settling = Settling(Arc::new(Mutex::new(Some(reply))));
+    let sink = settling.clone();
     // SAFETY: the assertion above has checked that the process is a `P` with no turn under way: the
     // frame of the turn to settle is gone.
     unsafe {
-        place(token, Settling, Settled, false, block::allocate, |Settling, process: &mut P, cx| {
+        place(token, settling, sink, false, block::allocate, |settling, process: &mut P, cx| {
             cx.go_on_from(context);
-            L::settle(process, cx, reply)
+            async move {
+                let settled = L::settle(process, cx).await;
+                let Some(reply) = settling.take() else { return };
+                match settled {
+                    Ok(()) => {
+                        reply.detach();
+                        L::hold(cx, reply);
+                    }
+                    Err(reason) => reply.refuse(&reason),
+                }
+            }
         })
     }
 }
 
-/// Title of a turn that its layer settles; see `TurnTitle`.
-struct Settling;
+/// The reply of a turn that its layer settles: the settlement takes it, or the end of the process does, whichever
+/// comes first. Also the title of such a turn; see `TurnTitle`.
+#[derive(Clone)]
+struct Settling(Arc<Mutex<Option<HeldReply>>>);
 
-/// The sink of such a turn, whose reply is the layer's to give.
-struct Settled;
+impl Settling {
+    fn take(&self) -> Option<HeldReply> {
+        lock(&self.0).take()
+    }
+}
 
-impl Sink for Settled {
+impl Sink for Settling {
     type Reply = ();
     const LAYERED: bool = false;
     const HAS_CALLER: bool = false;
 
     fn deliver(self, (): ()) {}
 
-    fn fail(self, _: &ExitReason) {}
+    fn fail(self, reason: &ExitReason) {
+        if let Some(reply) = self.take() {
+            reply.refuse(reason);
+        }
+    }
 }
 
 /// The reply of a turn, kept by the [`Layer`] of its process.
@@ -165,10 +190,11 @@ impl Sink for Settled {
 pub struct HeldReply(Option<Box<dyn Give>>);
 
 impl HeldReply {
-    fn new<S: Sink>(sink: S, outcome: Result<S::Reply, ExitReason>) -> HeldReply {
-        // The caller waits for the layer from here on, and not for the process.
-        sink.detach();
-        HeldReply(Some(Box::new(Answer { sink, outcome })))
+    /// Records that the caller waits for the layer from here on, and not for the process.
+    fn detach(&self) {
+        if let Some(answer) = &self.0 {
+            answer.detach();
+        }
     }
 
     /// Gives the caller the reply, or the reason of the turn's panic.
@@ -208,11 +234,18 @@ struct Answer<S, R> {
 
 /// An [`Answer`] of any type.
 trait Give: Send {
+    /// Records that the answer depends no longer on the process.
+    fn detach(&self);
+
     /// Gives the answer, or the layer's reason to refuse it.
     fn give(self: Box<Self>, refusal: Option<&ExitReason>);
 }
 
 impl<S: Sink> Give for Answer<S, S::Reply> {
+    fn detach(&self) {
+        self.sink.detach();
+    }
+
     fn give(self: Box<Self>, refusal: Option<&ExitReason>) {
         let Answer { sink, outcome } = *self;
         match (refusal, outcome) {
