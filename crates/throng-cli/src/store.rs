@@ -335,7 +335,7 @@ impl GetArgs {
     fn run(self) -> Result<(), StoreError> {
         let key = parse(self.show, &self.key);
         let store = open(&self.path)?;
-        let (database, _) = open_database(&store, self.database.as_deref())?;
+        let database = open_database(&store, self.database.as_deref())?;
         let snapshot = store.snapshot()?;
         let entries = database.values(&snapshot, &key);
         let mut found = false;
@@ -355,7 +355,7 @@ impl ScanArgs {
         let typed = |typed: &Option<String>| typed.as_ref().map(|typed| parse(self.show, typed));
         let (prefix, from, below) = (typed(&self.prefix), typed(&self.from), typed(&self.below));
         let store = open(&self.path)?;
-        let (database, stat) = open_database(&store, self.database.as_deref())?;
+        let database = open_database(&store, self.database.as_deref())?;
         let bounds = (
             from.as_deref().map_or(Bound::Unbounded, Bound::Included),
             below.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
@@ -375,7 +375,7 @@ impl ScanArgs {
                 Ok(_) => Ok(()),
             };
         };
-        let entries = stat.entries;
+        let entries = database.len(&store.snapshot()?)?;
         let all = prefix.is_none() && from.is_none() && below.is_none();
         let bar = entries_bar(self.limit.or(all.then_some(entries)).map(|most| most.min(entries)));
         let output = |source| StoreError::Output { path: path.clone(), source };
@@ -444,19 +444,16 @@ fn open(path: &Path) -> Result<throng_store::Store, StoreError> {
 fn open_database(
     store: &throng_store::Store,
     name: Option<&str>,
-) -> Result<(Database<Bytes, Bytes>, DatabaseStat), StoreError> {
+) -> Result<Database<Bytes, Bytes>, StoreError> {
+    let Some(name) = name else { return Ok(store.default_database()) };
     let stats = store.stat_databases()?;
     let missing = || {
         let there: Vec<_> = stats.iter().filter_map(|stat| stat.name.as_deref()).collect();
         let there = if there.is_empty() { "none".into() } else { there.join(", ") };
-        StoreError::NoDatabase { name: name.unwrap_or_default().into(), there }
+        StoreError::NoDatabase { name: name.into(), there }
     };
-    let stat = stats.iter().find(|stat| stat.name.as_deref() == name).ok_or_else(missing)?;
-    let database = match name {
-        Some(name) => store.database_with(name, &stat.options).map_err(|_| missing())?,
-        None => store.default_database(),
-    };
-    Ok((database, stat.clone()))
+    let stat = stats.iter().find(|stat| stat.name.as_deref() == Some(name)).ok_or_else(missing)?;
+    store.database_with(name, &stat.options).map_err(|_| missing())
 }
 
 /// Parses a key from the command line; exits with a usage error if it is malformed.
@@ -493,7 +490,6 @@ fn entries_bar(entries: Option<u64>) -> ProgressBar {
     }
 }
 
-/// Returns a bar for the changes of a recovery.
 const ENTRIES_BAR: &str = "{bar:40} {human_pos} of {human_len} entries, {eta} to go";
 const ENTRIES_SPINNER: &str = "{spinner} {human_pos} entries";
 const BYTES_BAR: &str = "{bar:40} {bytes} of at most {total_bytes}, {bytes_per_sec}";

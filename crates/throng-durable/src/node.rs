@@ -525,9 +525,14 @@ async fn end(inner: Arc<Inner>) {
         }
         tokio::time::sleep(SHUTDOWN_PAUSE).await;
     }
-    // Dropping the store waits for its last flush.
+    // Closing the store waits for its last flush. A `Stored` that somebody holds does not keep it open.
     let runtime = inner.runtime.clone();
-    runtime.run_blocking(move || drop(inner)).await;
+    runtime
+        .run_blocking(move || {
+            inner.store.close();
+            drop(inner);
+        })
+        .await;
 }
 
 impl fmt::Debug for Node {

@@ -20,8 +20,8 @@ use crate::{
 
 /// A database of a [`Store`]: an ordered map beside others, written in the same batches.
 ///
-/// Opened by [`Store::database`], or by [`Store::default_database`]. `K` and `V` are [codecs](Codec); by default keys and values are
-/// bytes.
+/// [`Store::database`] opens it, or [`Store::default_database`]. It is a handle of the store, which stays open for it.
+/// `K` and `V` are [codecs](Codec); by default keys and values are bytes.
 ///
 /// ```
 /// use throng_store::{Batch, Store, Str, U64};
@@ -362,6 +362,9 @@ impl<K: Codec, V: Codec> Database<K, V> {
 
     /// Returns the number of entries; each of several values under a key counts.
     ///
+    /// Costs a search for each key that was changed since the last checkpoint; with several values under a key, a walk
+    /// through the database if there are any such changes.
+    ///
     /// # Errors
     ///
     /// [`ReadError`] if the engine fails.
@@ -386,7 +389,7 @@ impl<K: Codec, V: Codec> Database<K, V> {
     ///
     /// [`ReadError`] if the engine fails.
     pub fn is_empty(&self, snapshot: &Snapshot) -> Result<bool, ReadError> {
-        self.len(snapshot).map(|len| len == 0)
+        self.range(snapshot, ..).next_key().transpose().map(|first| first.is_none())
     }
 
     /// Refuses snapshots of another store, in which the table number has no meaning.

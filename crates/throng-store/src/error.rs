@@ -21,7 +21,8 @@ pub enum OpenError {
     },
     /// The data has another format version: use the program version that wrote it.
     #[error(
-        "the data in {} has format version {found}, this program reads and writes version {known}",
+        "the data in {} has format version {found}, this program reads and writes version {known}; \
+         open it with the version of the program that wrote it",
         path.display()
     )]
     Format {

@@ -33,6 +33,7 @@ mod tests;
 ///
 /// When the last clone is dropped, or at [`close`](Store::close), everything queued is committed
 /// and the writer thread is joined. The directory is free again once the snapshots are dropped too.
+/// A [`Database`] counts as a clone, also one that an update in the queue owns.
 ///
 /// The data file is mapped into memory: no other program may change it while it is open, and it
 /// must lie on a local disk, not on a network share.

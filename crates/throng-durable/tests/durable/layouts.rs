@@ -66,7 +66,7 @@ fn text(bytes: &[u8]) -> String {
 #[test]
 fn a_store_of_another_layout_is_refused_with_both_versions() {
     let runtime = crate::runtime();
-    for found in [0_u16, 2] {
+    for found in [0_u16, 2, 3] {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::options().open(directory.path()).unwrap();
         store.default_database::<Str, Bytes>().put("L", &found.to_le_bytes()).wait().unwrap();

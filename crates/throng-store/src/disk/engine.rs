@@ -1,8 +1,8 @@
 //! [`Engine`]: LMDB in a claimed directory, which is closed and opened again after a commit that failed.
 //!
 //! When a commit of LMDB fails half-way, LMDB refuses everything until it is reopened. Reopening must
-//! wait until nothing reads from the old map: snapshots hold the engine by `Arc`, and the engine signals
-//! when it is closed.
+//! wait until nothing reads from the old map: transactions hold LMDB's environment, an [`Env`], by `Arc`, and
+//! it signals when it is closed.
 //!
 //! The map is as large as the file may ever become: addresses are cheap, and a map of fixed size
 //! need not wait for its readers before it grows. So the file grows by itself up to the quota. If
@@ -21,9 +21,9 @@ use crate::disk::lmdb::{self, Closed, Env, Settings, file_bytes_max};
 /// LMDB in a claimed directory; see the file's head. The claim is dropped last.
 #[derive(Debug)]
 pub(crate) struct Engine {
-    /// The open engine; `None` while it is reopened.
+    /// The open environment of LMDB; `None` while it is reopened.
     current: RwLock<Option<Arc<Env>>>,
-    /// Signals when the engine of `current` is closed.
+    /// Signals when the environment of `current` is closed.
     closed: Mutex<Closed>,
     is_broken: AtomicBool,
     settings: Settings,
@@ -41,7 +41,7 @@ impl Engine {
         }
     }
 
-    /// Returns the engine, unless it is being reopened.
+    /// Returns the environment of LMDB, unless it is being reopened.
     pub(crate) fn env(&self) -> Option<Arc<Env>> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -69,12 +69,13 @@ impl Engine {
         is_broken
     }
 
-    /// Takes the engine out, so that it is closed once the last snapshot is dropped.
+    /// Takes the environment out, so that it is closed once the last snapshot is dropped.
     pub(crate) fn take(&self) -> Option<Arc<Env>> {
         self.set_current(None)
     }
 
-    /// Waits until LMDB is closed, and opens it again by `open`. Polls `go_on` at each interval, and gives
+    /// Waits until LMDB is closed, and opens it again by `open`. The caller has [taken](Self::take) the environment out,
+    /// and let go of all readers of its own. Polls `go_on` at each interval, and gives
     /// up if that is false.
     pub(crate) fn reopen(
         &self,

@@ -51,7 +51,6 @@ use crate::{OpenError, Options, ReadError};
 /// The open files of a store; see the file's head.
 #[derive(Debug)]
 pub(crate) struct Environment {
-    readers: Arc<Readers>,
     /// The log of a store that writes, and the segments before it.
     log: Option<(Mutex<Log>, Arc<Archive>)>,
     /// Held while LMDB is written.
@@ -66,6 +65,8 @@ pub(crate) struct Environment {
     room: [AtomicUsize; 2],
     /// Room on the disk for deletions; `None` in a read-only store.
     reserve: Option<Reserve>,
+    /// Last, because it holds the claim: all else is closed before another process may have the directory.
+    readers: Arc<Readers>,
 }
 
 impl Environment {

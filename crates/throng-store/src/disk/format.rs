@@ -357,12 +357,13 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (env, _claim) = open_bare(directory.path());
         open_databases(&env, directory.path(), false).unwrap();
-        for version in [0, VERSION + 1, u32::MAX] {
+        for version in [0, VERSION + 1, 3, u32::MAX] {
             put(&env, Some(FORMAT), VERSION_KEY, &version.to_le_bytes());
             let refusal = open_databases(&env, directory.path(), false).unwrap_err();
             assert!(
                 matches!(refusal, OpenError::Format { found, known: VERSION, .. } if found == version)
             );
+            assert!(refusal.to_string().contains("the version of the program that wrote it"));
         }
     }
 

@@ -55,6 +55,7 @@ pub(crate) trait OpenFile: Debug + Send + Sync {
 
     fn read(&self, bytes: &mut [u8], offset: u64) -> io::Result<()>;
 
+    /// Writes all parts from an offset on. One thread at a time writes.
     fn write(&self, parts: &mut [IoSlice<'_>], offset: u64) -> io::Result<()>;
 
     /// Makes an empty file this long, and reserves room on the disk if the file system can.

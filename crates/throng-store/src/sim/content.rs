@@ -10,9 +10,9 @@ type Sector = [u8; SECTOR_BYTES];
 /// The part of the unflushed changes that a power cut loses.
 #[derive(Clone, Copy, Debug)]
 pub enum Loss {
-    /// Every write since the last flush survives.
-    Everything,
     /// Every write since the last flush is lost.
+    Everything,
+    /// Every write since the last flush survives, as when the process is killed.
     Nothing,
     /// Half of the sectors; each other sector has any of its contents.
     Sectors,

@@ -86,7 +86,8 @@ impl<'e> Commit<'e> {
         }
     }
 
-    /// Commits the chunks of a group, and takes them, unless a group that `makes_room` finds none.
+    /// Commits the chunks of a group, and takes them. The chunks of a group that `makes_room` stay if they are not
+    /// stored, so that the writer can try again.
     fn commit(
         &mut self,
         chunks: &mut Vec<Box<[u8]>>,

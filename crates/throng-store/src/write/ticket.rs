@@ -254,6 +254,13 @@ impl Completion {
     pub(crate) fn succeed(mut self, work: Work) -> Option<Waker> {
         let slot = self.0.take()?;
         let mut progress = slot.lock();
+        if let Progress::Queued(_, None) | Progress::UnderWay(None) = &*progress {
+            drop(progress);
+            // Before anybody can see the outcome: an update may own a handle of the store, and its caller opens the
+            // directory anew.
+            drop(work);
+            return slot.lock().finish(Ok(()));
+        }
         let waker = progress.finish(Ok(()))?;
         if let Progress::Done(_, done) = &mut *progress {
             *done = Some(work);

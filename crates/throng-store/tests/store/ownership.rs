@@ -95,7 +95,6 @@ fn a_snapshot_can_move_to_another_thread() {
     db(&store).put(b"key", b"value").wait().unwrap();
     let snapshot = store.snapshot().unwrap();
     let entries = db(&store);
-    drop(store);
     let read =
         std::thread::spawn(move || entries.get(&snapshot, b"key").unwrap().map(<[u8]>::to_vec));
     assert_eq!(read.join().unwrap(), Some(b"value".to_vec()));

@@ -111,9 +111,7 @@ impl OpenError {
             other => OpenError::from_io(other.into_io(), &path),
         }
     }
-}
 
-impl OpenError {
     pub(crate) fn from_read(error: ReadError, directory: &Path) -> OpenError {
         let path = directory.into();
         match error {
