@@ -37,9 +37,16 @@ pub(crate) struct Tests {
     ignored: u64,
     measured: u64,
     filtered_out: u64,
+    /// Whether the step was left out, because its tool is missing.
+    is_skipped: bool,
 }
 
 impl Tests {
+    /// The numbers of a step that was left out.
+    pub(crate) fn skipped() -> Tests {
+        Tests { is_skipped: true, ..Tests::default() }
+    }
+
     /// The numbers for a step that is a test itself.
     pub(crate) fn one_passed() -> Tests {
         Tests { passed: 1, ..Tests::default() }
@@ -97,7 +104,12 @@ pub(crate) fn run(steps: &[Step]) -> Result<(), Failure> {
         println!("\n==> [{}/{}] {}: {}", index + 1, steps.len(), step.name, step.about);
         let step_start = Instant::now();
         let outcome = (step.run)();
-        rows.push((step.name, outcome.is_ok(), step_start.elapsed()));
+        let verdict = match &outcome {
+            Ok(tests) if tests.is_skipped => "skipped",
+            Ok(_) => "ok",
+            Err(_) => "FAILED",
+        };
+        rows.push((step.name, verdict, step_start.elapsed()));
         match outcome {
             Ok(tests) => total.add(tests),
             Err(Failure(why)) => {
@@ -107,8 +119,7 @@ pub(crate) fn run(steps: &[Step]) -> Result<(), Failure> {
         }
     }
     println!("\n==> summary");
-    for (name, ok, elapsed) in &rows {
-        let verdict = if *ok { "ok" } else { "FAILED" };
+    for (name, verdict, elapsed) in &rows {
         println!("{name:<10} {verdict:<7} {:>8.1} s", elapsed.as_secs_f64());
     }
     for step in &steps[rows.len()..] {

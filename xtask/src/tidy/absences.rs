@@ -139,7 +139,7 @@ pub(super) fn check_confined_dependencies(tree: &Tree) -> Vec<Violation> {
 /// runtime.
 pub(super) fn check_clock_threads_randomness(tree: &Tree) -> Vec<Violation> {
     const IN_SYNC: &str = "only crates/throng/src/sync.rs reaches this";
-    const BY_RUNTIME: &str = "the durable layer reaches this through the runtime, throng::__sync";
+    const BY_RUNTIME: &str = "the durable layer reaches this through the runtime, throng::layer";
     let mut violations = forbidden_paths(tree, RUNTIME, CHANCE, Some(SYNC), IN_SYNC);
     violations.extend(forbidden_paths(tree, RUNTIME, ATOMICS, Some(SYNC), IN_SYNC));
     violations.extend(forbidden_paths(tree, DURABLE, CHANCE, None, BY_RUNTIME));

@@ -241,7 +241,7 @@ mod tests {
             let files = [pages.as_slice(), &[("a.rs", test)]].concat();
             check_commands(&Tree::of(&files)).len() / pages.len()
         };
-        let block = "```console\n$ throng serve\n```\n";
+        let block = "```console\n$ social serve\n```\n";
         assert_eq!(check(block), 1);
         assert_eq!(check(&format!("<!-- test:serves -->\n{block}")), 0);
         assert_eq!(check(&format!("<!-- test:serves -->\n\n{block}")), 0);
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(check(&format!("<!-- test:gone -->\n{block}")), 1);
         assert_eq!(check(&format!("<!-- test:serves -->\n{block}{block}")), 1);
         assert_eq!(check(&format!("<!-- test:serves -->\nText.\n{block}")), 1);
-        assert_eq!(check("```sh\nthrong serve\n```\n"), 1);
+        assert_eq!(check("```sh\nsocial serve\n```\n"), 1);
         assert_eq!(check("```rust\nlet a = 1;\n```\n"), 0);
         assert_eq!(check_commands(&Tree::default()).len(), PAGES_WITH_COMMANDS.len());
     }
