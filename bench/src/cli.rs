@@ -63,7 +63,7 @@ enum Command {
         #[arg(long, value_name = "DIRECTORY")]
         output: Option<PathBuf>,
     },
-    /// Write the numbers that README.md states, from the rows that `claims.toml` names; exit status 1 if
+    /// Write the numbers that the pages state, from the rows that `claims.toml` names; exit status 1 if
     /// a text has a number that nothing explains
     Claims,
     /// List the workloads with their settings, metrics and runtimes

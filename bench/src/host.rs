@@ -48,7 +48,7 @@ pub(crate) trait Pause: Send + Unpin + 'static {
     fn wait(self) -> impl Future<Output = ()> + Send;
 }
 
-/// Of processes that never pause.
+/// The pause of processes that have none.
 impl Pause for Infallible {
     async fn wait(self) {
         match self {}
