@@ -82,7 +82,7 @@ impl Tests {
     /// The `test result:` line for these counts.
     fn result_line(&self, ok: bool, elapsed: Duration) -> String {
         let verdict = if ok { "ok" } else { "FAILED" };
-        let Tests { passed, failed, ignored, measured, filtered_out } = self;
+        let Tests { passed, failed, ignored, measured, filtered_out, is_skipped: _ } = self;
         format!(
             "test result: {verdict}. {passed} passed; {failed} failed; {ignored} ignored; \
              {measured} measured; {filtered_out} filtered out; finished in {:.2}s",
@@ -332,7 +332,14 @@ mod tests {
 
     #[test]
     fn a_result_line_reads_back_as_itself() {
-        let tests = Tests { passed: 7, failed: 1, ignored: 2, measured: 3, filtered_out: 4 };
+        let tests = Tests {
+            passed: 7,
+            failed: 1,
+            ignored: 2,
+            measured: 3,
+            filtered_out: 4,
+            ..Tests::default()
+        };
         let line = tests.result_line(false, Duration::from_millis(1500));
         assert_eq!(Tests::parse(&line), Some(tests));
         assert!(line.ends_with("finished in 1.50s"), "{line}");

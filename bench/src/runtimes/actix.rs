@@ -23,17 +23,28 @@ use crate::outcome::Outcome;
 use crate::settings::Settings;
 use crate::workloads::timers::{Owner, SLICE_MESSAGE, Timers, fire};
 
+// Numbers of actors started, by sort.
+static RECEIVERS: AtomicUsize = AtomicUsize::new(0);
+static SERVICES: AtomicUsize = AtomicUsize::new(0);
+static CLIENTS: AtomicUsize = AtomicUsize::new(0);
+static ACTORS: AtomicUsize = AtomicUsize::new(0);
+
 /// actix, with the arbiters among which it spreads actors; none if they stay on the thread of the caller.
 #[derive(Clone)]
 pub(crate) struct Actix(Arc<[ArbiterHandle]>);
 
 impl Actix {
-    fn start_next<A: actix::Actor<Context = Context<A>> + Send>(&self, actor: A) -> Addr<A> {
-        static STARTED: AtomicUsize = AtomicUsize::new(0);
+    /// Starts an actor on the next arbiter after that of the last of its sort, so that a service and its client share
+    /// a thread.
+    fn start_next<A: actix::Actor<Context = Context<A>> + Send>(
+        &self,
+        started: &AtomicUsize,
+        actor: A,
+    ) -> Addr<A> {
         if self.0.is_empty() {
             return actor.start();
         }
-        let next = STARTED.fetch_add(1, Ordering::Relaxed) % self.0.len();
+        let next = started.fetch_add(1, Ordering::Relaxed) % self.0.len();
         A::start_in_arbiter(&self.0[next], |_| actor)
     }
 }
@@ -159,7 +170,7 @@ impl Host for Actix {
     type TimedAddress<T: Timed> = Addr<Waiter<T>>;
 
     async fn start<R: Receiver>(&self, receiver: R) -> io::Result<Self::Address<R>> {
-        Ok(self.start_next(Inbox(receiver)))
+        Ok(self.start_next(&RECEIVERS, Inbox(receiver)))
     }
 
     async fn start_part<R: Receiver>(
@@ -180,7 +191,7 @@ impl Host for Actix {
     }
 
     async fn serve<S: Service>(&self, service: S) -> Self::ServiceAddress<S> {
-        self.start_next(Server(service))
+        self.start_next(&SERVICES, Server(service))
     }
 
     async fn call<S: Service>(&self, service: &Self::ServiceAddress<S>, value: u64) -> Option<u64> {
@@ -188,7 +199,7 @@ impl Host for Actix {
     }
 
     async fn start_timed<T: Timed>(&self, timed: T) -> Self::TimedAddress<T> {
-        self.start_next(Waiter(timed))
+        self.start_next(&RECEIVERS, Waiter(timed))
     }
 
     fn send_timed<T: Timed>(to: &Self::TimedAddress<T>, message: T::Message) {
@@ -250,7 +261,7 @@ impl ActorHost for Actix {
     type ActorAddress<A: Actor<Self>> = Addr<ActorInbox<A>>;
 
     fn start_actor<A: Actor<Self>>(&self, actor: A) -> Addr<ActorInbox<A>> {
-        self.start_next(ActorInbox { actor, host: self.clone(), started: Vec::new() })
+        self.start_next(&ACTORS, ActorInbox { actor, host: self.clone(), started: Vec::new() })
     }
 
     fn tell<A: Actor<Self>>(to: &Addr<ActorInbox<A>>, message: A::Message) {
@@ -258,7 +269,7 @@ impl ActorHost for Actix {
     }
 
     async fn run(&self, client: impl Future<Output = ()> + Send + 'static) {
-        self.start_next(Driver).do_send(Drive(Box::pin(async {
+        self.start_next(&CLIENTS, Driver).do_send(Drive(Box::pin(async {
             client.await;
             Ok(Outcome::default())
         })));

@@ -152,31 +152,6 @@ pub struct SendAllError<A, T> {
     pub failed: Vec<(A, SendError<T>)>,
 }
 
-/// Processes of which not all could be spawned.
-#[derive(Error)]
-#[error("{} of the processes were not spawned: {reason}", rest.len())]
-pub struct SpawnManyError<P> {
-    /// Addresses of the processes that were spawned.
-    pub spawned: Vec<crate::Address<P>>,
-    /// States of the processes that were not spawned, in their order.
-    pub rest: Vec<P>,
-    /// The error of the first process that was not spawned.
-    pub reason: SpawnError<()>,
-}
-
-impl<P> SpawnManyError<P> {
-    pub(crate) fn new(
-        spawned: Vec<crate::Address<P>>,
-        error: SpawnError<P>,
-        later: impl Iterator<Item = P>,
-    ) -> Self {
-        let mut rest = Vec::new();
-        let reason = error.map(|process| rest.push(process));
-        rest.extend(later);
-        SpawnManyError { spawned, rest, reason }
-    }
-}
-
 /// Error of [`Context::blocking`](crate::Context::blocking): the closure gave no result. A closure that
 /// has not run is handed back.
 #[derive(Error, Clone, PartialEq, Eq)]
@@ -260,12 +235,13 @@ macro_rules! debug_and_convert {
 
         impl<T> From<$name<T>> for Error {
             fn from(error: $name<T>) -> Error {
-                Error(error.to_string())
+                Error::new(error)
             }
         }
     )*};
 }
-debug_and_convert!(SendError, CallError, SpawnError, SpawnManyError, BlockingError);
+pub(crate) use debug_and_convert;
+debug_and_convert!(SendError, CallError, SpawnError, BlockingError);
 
 impl<A, T> fmt::Debug for SendAllError<A, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

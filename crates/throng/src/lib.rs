@@ -158,6 +158,7 @@ cfg_if::cfg_if! {
         mod supervisor;
         mod timer;
         mod turn;
+        mod unwind;
 
         // Processes, messages and handlers.
         pub use crate::exit::panic::{Panic, PanicPlace};
@@ -175,7 +176,7 @@ cfg_if::cfg_if! {
         pub use crate::address::send_all::SendAll;
         pub use crate::address::{Address, Pid};
         pub use crate::error::{
-            BlockingError, CallError, Error, SendAllError, SendError, SpawnError, SpawnManyError,
+            BlockingError, CallError, Error, SendAllError, SendError, SpawnError,
             StartError,
         };
         pub use crate::mailbox::bound::{MailboxBound, Overflow};
@@ -183,7 +184,7 @@ cfg_if::cfg_if! {
         pub use crate::address::timeout::Timeout;
 
         // The runtime: start, shutdown, spawning.
-        pub use crate::runtime::spawner::Spawner;
+        pub use crate::runtime::spawner::{SpawnManyError, Spawner};
         pub use crate::runtime::{AbandonedKind, Runtime, RuntimeBuilder, RuntimeHandle, Shutdown};
 
         // Names and groups.

@@ -14,7 +14,6 @@ pub(crate) mod inspect;
 pub(crate) mod metrics;
 pub(crate) mod short_kind;
 pub(crate) mod spawner;
-pub(crate) mod unwind;
 
 mod abandoned;
 mod builder;
@@ -304,7 +303,7 @@ impl RuntimeHandle {
     /// work is caught. For work with a result, see [`Context::blocking`](crate::Context::blocking).
     pub async fn run_blocking(&self, work: impl FnOnce() + Send + 'static) {
         if self.0.scheduler.clock.is_simulated() {
-            work();
+            let _ = catch(work);
         } else {
             // If the runtime is ending, the work is dropped.
             if let Err(BlockingError::NoThread(work)) =

@@ -7,17 +7,19 @@
 //! sync.rs
 //! ```
 //!
-//! An arrow leads from a room to another that its code names by `crate::…`. Many names between two rooms
-//! are one arrow. Tests are not counted, and neither are the files that only name others: [`FACADE`].
+//! An arrow leads from a room to another that its code names by `crate::…`, also by a name that the root of
+//! the crate has from there. Many names between two rooms are one arrow. Tests are not counted, and neither are the files that only name others: [`FACADE`].
 //!
 //! Invariant: each room has one place in the code map of ARCHITECTURE.md, so each arrow has a direction.
 
 use super::Violation;
 use super::architecture::{ARCHITECTURE, fenced, section};
+use super::source::Source;
 use super::tree::Tree;
 use std::collections::BTreeMap;
 
 const SRC: &str = "crates/throng/src/";
+const ROOT: &str = "crates/throng/src/lib.rs";
 
 /// Files that bring names of the rooms to users or to macros.
 const FACADE: &[&str] = &["lib", "prelude", "expansion"];
@@ -39,6 +41,13 @@ fn check_most(tree: &Tree, most: usize) -> Vec<Violation> {
     let lines = section(text, "Code map");
     let entries = fenced(&lines).into_iter().filter_map(|(_, entry)| entry.split_once(" — "));
     let rooms: Vec<&str> = entries.filter_map(|(path, _)| room(path.trim())).collect();
+    let root: BTreeMap<String, String> = tree
+        .source(ROOT)
+        .map(Source::paths)
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, path)| Some((path.rsplit("::").next()?.to_owned(), path)))
+        .collect();
     let mut violations = Vec::new();
     let mut back_up: BTreeMap<Arrow, Vec<(&str, usize)>> = BTreeMap::new();
     for (path, source) in tree.sources().filter(|(path, _)| !tree.is_test(path)) {
@@ -49,7 +58,10 @@ fn check_most(tree: &Tree, most: usize) -> Vec<Violation> {
             continue;
         };
         for (line, named) in source.paths() {
-            let to = named.strip_prefix("crate::").and_then(|rest| rest.split("::").next());
+            let first =
+                |path: &str| path.strip_prefix("crate::")?.split("::").next().map(str::to_owned);
+            let to =
+                first(&named).map(|to| root.get(&to).and_then(|path| first(path)).unwrap_or(to));
             let to = to.and_then(|to| rooms.iter().position(|room| *room == to));
             if let Some(to) = to.filter(|to| *to < from) {
                 back_up.entry((from, to)).or_default().push((path, line));
@@ -97,8 +109,11 @@ mod tests {
     #[test]
     fn an_added_arrow_back_up_fails_and_says_where_it_is() {
         assert_eq!(violations("use crate::sync::lock;", 0), []);
-        for mailbox in ["use crate::address::{Pid, RawAddress};", "fn f() { crate::address::f() }"]
-        {
+        for mailbox in [
+            "use crate::address::{Pid, RawAddress};",
+            "fn f() { crate::address::f() }",
+            "fn f() { crate::Pid::new() }",
+        ] {
             assert_eq!(violations(mailbox, 1), []);
             let found = violations(mailbox, 0);
             assert_eq!((found.len(), &*found[0].path), (1, "crates/throng/src/mailbox.rs"));

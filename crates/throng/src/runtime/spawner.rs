@@ -6,7 +6,7 @@
 use crate::address::Address;
 use crate::cell::CurrentProcess;
 use crate::cell::extension::{Extension, TellDown};
-use crate::error::{SpawnError, SpawnManyError};
+use crate::error::{Error, SpawnError, debug_and_convert};
 use crate::mailbox::bound::MailboxBound;
 use crate::runtime::RuntimeHandle;
 use crate::scheduler;
@@ -14,6 +14,8 @@ use crate::signal::monitors::{MonitorNumber, Watcher};
 use crate::turn::context::{Context, tell_down};
 use crate::turn::process::{Process, Turn};
 use std::cell::Cell;
+use std::fmt;
+use thiserror::Error;
 
 /// Spawns processes with options: linked or monitored, with a bounded mailbox, and with a label. Made by
 /// [`RuntimeHandle::spawner`], [`Context::linked`] and [`Context::monitored`].
@@ -222,3 +224,26 @@ fn tie_up<P: Process>(tie: Option<Tie>, child: Address<P>, number: &Cell<Monitor
         None => own.on_link(child.pid()),
     });
 }
+
+/// Processes of which not all could be spawned.
+#[derive(Error)]
+#[error("{} of the processes were not spawned: {reason}", rest.len())]
+pub struct SpawnManyError<P> {
+    /// Addresses of the processes that were spawned.
+    pub spawned: Vec<Address<P>>,
+    /// States of the processes that were not spawned, in their order.
+    pub rest: Vec<P>,
+    /// The error of the first process that was not spawned.
+    pub reason: SpawnError<()>,
+}
+
+impl<P> SpawnManyError<P> {
+    fn new(spawned: Vec<Address<P>>, error: SpawnError<P>, later: impl Iterator<Item = P>) -> Self {
+        let mut rest = Vec::new();
+        let reason = error.map(|process| rest.push(process));
+        rest.extend(later);
+        SpawnManyError { spawned, rest, reason }
+    }
+}
+
+debug_and_convert!(SpawnManyError);

@@ -271,6 +271,19 @@ mod tests {
     }
 
     #[test]
+    fn the_latest_monitor_on_a_process_is_found_also_after_the_stamps_have_wrapped() {
+        let mut monitors = Monitors { stamp: u32::MAX - 1, ..Monitors::default() };
+        let [first, _, third] = [7, 8, 7].map(|pid| monitors.insert(pid));
+        assert_eq!(monitors.latest(7), Some(third));
+        assert!(monitors.remove(third, 7));
+        assert_eq!(monitors.latest(7), Some(first));
+        let fourth = monitors.insert(7);
+        assert_eq!(monitors.latest(7), Some(fourth));
+        assert!(monitors.remove(first, 7) && monitors.remove(fourth, 7));
+        assert_eq!(monitors.latest(7), None);
+    }
+
+    #[test]
     fn a_list_of_monitors_is_small_again_when_all_are_removed() {
         let mut monitors = Monitors::default();
         let numbers: Vec<_> = (0..10_000).map(|number| monitors.insert(number)).collect();

@@ -33,17 +33,10 @@ impl<R> RefUnwindSafe for ReplyTo<R> {}
 /// Asserts at compile time that all handles are unwind safe, even handles of processes and messages
 /// that are not.
 const _: () = {
-    use crate::Address;
-    use crate::Child;
-    use crate::ChildRef;
-    use crate::ExitReason;
-    use crate::Name;
-    use crate::Pid;
-    use crate::ProcessList;
-    use crate::Recipient;
-    use crate::Registered;
-    use crate::signal::group::{Group, GroupEvent, GroupMonitor};
-    use crate::turn::process::{Down, Exit, Message, MonitorRef, Process};
+    use crate::{
+        Address, Child, ChildRef, Down, Exit, ExitReason, Group, GroupEvent, GroupMonitor, Message,
+        MonitorRef, Name, Pid, Process, ProcessList, Recipient, Registered,
+    };
 
     struct Fragile(#[expect(dead_code, reason = "only its type matters")] std::cell::Cell<u8>);
     impl Process for Fragile {}
@@ -57,6 +50,7 @@ const _: () = {
         Child<Fragile>,
         ChildRef,
         Group<Address<Fragile>>,
+        Group<Recipient<Fragile>>,
         GroupEvent<Address<Fragile>>,
         GroupMonitor,
     )>();
