@@ -28,6 +28,7 @@ mod state;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -39,6 +40,7 @@ use self::state::{Size, encode};
 use crate::cells::{Cells, Changes};
 use crate::directory::{Directory, Home};
 use crate::gate::{After, Held};
+use crate::inbox::Backlog;
 use crate::name::Name;
 use crate::node::{Counts, Inner, Node};
 use crate::turn::{Load, Passivate};
@@ -49,6 +51,9 @@ pub(crate) use self::commit::{commit, prepare_removal, submit_turn};
 pub(crate) use self::failure::Failure;
 pub(crate) use self::layer::{conclude, discard};
 pub(crate) use self::state::{load, read};
+
+/// Time after which an entity with messages that wait is loaded again, after it could not be.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// The activation of an entity; the file's head has its states.
 #[derive(Debug)]
@@ -94,12 +99,14 @@ enum Phase {
 }
 
 /// Anything that few activations have.
-#[derive(Debug)]
-enum Kept {
+#[derive(Debug, Default)]
+struct Kept {
     /// Changes for which the store had no room; the layer waits until it has.
-    Prepared(Prepared),
+    prepared: Option<Prepared>,
     /// Reason of the phase `Failed`.
-    Failure(Failure),
+    failure: Option<Failure>,
+    /// Stored messages that the activation feeds to itself.
+    backlog: Option<Backlog>,
 }
 
 /// Reason why an activation handles no messages.
@@ -210,8 +217,9 @@ impl<P: Durable> Activation<P> {
             own.report(&EntityError::from(failure));
             own.retire();
         }
-        match (own.phase, own.kept.as_deref()) {
-            (Phase::Failed, Some(Kept::Failure(failure))) => {
+        let failure = own.kept.as_ref().and_then(|kept| kept.failure.as_ref());
+        match (own.phase, failure) {
+            (Phase::Failed, Some(failure)) => {
                 return Err(Closed::Failed(own.name.clone(), failure.clone()));
             }
             (Phase::Retired | Phase::Failed, _) => {
@@ -322,7 +330,28 @@ impl<P: Durable> Activation<P> {
         tracing::error!(kind = P::KIND, key = self.key(), %error, "an entity was not activated");
         self.report(&error);
         self.close(Phase::Failed);
-        self.kept = Some(Box::new(Kept::Failure(failure)));
+        self.kept().failure = Some(failure);
+        let Home { node, directory, .. } = self.home();
+        directory.recheck_later(node, self.name.state_key(), RETRY);
+    }
+
+    fn kept(&mut self) -> &mut Kept {
+        self.kept.get_or_insert_default()
+    }
+
+    /// Returns the stored messages that the activation feeds to itself, if it ever had some.
+    pub(crate) fn backlog(&mut self) -> Option<&mut Backlog> {
+        self.kept.as_mut()?.backlog.as_mut()
+    }
+
+    /// Returns the backlog, and makes one first if there is none.
+    pub(crate) fn backlog_mut(&mut self) -> &mut Backlog {
+        self.kept().backlog.get_or_insert_default()
+    }
+
+    /// Returns the changes of the turn that runs.
+    pub(crate) fn changes(&mut self) -> &mut Changes {
+        &mut self.changes
     }
 
     fn close(&mut self, phase: Phase) {
@@ -443,7 +472,7 @@ impl<P: Durable> Activation<P> {
         Cells::new(table, map, self.name.state_key(), &mut self.changes)
     }
 
-    pub(crate) fn directory(&self) -> &Directory<P> {
+    pub(crate) fn directory(&self) -> &Arc<Directory<P>> {
         &self.home().directory
     }
 }
@@ -468,7 +497,11 @@ impl<P: Durable> Drop for Activation<P> {
             if self.leaving == Leaving::No {
                 home.directory.report(&home.node, &self.name, &EntityError::Died);
             }
-            home.directory.remove(&home.node, &self.name, self.last);
+            let is_feeding = self.backlog().is_some_and(|backlog| !backlog.is_over());
+            // The turn of a message may be lost yet, and nobody waits for it.
+            let is_kept = matches!(home.node.gate.outcome(self.last), Some(Ok(())));
+            let has_lost = self.leaving == Leaving::No || is_feeding || !is_kept;
+            home.directory.remove(&home.node, &self.name, self.last, has_lost);
         }
         // Actions of the user's.
         drop_user_value(mem::take(&mut self.changes));

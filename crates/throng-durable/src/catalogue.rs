@@ -1,5 +1,5 @@
-//! [`Catalogue`]: the numbers that stand for the names of kinds and of maps of cells in the store's keys, and for the
-//! shapes of states and cell values before these.
+//! [`Catalogue`]: the numbers that stand for the names of kinds, of maps of cells and of messages in the store, and for
+//! the shapes of states, cell values and messages before these.
 //!
 //! A name or a shape gets its number when the program first uses it. The record of the number is a part of each
 //! batch that has the number, until one of these batches is known to be on disk. So no number is without a record,
@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use throng_store::{Batch, Database, OpenError, Outcomes, ReadError, Submission};
 
+use crate::inbox::Sequence;
 use crate::keeper::Keeper;
 use crate::layout;
 use crate::shape::Shape;
@@ -63,8 +64,11 @@ pub(crate) struct Number {
 const SEPARATOR: u8 = 0;
 
 impl Catalogue {
-    /// Checks the layout of a store, and reads the catalogue and the pins.
-    pub(crate) fn open(table: &Database, path: &Path) -> Result<(Catalogue, Keeper), OpenError> {
+    /// Checks the layout of a store, and reads the catalogue, the pins and the sequence numbers in use.
+    pub(crate) fn open(
+        table: &Database,
+        path: &Path,
+    ) -> Result<(Catalogue, Keeper, Sequence), OpenError> {
         let path = || path.into();
         let failed = |error| match error {
             ReadError::Corrupt(reason) => OpenError::Corrupt { path: path(), reason },
@@ -80,29 +84,32 @@ impl Catalogue {
             return Err(OpenError::Format { path: path(), found, known });
         }
         let catalogue = Catalogue::read(&view).map_err(failed)?;
-        Ok((catalogue, Keeper::read(&view).map_err(failed)?))
+        let keeper = Keeper::read(&view).map_err(failed)?;
+        Ok((catalogue, keeper, Sequence::read(&view).map_err(failed)?))
     }
 
     /// Reads the catalogue of a store.
     pub(crate) fn read(view: &View) -> Result<Catalogue, ReadError> {
         let mut names = HashMap::new();
-        for entry in view.prefix(layout::CATALOGUE) {
+        for entry in view.prefix(layout::CATALOGUE).chain(view.prefix(layout::MESSAGES)) {
             let (record, value) = entry?;
             let number = value.try_into().map(u16::from_le_bytes).map_err(|_| {
                 let name = String::from_utf8_lossy(&record[1..]);
                 ReadError::Corrupt(format!(
-                    "the number of the kind or map {name:?} has not two bytes"
+                    "the number of the kind, map or message {name:?} has not two bytes"
                 ))
             })?;
             names.insert(record.into(), Arc::new(Numbered::new(Number::of(record, number, true))));
         }
-        for entry in view.prefix(layout::SHAPES) {
+        for entry in view.prefix(layout::SHAPES).chain(view.prefix(layout::MESSAGE_SHAPES)) {
             let (record, value) = entry?;
             let shaped = Shaped::parse(record, value);
             let (name, shaped) =
                 shaped.filter(|(name, _)| names.contains_key(name)).ok_or_else(|| {
                     let record = record.escape_ascii();
-                    ReadError::Corrupt(format!("the record {record} has no shape of a kind or map"))
+                    ReadError::Corrupt(format!(
+                        "the record {record} has no shape of a kind, map or message"
+                    ))
                 })?;
             names[&name].shapes.write().unwrap_or_else(PoisonError::into_inner).push(shaped);
         }
@@ -118,8 +125,17 @@ impl Catalogue {
 
     /// Returns the number of a map of a kind's cells; `None` if there are no more numbers.
     pub(crate) fn map(&self, kind: &str, map: &str) -> Option<Arc<Numbered>> {
-        let kind = [layout::CATALOGUE, kind.as_bytes(), &[SEPARATOR]].concat();
-        let record = [&kind, map.as_bytes()].concat();
+        self.part(layout::CATALOGUE, kind, map)
+    }
+
+    /// Returns the number of a message that a kind stores; `None` if there are no more numbers.
+    pub(crate) fn message(&self, kind: &str, message: &str) -> Option<Arc<Numbered>> {
+        self.part(layout::MESSAGES, kind, message)
+    }
+
+    fn part(&self, table: &[u8], kind: &str, name: &str) -> Option<Arc<Numbered>> {
+        let kind = [table, kind.as_bytes(), &[SEPARATOR]].concat();
+        let record = [&kind, name.as_bytes()].concat();
         self.number(record, |record| record.starts_with(&kind))
     }
 
@@ -133,7 +149,16 @@ impl Catalogue {
 
     /// Returns the names of the maps of a kind's cells with their numbers.
     pub(crate) fn maps(&self, kind: &str) -> Vec<(String, u16)> {
-        let kind = [layout::CATALOGUE, kind.as_bytes(), &[SEPARATOR]].concat();
+        self.parts(layout::CATALOGUE, kind)
+    }
+
+    /// Returns the names of the messages that a kind stores with their numbers.
+    pub(crate) fn messages(&self, kind: &str) -> Vec<(String, u16)> {
+        self.parts(layout::MESSAGES, kind)
+    }
+
+    fn parts(&self, table: &[u8], kind: &str) -> Vec<(String, u16)> {
+        let kind = [table, kind.as_bytes(), &[SEPARATOR]].concat();
         let named = self.0.read().unwrap_or_else(PoisonError::into_inner);
         let maps = named.values().filter_map(|numbered| {
             let map = numbered.record.strip_prefix(&kind[..])?;
@@ -208,7 +233,11 @@ impl Numbered {
         }
         let highest = shapes.iter().map(|shaped| shaped.number()).max().unwrap_or(0);
         let number = highest.checked_add(1)?;
-        let record = [layout::SHAPES, &self.record[1..], &number.to_be_bytes()].concat();
+        let table = match self.record.starts_with(layout::MESSAGES) {
+            true => layout::MESSAGE_SHAPES,
+            false => layout::SHAPES,
+        };
+        let record = [table, &self.record[1..], &number.to_be_bytes()].concat();
         let value = [&version.to_le_bytes(), &shape.encode()[..]].concat();
         let number = Number { value: value.into(), ..Number::of(&record, number, false) };
         shapes.push(Shaped::new(number, version, shape));
@@ -219,12 +248,16 @@ impl Numbered {
 impl Shaped {
     /// Parses the record of a shape, and returns the record of its name, too.
     fn parse(record: &[u8], value: &[u8]) -> Option<(Box<[u8]>, Arc<Shaped>)> {
-        let (name, number) = record.strip_prefix(layout::SHAPES)?.split_last_chunk()?;
+        let (table, name) = match record.strip_prefix(layout::SHAPES) {
+            Some(name) => (layout::CATALOGUE, name),
+            None => (layout::MESSAGES, record.strip_prefix(layout::MESSAGE_SHAPES)?),
+        };
+        let (name, number) = name.split_last_chunk()?;
         let (version, shape) = value.split_first_chunk()?;
         let number =
             Number { value: value.into(), ..Number::of(record, u16::from_be_bytes(*number), true) };
         let shaped = Shaped::new(number, u16::from_le_bytes(*version), Shape::parse(shape)?);
-        Some(([layout::CATALOGUE, name].concat().into(), shaped))
+        Some(([table, name].concat().into(), shaped))
     }
 
     /// Returns the number, unless its record is known to be on disk.
@@ -303,6 +336,11 @@ impl Number {
             is_stored: is_stored.into(),
             submitted: Mutex::new(None),
         }
+    }
+
+    /// Returns a record without a number, which is stored as one is.
+    pub(crate) fn marker(record: &[u8]) -> Number {
+        Number { value: Box::default(), ..Number::of(record, 0, false) }
     }
 
     pub(crate) fn number(&self) -> u16 {

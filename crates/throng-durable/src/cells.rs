@@ -19,8 +19,9 @@ use crate::catalogue::{Number, Numbered};
 use crate::durable::{decode_whole, encode_into};
 use crate::gate::{Held, OutputGate};
 use crate::layout;
+use crate::node::Inner;
 use crate::view::View;
-use crate::{CELL_KEY_BYTES_MAX, CellError};
+use crate::{CELL_KEY_BYTES_MAX, CellError, CommitError, EntityError};
 
 /// A map of an entity's cells, from [`DurableContext::cells`](crate::DurableContext::cells).
 ///
@@ -79,14 +80,24 @@ struct Changed {
     cells: BTreeMap<Box<[u8]>, OwnWrite>,
     /// Number of changes of the running turn.
     new: usize,
-    /// The first error of a put; it fails the turn's commit.
-    fault: Option<CellError>,
+    /// The first error of a put or a send; it fails the turn's commit.
+    fault: Option<EntityError>,
     /// Number of cells at which settled ones are removed next.
     trim_at: usize,
     /// Numbers of maps and of shapes that the running turn has used, and that may have no record yet.
     numbers: Vec<Arc<Number>>,
+    /// Records of other tables that the running turn writes, or deletes.
+    records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Messages that leave once the running turn is submitted.
+    outgoing: Vec<Box<dyn Outgoing>>,
     /// Actions that follow the commit of the running turn.
     actions: Vec<Box<dyn Held>>,
+}
+
+/// A stored message on its way to its receiver.
+pub(crate) trait Outgoing: Send {
+    /// Puts the message into the receiver's mailbox. `after` is the submission that has stored the message.
+    fn leave(self: Box<Self>, node: &Arc<Inner>, after: Submission);
 }
 
 impl fmt::Debug for Changed {
@@ -108,9 +119,14 @@ struct OwnWrite {
 const TRIM_MIN: usize = 64;
 
 impl Changes {
-    /// Whether the running turn has changed no cell.
+    /// Whether the running turn has changed neither a cell nor a record of another table.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.as_ref().is_none_or(|changed| changed.new == 0 && changed.fault.is_none())
+    }
+
+    /// Whether the running turn has changed a cell.
+    pub(crate) fn has_cells(&self) -> bool {
+        self.0.as_ref().is_some_and(|changed| changed.new > changed.records.len())
     }
 
     /// Adds the changes of the running turn to its batch.
@@ -119,7 +135,7 @@ impl Changes {
         mut batch: Batch,
         table: &Database,
         outcomes: &Outcomes,
-    ) -> Result<Batch, CellError> {
+    ) -> Result<Batch, EntityError> {
         let Some(changed) = &mut self.0 else { return Ok(batch) };
         if let Some(fault) = changed.fault.take() {
             return Err(fault);
@@ -127,6 +143,12 @@ impl Changes {
         if changed.new > 0 {
             for (key, write) in changed.cells.iter().filter(|(_, own)| own.submission.is_none()) {
                 batch = match &write.value {
+                    Some(value) => batch.put(table, key, value),
+                    None => batch.delete(table, key),
+                };
+            }
+            for (key, value) in &changed.records {
+                batch = match value {
                     Some(value) => batch.put(table, key, value),
                     None => batch.delete(table, key),
                 };
@@ -146,8 +168,41 @@ impl Changes {
             for own in changed.cells.values_mut() {
                 own.submission.get_or_insert(submission);
             }
+            changed.records.clear();
             changed.numbers.drain(..).for_each(|number| number.submitted(submission));
         }
+    }
+
+    /// Adds a record of another table to the running turn's changes, or its deletion.
+    pub(crate) fn set_record(&mut self, key: Vec<u8>, value: Option<Vec<u8>>) {
+        let changed = self.0.get_or_insert_default();
+        changed.records.push((key, value));
+        changed.new += 1;
+    }
+
+    /// Adds a message that the running turn stores.
+    pub(crate) fn send(
+        &mut self,
+        (key, value): (Vec<u8>, Vec<u8>),
+        numbers: impl IntoIterator<Item = Arc<Number>>,
+        outgoing: Box<dyn Outgoing>,
+    ) {
+        self.set_record(key, Some(value));
+        let changed = self.0.get_or_insert_default();
+        for number in numbers {
+            changed.use_number(number);
+        }
+        changed.outgoing.push(outgoing);
+    }
+
+    /// Takes the messages of the turn that was submitted.
+    pub(crate) fn take_outgoing(&mut self) -> Vec<Box<dyn Outgoing>> {
+        self.0.as_mut().map(|changed| mem::take(&mut changed.outgoing)).unwrap_or_default()
+    }
+
+    /// Fails the commit of the running turn, unless it fails already.
+    pub(crate) fn fail(&mut self, fault: EntityError) {
+        self.0.get_or_insert_default().fault.get_or_insert(fault);
     }
 
     /// Removes changes that the store shows, if there are many.
@@ -333,14 +388,21 @@ impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> Cells<'c, K, V> {
         changed.new += 1;
         let map = self.map.as_ref().and_then(|map| map.unstored());
         for number in map.into_iter().chain(shape) {
-            if !changed.numbers.iter().any(|known| Arc::ptr_eq(known, &number)) {
-                changed.numbers.push(number);
-            }
+            changed.use_number(number);
         }
     }
 
     fn fail(&mut self, error: CellError) {
-        self.changes.0.get_or_insert_default().fault.get_or_insert(error);
+        self.changes.fail(EntityError::NotCommitted(CommitError::Cell(error)));
+    }
+}
+
+impl Changed {
+    /// Notes a number that may have no record yet.
+    fn use_number(&mut self, number: Arc<Number>) {
+        if !self.numbers.iter().any(|known| Arc::ptr_eq(known, &number)) {
+            self.numbers.push(number);
+        }
     }
 }
 
@@ -685,8 +747,11 @@ mod tests {
         cells.put(&[0; CELL_KEY_BYTES_MAX], "fits");
         cells.put(&[0; CELL_KEY_BYTES_MAX + 1], "does not");
         assert!(matches!(cells.get(b"other"), Err(CellError::Inactive)));
-        let fault = changes.0.unwrap().fault;
-        assert!(matches!(fault, Some(CellError::KeyTooLong { bytes: 251 })));
+        let Some(EntityError::NotCommitted(CommitError::Cell(fault))) = changes.0.unwrap().fault
+        else {
+            panic!("the put has not failed")
+        };
+        assert!(matches!(fault, CellError::KeyTooLong { bytes: 251 }));
     }
 
     #[test]

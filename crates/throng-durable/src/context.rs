@@ -2,12 +2,13 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng::Context;
+use throng::{Context, Handle};
 use throng_store::Codec;
 
 use crate::activation::Activation;
 use crate::gate::After;
-use crate::{Cells, Durable, Entity, Node};
+use crate::users::drop_user_value;
+use crate::{Cells, Durable, DurableMessage, Entity, Node, SendError};
 
 /// Extension of [`Context`] for the handlers of an entity.
 ///
@@ -86,8 +87,8 @@ pub trait DurableContext {
     /// Messages that a handler sends, and its I/O, leave at once. They belong into such an action if others
     /// must not see changes that a crash or a failed commit may take back. A message by `Entity` to another entity
     /// of the same node needs none: if the sender's turns before this one are lost, so are its effects. The action runs once at most: not if
-    /// the program ends between the commit and the action. The [`guide`](crate::guide) shows an outbox, for
-    /// messages that must arrive.
+    /// the program ends between the commit and the action. A message that must arrive is
+    /// [sent durably](DurableContext::send_durable).
     ///
     /// The action must not block, because the replies of other turns wait behind it. The actions of an entity run
     /// in the order of its turns. If the message came by an [`Entity`](crate::Entity), they run before its reply
@@ -121,6 +122,30 @@ pub trait DurableContext {
     /// }
     /// ```
     fn after_commit(&mut self, action: impl FnOnce() + Send + 'static);
+
+    /// Stores a message for an entity in the commit of this turn: both are kept, or neither is. The entity handles the
+    /// message exactly once, and is activated for it if need be; see [`DurableMessage`].
+    ///
+    /// If the message cannot be stored, as because the receiver's inbox is full, the turn fails, and nothing of it is
+    /// kept. [`try_send_durable`](DurableContext::try_send_durable) returns the error instead. The messages of
+    /// an entity to another are handled in the order of sending.
+    ///
+    /// Cost: an encoding of the message, and an entry in the turn's batch. The message itself is passed on in memory.
+    fn send_durable<R, M>(&mut self, to: &Entity<R>, message: M)
+    where
+        R: Durable + Handle<M>,
+        M: DurableMessage;
+
+    /// Does the same, unless the message cannot be stored: then the turn goes on without it.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] hands the message back. [`EntityError::Full`](crate::EntityError::Full) tells of an inbox that is
+    /// full.
+    fn try_send_durable<R, M>(&mut self, to: &Entity<R>, message: M) -> Result<(), SendError<M>>
+    where
+        R: Durable + Handle<M>,
+        M: DurableMessage;
 
     /// Returns the node of this entity, through which it can reach other entities.
     fn node(&mut self) -> Node;
@@ -173,6 +198,25 @@ impl<P: Durable> DurableContext for Context<P> {
 
     fn after_commit(&mut self, action: impl FnOnce() + Send + 'static) {
         activation(self).add_action(After(action));
+    }
+
+    fn send_durable<R, M>(&mut self, to: &Entity<R>, message: M)
+    where
+        R: Durable + Handle<M>,
+        M: DurableMessage,
+    {
+        if let Err(SendError { message, error }) = self.try_send_durable(to, message) {
+            drop_user_value(message);
+            activation(self).changes().fail(error);
+        }
+    }
+
+    fn try_send_durable<R, M>(&mut self, to: &Entity<R>, message: M) -> Result<(), SendError<M>>
+    where
+        R: Durable + Handle<M>,
+        M: DurableMessage,
+    {
+        activation(self).post(to, message)
     }
 
     fn node(&mut self) -> Node {

@@ -25,26 +25,35 @@ use std::hash::BuildHasher;
 use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
 
 use hashbrown::HashTable;
 use throng::Address;
 use throng::layer::{HashState, Instant};
-use throng_store::{Submission, SubmitError};
+use throng_store::{ReadError, Submission, SubmitError};
 use tokio::sync::watch;
 
 use crate::activation::Fresh;
 use crate::catalogue::{Numbered, Shaped};
+use crate::inbox::{Entry, Recheck, weight_of_waiting};
 use crate::keeper::Pin;
 use crate::monitor::EntityFailure;
 use crate::name::Name;
 use crate::node::{Counts, Inner};
 use crate::turn::Passivate;
 use crate::users::drop_user_value;
+use crate::view::View;
 use crate::{Durable, EntityError, layout};
 
 /// Number of locks that share the entities of a kind. So many that a search of a whole shard for entities
 /// that should leave is short, even with a million of them.
 pub(crate) const SHARDS: usize = 1024;
+
+/// Time after which an entity is rechecked that cannot be activated.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// Time after which an entity is rechecked of which a message is not on disk yet.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// The live entities of kind `P`, and everything else that they share.
 pub(crate) struct Directory<P: Durable> {
@@ -79,8 +88,27 @@ struct Shard<P> {
     pinned: HashMap<Box<[u8]>, Pin>,
     /// Entities to be forgotten if they cannot be loaded, with the number of those who have asked for it.
     to_forget: HashMap<Box<[u8]>, usize>,
+    /// Entities that are to recheck their inboxes, by the keys of their states.
+    rechecks: HashMap<Box<[u8]>, DueRecheck>,
     /// Senders of the failures of entities that have monitors, by the keys of their states.
     monitored: HashMap<Box<[u8]>, watch::Sender<EntityFailure>>,
+}
+
+/// An entity that is to recheck its inbox.
+#[derive(Debug)]
+struct DueRecheck {
+    due: Instant,
+    /// The last submission that has stored a message whose copy was lost.
+    after: Submission,
+}
+
+/// Where a message goes.
+enum Route<P> {
+    To(Address<P>),
+    /// The entity is to recheck its inbox, and the copy of a stored message is dropped.
+    Dropped,
+    /// The entity is to be activated.
+    Absent,
 }
 
 impl<P: Durable> Directory<P> {
@@ -92,6 +120,7 @@ impl<P: Durable> Directory<P> {
                 ended: Submission::START,
                 pinned: HashMap::new(),
                 to_forget: HashMap::new(),
+                rechecks: HashMap::new(),
                 monitored: HashMap::new(),
             })
         };
@@ -165,18 +194,43 @@ impl<P: Durable> Directory<P> {
         node: &Arc<Inner>,
         name: &Name<P>,
     ) -> Result<Address<P>, EntityError> {
+        self.activate_for(node, name, None)?.ok_or(EntityError::ShutDown)
+    }
+
+    /// Does the same for the copy of a stored message; `None` if the entity is to recheck its inbox and the copy must
+    /// not come before the messages there.
+    pub(crate) fn activate_for_copy(
+        self: &Arc<Self>,
+        node: &Arc<Inner>,
+        name: &Name<P>,
+        copy: &Entry,
+    ) -> Result<Option<Address<P>>, EntityError> {
+        self.activate_for(node, name, Some(copy))
+    }
+
+    fn activate_for(
+        self: &Arc<Self>,
+        node: &Arc<Inner>,
+        name: &Name<P>,
+        copy: Option<&Entry>,
+    ) -> Result<Option<Address<P>>, EntityError> {
         let hash = self.hasher.hash_one(name.state_key());
-        if let Some(address) = self.find(&self.shard_of(hash), node, name, hash)? {
-            return Ok(address);
+        match self.route(&mut self.shard_of(hash), node, name, hash, copy)? {
+            Route::To(address) => return Ok(Some(address)),
+            Route::Dropped => return Ok(None),
+            Route::Absent => {}
         }
         let fresh = Fresh::new(node, self, name)?;
         let mut shard = self.shard_of(hash);
-        match self.find(&shard, node, name, hash) {
-            Ok(None) => {}
+        match self.route(&mut shard, node, name, hash, copy) {
+            Ok(Route::Absent) => {}
             found => {
                 drop(shard);
                 fresh.discard();
-                return found.and_then(|address| address.ok_or(EntityError::ShutDown));
+                return found.map(|found| match found {
+                    Route::To(address) => Some(address),
+                    Route::Dropped | Route::Absent => None,
+                });
             }
         }
         let ending = shard.active.find_entry(hash, |live| live.is_of(name)).ok();
@@ -184,6 +238,8 @@ impl<P: Durable> Directory<P> {
             // An activation that is ending has not told its last submission yet.
             Some(ending) => {
                 self.forget(&ending.remove().0);
+                // It may have been killed, with copies in its mailbox.
+                self.add_recheck(&mut shard, node, name.state_key(), Duration::ZERO);
                 node.store.submitted_through()
             }
             None => shard.ended,
@@ -199,10 +255,15 @@ impl<P: Durable> Directory<P> {
             Ok(address) => {
                 name.lives_at(address);
                 let hash_of = |live: &Name<P>| self.hasher.hash_one(live.state_key());
-                shard.active.insert_unique(hash, name, hash_of);
+                let live = shard.active.insert_unique(hash, name.clone(), hash_of);
+                if let Some(copy) = copy {
+                    live.get().marks().copy_sent(copy.weight);
+                }
+                // It may be to recheck its inbox since this call has found its end.
+                let is_dropped = copy.is_some_and(|copy| shard.must_recheck(&name, copy));
                 drop(shard);
                 node.count_activation();
-                Ok(address)
+                Ok((!is_dropped).then_some(address))
             }
             Err((error, unspawned)) => {
                 // The next activation waits as this one would have.
@@ -217,23 +278,75 @@ impl<P: Durable> Directory<P> {
         }
     }
 
-    /// Returns the address of the entity, if it is live.
-    fn find(
+    /// Finds out where a message for the entity goes.
+    fn route(
         &self,
-        shard: &Shard<P>,
+        shard: &mut Shard<P>,
         node: &Inner,
         name: &Name<P>,
         hash: u64,
-    ) -> Result<Option<Address<P>>, EntityError> {
+        copy: Option<&Entry>,
+    ) -> Result<Route<P>, EntityError> {
         if node.is_closed() {
             return Err(EntityError::ShutDown);
         }
-        let Some(live) = shard.active.find(hash, |live| live.is_of(name)) else { return Ok(None) };
-        let address = live.address().filter(|address| address.is_alive());
-        if address.is_some() && live.marks().touch(node.tick()) {
+        if let Some(copy) = copy
+            && shard.must_recheck(name, copy)
+        {
+            return Ok(Route::Dropped);
+        }
+        let Some(live) = shard.active.find(hash, |live| live.is_of(name)) else {
+            return Ok(Route::Absent);
+        };
+        let Some(address) = live.address().filter(|address| address.is_alive()) else {
+            return Ok(Route::Absent);
+        };
+        if live.marks().touch(node.tick()) {
             self.counts.stays();
         }
-        Ok(address)
+        if let Some(copy) = copy {
+            live.marks().copy_sent(copy.weight);
+        }
+        Ok(Route::To(address))
+    }
+
+    /// Returns the share in the limit of the inbox of the messages that wait for an entity.
+    ///
+    /// # Errors
+    ///
+    /// The store cannot be read.
+    pub(crate) fn waiting(&self, node: &Inner, name: &Name<P>) -> Result<u64, ReadError> {
+        let hash = self.hasher.hash_one(name.state_key());
+        let shard = self.shard_of(hash);
+        if !shard.rechecks.contains_key(name.state_key())
+            && let Some(live) = shard.active.find(hash, |live| live.is_of(name))
+        {
+            return Ok(live.marks().waiting());
+        }
+        drop(shard);
+        weight_of_waiting(&View::of(&node.table)?, name.state_key(), node.inbox_max)
+    }
+
+    /// Has an entity recheck its inbox after a pause, and drops the copies of messages for it until then. A pause that
+    /// runs already is replaced.
+    pub(crate) fn recheck_later(self: &Arc<Self>, node: &Inner, state_key: &[u8], pause: Duration) {
+        let mut shard = self.shard_of(self.hasher.hash_one(state_key));
+        self.add_recheck(&mut shard, node, state_key, pause);
+    }
+
+    fn add_recheck(
+        self: &Arc<Self>,
+        shard: &mut Shard<P>,
+        node: &Inner,
+        state_key: &[u8],
+        pause: Duration,
+    ) {
+        if P::MESSAGES.is_empty() || node.is_closed() {
+            return;
+        }
+        let (due, after) = (Instant::now() + pause, node.store.submitted_through());
+        shard.rechecks.insert(state_key.into(), DueRecheck { due, after });
+        node.redelivery.due.add(due, self.clone(), state_key);
     }
 
     /// Makes an entity stay in memory, and has it woken, if `submit` has submitted the pin. The two are one step, so
@@ -346,13 +459,23 @@ impl<P: Durable> Directory<P> {
         }
     }
 
-    /// Removes the entry of an activation that ends, unless it belongs to a later one.
-    pub(crate) fn remove(self: &Arc<Self>, node: &Inner, name: &Name<P>, last: Submission) {
+    /// Removes the entry of an activation that ends, unless it belongs to a later one. `has_lost` tells whether copies
+    /// of messages may have been lost with it.
+    pub(crate) fn remove(
+        self: &Arc<Self>,
+        node: &Inner,
+        name: &Name<P>,
+        last: Submission,
+        has_lost: bool,
+    ) {
         let hash = self.hasher.hash_one(name.state_key());
         let mut shard = self.shard_of(hash);
         if let Some(own) = shard.take(hash, name, last) {
             self.forget(&own);
             self.wake_again(node, &mut shard, name);
+            if has_lost {
+                self.add_recheck(&mut shard, node, name.state_key(), Duration::ZERO);
+            }
         }
     }
 
@@ -368,6 +491,7 @@ impl<P: Durable> Directory<P> {
             shard.retired.extend(own.address());
             self.forget(&own);
             self.wake_again(node, &mut shard, name);
+            self.add_recheck(&mut shard, node, name.state_key(), Duration::ZERO);
         }
     }
 
@@ -460,6 +584,16 @@ impl<P: Durable> fmt::Debug for Home<P> {
 }
 
 impl<P: Durable> Shard<P> {
+    /// Whether an entity is to recheck its inbox. The recheck then finds the message of this copy, too.
+    fn must_recheck(&mut self, name: &Name<P>, copy: &Entry) -> bool {
+        if self.rechecks.is_empty() {
+            return false;
+        }
+        let Some(recheck) = self.rechecks.get_mut(name.state_key()) else { return false };
+        recheck.after = recheck.after.max(copy.after);
+        true
+    }
+
     /// Removes the active entry of the activation with this name; `None` if a later one has replaced it.
     /// `last` is the activation's last submission.
     fn take(&mut self, hash: u64, name: &Name<P>, last: Submission) -> Option<Name<P>> {
@@ -484,6 +618,16 @@ pub(crate) trait AnyDirectory: Send + Sync {
 
     /// Activates a pinned entity that is due since this time, unless the time is outdated.
     fn wake(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant);
+
+    /// Has an entity recheck its inbox that is due since this time, unless the time is outdated.
+    fn recheck(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant);
+
+    /// Has the entities of a shard notice that turns of theirs are lost, if they have messages.
+    fn notice_loss(&self, shard: usize);
+
+    /// Has an entity recheck its inbox in which a search has found messages, unless it is live: then it has found them
+    /// itself.
+    fn recheck_found(self: Arc<Self>, node: &Inner, state_key: &[u8]);
 
     /// Kills all activations of a shard.
     #[cfg(feature = "sim")]
@@ -524,6 +668,73 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         node.keeper.add(pin.due(), self.clone(), state_key);
     }
 
+    fn recheck(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant) {
+        let hash = self.hasher.hash_one(state_key);
+        let mut shard = self.shard_of(hash);
+        let Some(recheck) = shard.rechecks.get(state_key).filter(|recheck| recheck.due == due)
+        else {
+            return;
+        };
+        let after = recheck.after;
+        if !node.gate.is_settled(after) {
+            return self.add_recheck(&mut shard, node, state_key, PAUSE);
+        }
+        drop(shard);
+        // Most entities that have failed have no stored messages, and need not be activated.
+        let waits = View::of(&node.table)
+            .and_then(|view| weight_of_waiting(&view, state_key, 1))
+            .map(|weight| weight > 0);
+        let activated = match waits {
+            Ok(true) => self.activate(node, &Name::of_state_key(state_key)).map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(error.into()),
+        };
+        let mut shard = self.shard_of(hash);
+        let Some(recheck) = shard.rechecks.get(state_key).filter(|recheck| recheck.due == due)
+        else {
+            return;
+        };
+        match activated {
+            Ok(None) if recheck.after > after => {
+                self.add_recheck(&mut shard, node, state_key, PAUSE);
+            }
+            Ok(None) => drop(shard.rechecks.remove(state_key)),
+            Ok(Some(address)) => {
+                // Under the lock, so that no copy comes between.
+                let after = Some(node.store.submitted_through());
+                match address.send(Recheck { after }) {
+                    Ok(()) => drop(shard.rechecks.remove(state_key)),
+                    Err(_) => self.add_recheck(&mut shard, node, state_key, PAUSE),
+                }
+            }
+            Err(EntityError::ShutDown) => {}
+            Err(error) => {
+                self.add_recheck(&mut shard, node, state_key, RETRY);
+                drop(shard);
+                let key = layout::own_key(state_key).escape_ascii();
+                tracing::error!(kind = P::KIND, %key, %error, "stored messages have to wait");
+            }
+        }
+    }
+
+    fn notice_loss(&self, shard: usize) {
+        if !P::MESSAGES.is_empty() {
+            let live: Vec<_> = self.shard(shard).active.iter().filter_map(Name::address).collect();
+            // A process that has just ended need not know.
+            live.into_iter().for_each(|address| drop(address.send(Recheck { after: None })));
+        }
+    }
+
+    fn recheck_found(self: Arc<Self>, node: &Inner, state_key: &[u8]) {
+        let name = Name::of_state_key(state_key);
+        let hash = self.hasher.hash_one(state_key);
+        let mut shard = self.shard_of(hash);
+        let is_live = shard.active.find(hash, |live| live.is_of(&name)).is_some();
+        if !is_live && !shard.rechecks.contains_key(state_key) {
+            self.add_recheck(&mut shard, node, state_key, Duration::ZERO);
+        }
+    }
+
     fn passivate_all(&self) {
         let mut leaving = Vec::new();
         for shard in 0..SHARDS {
@@ -547,6 +758,7 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         for shard in 0..SHARDS {
             // Their monitors learn that there is nothing more to come.
             self.shard(shard).monitored.clear();
+            self.shard(shard).rechecks.clear();
         }
         let deps = self.deps().take();
         drop_user_value(deps);

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use throng::Process;
 
-use crate::StateError;
 use crate::catalogue::{Numbered, Shaped};
 use crate::shape::Shape;
+use crate::{OnFailure, Receives, StateError};
 
 /// A process whose state is kept on disk, under a kind and a key.
 ///
@@ -71,6 +71,17 @@ pub trait Durable: Process + Serialize + DeserializeOwned {
     /// does not fit is [refused](StateError::Changed). A new version is for fields of another type or meaning, and
     /// for programs that must not be replaced by an older one.
     const VERSION: u16 = 1;
+
+    /// The [durable messages](crate::DurableMessage) that entities of this kind handle.
+    ///
+    /// The derive takes those that [`#[process]`](macro@throng::process) has marked with `#[message(durable)]`, or the
+    /// list in `#[durable(messages(Credit, Debit))]`.
+    const MESSAGES: &'static [Receives<Self>] = &[];
+
+    /// What happens when the handler of a durable message panics, or its turn cannot be committed.
+    ///
+    /// The derive takes another policy as `on_failure = …`.
+    const ON_FAILURE: OnFailure = OnFailure::park_after(5);
 
     /// Everything that the entities of this kind share and do not store: clients, clocks, addresses of other
     /// processes. [`Node::register`](crate::Node::register) sets the value, and
@@ -145,23 +156,37 @@ pub(crate) fn encode_into<T: Serialize + ?Sized>(
     postcard::to_io(value, record).map(drop).map_err(|error| error.to_string())
 }
 
+/// A type whose values are stored, with its name and its version.
+pub(crate) struct Versioned<T> {
+    pub(crate) kind: &'static str,
+    pub(crate) version: u16,
+    pub(crate) migrate: fn(OldState<'_>) -> Result<T, StateError>,
+}
+
 /// Decodes the state in a record, with a migration if it is of an older version. `kind` has the shapes.
 pub(crate) fn decode_state<P: Durable>(kind: &Numbered, record: &[u8]) -> Result<P, StateError> {
-    let undecodable =
-        |found, reason: String| StateError::Undecodable { kind: P::KIND, found, reason };
-    let own = kind.shape_of::<P>(P::VERSION);
-    let own = own.map_err(|reason| undecodable(P::VERSION, reason.into()))?;
-    let (stored, encoded) = own.split(kind, record).map_err(|reason| undecodable(0, reason))?;
-    let found = stored.version();
-    match found.cmp(&P::VERSION) {
-        Ordering::Greater => Err(StateError::Newer { kind: P::KIND, found, known: P::VERSION }),
-        Ordering::Less => P::migrate(OldState { kind: P::KIND, stored: &stored, encoded }),
-        Ordering::Equal if own.agrees(&stored) => {
-            decode_whole(encoded).map_err(|reason| undecodable(found, reason))
-        }
-        Ordering::Equal => {
-            let changed = |reason| StateError::Changed { kind: P::KIND, found, reason };
-            stored.shape().read(encoded).map_err(changed)
+    Versioned { kind: P::KIND, version: P::VERSION, migrate: P::migrate }.decode(kind, record)
+}
+
+impl<T: Serialize + DeserializeOwned + 'static> Versioned<T> {
+    /// Decodes the value in a record, with a migration if it is of an older version. `name` has the shapes.
+    pub(crate) fn decode(&self, name: &Numbered, record: &[u8]) -> Result<T, StateError> {
+        let &Versioned { kind, version, migrate } = self;
+        let undecodable = |found, reason: String| StateError::Undecodable { kind, found, reason };
+        let own = name.shape_of::<T>(version);
+        let own = own.map_err(|reason| undecodable(version, reason.into()))?;
+        let (stored, encoded) = own.split(name, record).map_err(|reason| undecodable(0, reason))?;
+        let found = stored.version();
+        match found.cmp(&version) {
+            Ordering::Greater => Err(StateError::Newer { kind, found, known: version }),
+            Ordering::Less => migrate(OldState { kind, stored: &stored, encoded }),
+            Ordering::Equal if own.agrees(&stored) => {
+                decode_whole(encoded).map_err(|reason| undecodable(found, reason))
+            }
+            Ordering::Equal => {
+                let changed = |reason| StateError::Changed { kind, found, reason };
+                stored.shape().read(encoded).map_err(changed)
+            }
         }
     }
 }

@@ -12,16 +12,21 @@ use std::time::Duration;
 use throng::client::Client;
 use throng::layer::Instant;
 use throng::{Ask, CallError, Handle, Message, Turn};
-use throng_store::{Batch, Submission, SubmitError};
+use throng_store::{Batch, Database, ReadError, Submission, SubmitError};
 use tracing::Span;
 use tracing::instrument::{Instrument, Instrumented};
 
 use crate::directory::Directory;
+use crate::inbox::{self, Posting};
 use crate::name::Name;
 use crate::node::Node;
 use crate::turn::{Forget, Request};
 use crate::users::sender;
-use crate::{CommitError, Durable, EntityError, EntityMonitor, KeyError, SendError, layout};
+use crate::view::View;
+use crate::{
+    CommitError, Durable, DurableMessage, EntityError, EntityMonitor, Inbox, KeyError, SendError,
+    layout,
+};
 
 /// Default deadline of a call, activation included.
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -245,7 +250,11 @@ impl<P: Durable> Entity<P> {
         self.node.inner().directory()
     }
 
-    fn name(&self) -> Result<&Name<P>, KeyError> {
+    pub(crate) fn node(&self) -> &Node {
+        &self.node
+    }
+
+    pub(crate) fn name(&self) -> Result<&Name<P>, KeyError> {
         self.name.as_ref().map_err(|invalid| invalid.error.clone())
     }
 
@@ -301,6 +310,95 @@ impl<P: Durable> Entity<P> {
             message: request.message,
             error,
         })
+    }
+
+    /// Stores a message for this entity, and returns once it is on disk. The entity handles it exactly once, whatever
+    /// happens to the program; it is activated for the message if need be.
+    ///
+    /// Messages that a task sends one after another are handled in this order. If the handler panics or its turn
+    /// cannot be committed, the attempt is repeated, as [`Durable::ON_FAILURE`] says. A reply is dropped.
+    ///
+    /// If the future is dropped before it is ready, the message may or may not be stored.
+    ///
+    /// Cost: a flush of the disk, shared with all that is written at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] hands the message back, which is not stored; after [`EntityError::Unknown`], it may be stored. A
+    /// full inbox is [`EntityError::Full`].
+    pub async fn send_durable<M>(&self, message: M) -> Result<(), SendError<M>>
+    where
+        P: Handle<M>,
+        M: DurableMessage,
+    {
+        let node = self.node.inner();
+        let posting = Posting::prepare(node, self, message)?;
+        let batch = posting.add_to(Batch::new(), node);
+        let submit = |batch: &mut Batch| node.store.submit(batch, sender());
+        let submission = match self.submit(batch, submit).await {
+            Ok(submission) => submission,
+            Err(error) => return Err(SendError { message: posting.into_message(), error }),
+        };
+        let submitted = posting.submitted(node, submission);
+        match node.gate.settled(submission).await {
+            Ok(()) => {
+                submitted.leave();
+                Ok(())
+            }
+            Err(failure) => {
+                Err(SendError { message: submitted.into_message(), error: failure.into() })
+            }
+        }
+    }
+
+    /// Returns the durable messages that wait for this entity, and those that were parked.
+    ///
+    /// # Errors
+    ///
+    /// [`EntityError::Key`] for an invalid key, or [`EntityError::Load`] if the store cannot be read.
+    pub fn inbox(&self) -> Result<Inbox, EntityError> {
+        let (name, node) = (self.name()?, self.node.inner());
+        let view = View::of(&node.table)?;
+        Ok(inbox::list::read(&view, &node.catalogue, P::KIND, name.state_key())?)
+    }
+
+    /// Has a durable message handled that was parked or waits for its next attempt; returns false if there is none with
+    /// this [sequence number](crate::StoredMessage::sequence). A message that was parked comes before those that wait.
+    ///
+    /// # Errors
+    ///
+    /// [`EntityError::Key`] for an invalid key, or the error of the store.
+    pub async fn retry_message(&self, sequence: u64) -> Result<bool, EntityError> {
+        self.change_inbox(|view, table, state_key| {
+            inbox::list::retry(view, table, state_key, sequence)
+        })
+        .await
+    }
+
+    /// Removes a durable message that was parked, or waits; returns false if there is none with this
+    /// [sequence number](crate::StoredMessage::sequence). A message whose handler runs is removed and may have its effect.
+    ///
+    /// # Errors
+    ///
+    /// [`EntityError::Key`] for an invalid key, or the error of the store.
+    pub async fn skip_message(&self, sequence: u64) -> Result<bool, EntityError> {
+        self.change_inbox(|view, table, state_key| {
+            inbox::list::skip(view, table, state_key, sequence)
+        })
+        .await
+    }
+
+    async fn change_inbox(
+        &self,
+        change: impl FnOnce(&View, &Database, &[u8]) -> Result<Option<Batch>, ReadError>,
+    ) -> Result<bool, EntityError> {
+        let (name, node) = (self.name()?, self.node.inner());
+        let batch = change(&View::of(&node.table)?, &node.table, name.state_key())?;
+        let Some(batch) = batch else { return Ok(false) };
+        let submission = self.submit(batch, |batch| node.store.submit(batch, sender())).await?;
+        node.gate.settled(submission).await?;
+        self.directory().recheck_later(node, name.state_key(), Duration::ZERO);
+        Ok(true)
     }
 
     /// Delivers a request to the live process, which is activated first if there is none.

@@ -58,6 +58,27 @@ pub enum EntityError {
     /// The process ended before the turn was submitted, or before the turn began: nothing of the turn was kept.
     #[error("the entity's process ended before it replied")]
     Died,
+    /// The inbox of the receiver of a durable message is full: the message was not stored. Try again when the receiver
+    /// has handled some, or raise [`Options::inbox_max`](crate::Options::inbox_max).
+    #[error("the inbox of {receiver} is full: {waiting} messages wait, of at most {inbox_max}")]
+    Full {
+        /// Kind and key of the receiver.
+        receiver: String,
+        /// Number of messages that wait, where a long one counts once for each KiB.
+        waiting: u64,
+        /// The limit.
+        inbox_max: u64,
+    },
+    /// A stored message is none that this program's kind handles, or is damaged; such a message is
+    /// [parked](crate::Inbox::parked).
+    #[error("the stored message cannot be handled: {0}")]
+    Message(String),
+    /// The receiver of a durable message belongs to another node, which the commit of the sender does not reach.
+    #[error("the receiver {receiver} belongs to another node")]
+    OtherNode {
+        /// Kind and key of the receiver.
+        receiver: String,
+    },
     /// The runtime's memory for messages is used up. The message was not handled; try again later.
     #[error("the runtime has no memory left for messages")]
     Overloaded,
@@ -183,6 +204,14 @@ pub enum CommitError {
     /// The turn wrote a cell with an invalid key or a value that cannot be encoded.
     #[error(transparent)]
     Cell(CellError),
+    /// A durable message that the turn has sent cannot be encoded, or the receiver's kind has no number left for it.
+    #[error("the message {message} cannot be stored: {reason}")]
+    Message {
+        /// Type of the message.
+        message: &'static str,
+        /// Reason why it cannot be stored.
+        reason: String,
+    },
     /// The store refused the changes.
     #[error(transparent)]
     Refused(SubmitError),

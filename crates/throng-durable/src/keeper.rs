@@ -9,16 +9,16 @@
 //! The sweeper's task has the keeper wake those that are due, some at each of its steps. Each pin has one valid
 //! entry in the list: that of the time in the pin. Entries of other times are dropped when their time comes.
 
-use std::collections::{BTreeMap, HashMap};
-use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng::layer::Instant;
 use throng_store::{ReadError, Submission};
 
 use crate::directory::AnyDirectory;
+use crate::due::{DueList, Task, lock};
 use crate::layout;
 use crate::node::Inner;
 use crate::view::View;
@@ -35,20 +35,13 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(60);
 /// The list of pinned entities by the time at which they are due; see the file's head.
 #[derive(Default)]
 pub(crate) struct Keeper {
-    due: Mutex<BTreeMap<(Instant, u64), Task>>,
+    due: DueList,
     /// Pins in the store of kinds that the program has not named yet, by the numbers of the kinds.
     unclaimed: Mutex<HashMap<u16, Vec<Box<[u8]>>>>,
     /// Number of pinned entities.
     pub(crate) pinned: AtomicU64,
     /// Number of times that a pinned entity has failed.
     pub(crate) failures: AtomicU64,
-    entries: AtomicU64,
-}
-
-/// An entity to be woken.
-struct Task {
-    directory: Arc<dyn AnyDirectory>,
-    state_key: Box<[u8]>,
 }
 
 /// A pinned entity, in the shard of its directory.
@@ -146,33 +139,22 @@ impl Keeper {
 
     /// Adds a pinned entity that is due at this time.
     pub(crate) fn add(&self, due: Instant, directory: Arc<dyn AnyDirectory>, state_key: &[u8]) {
-        let entry = self.entries.fetch_add(1, Ordering::Relaxed);
-        lock(&self.due).insert((due, entry), Task { directory, state_key: state_key.into() });
+        self.due.add(due, directory, state_key);
     }
 
     /// Wakes pinned entities that are due, so many at most.
     pub(crate) fn wake(&self, node: &Arc<Inner>, most: usize) {
         let now = Instant::now();
         for _ in 0..most {
-            let mut due = lock(&self.due);
-            let Some(first) = due.first_entry().filter(|first| first.key().0 <= now) else {
-                return;
-            };
-            let ((at, _), Task { directory, state_key }) = first.remove_entry();
-            drop(due);
+            let Some((at, Task { directory, state_key })) = self.due.pop(now) else { return };
             directory.wake(node, &state_key, at);
         }
     }
 
     /// Removes all entries.
     pub(crate) fn clear(&self) {
-        drop(mem::take(&mut *lock(&self.due)));
+        self.due.clear();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No user code runs under the locks, and no step leaves a list half changed.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,17 +7,23 @@
 //! | `K` kind `0x00` map                          | number of a map of the kind's cells (`u16`) |
 //! | `D` kind number                              | version (`u16`), then a shape of the kind's states |
 //! | `D` kind `0x00` map number                   | 0 (`u16`), then a shape of the map's values |
+//! | `M` kind `0x00` message                      | number of a message that the kind stores (`u16`) |
+//! | `E` kind `0x00` message number               | version (`u16`), then a shape of the message |
+//! | `Q` block                                    | nothing: sequence numbers of the block are given out |
 //! | `N` *kind*                                   | number of stored entities of it (`i64`)    |
 //! | `P` *kind* key                               | nothing: the entity is pinned              |
 //! | `S` *kind* key                               | number of its shape, then state            |
 //! | `C` *kind* `n` key *map* cell key            | number of its shape, then the cell's value |
+//! | `I` *kind* `n` key sequence                  | a message that waits for the entity: its number, number of its shape, then the message |
+//! | `A` *kind* `n` key sequence                  | the failed attempts to handle that message |
+//! | `X` *kind* `n` key sequence                  | a parked message: its failure, then as in `I` |
 //!
 //! *kind* and *map* are the numbers of the two names, two bytes each, big endian; `n` is the length of the
 //! key, a byte. Numbers in values are little endian. So the states of a kind are in the order of their
 //! keys, with nothing between them, and the cells of an entity are adjacent, by maps and in the order of
 //! their own keys. States and cell values are encoded with postcard, as are shapes and, before a state or a
 //! cell value, the number of its shape: a byte, up to 127. In the key of a shape the number has two bytes, big
-//! endian.
+//! endian. Blocks and sequence numbers have eight bytes, big endian.
 //!
 //! The longest cell key has to fit the store: 1 + 2 + 1 + 255 + 2 bytes leave 250 for its own part.
 
@@ -49,6 +55,15 @@ pub(crate) const CATALOGUE: &[u8] = b"K";
 /// Common prefix of the records of shapes.
 pub(crate) const SHAPES: &[u8] = b"D";
 
+/// Common prefix of the names of stored messages.
+pub(crate) const MESSAGES: &[u8] = b"M";
+
+/// Common prefix of the records of shapes of stored messages.
+pub(crate) const MESSAGE_SHAPES: &[u8] = b"E";
+
+/// Common prefix of the records of blocks of sequence numbers.
+pub(crate) const BLOCKS: &[u8] = b"Q";
+
 /// Common prefix of the records of pins.
 pub(crate) const PINS: &[u8] = b"P";
 
@@ -56,6 +71,18 @@ const COUNT: u8 = b'N';
 const PIN: u8 = PINS[0];
 const STATE: u8 = b'S';
 const CELL: u8 = b'C';
+
+/// Table of the messages of entities, in which each has a key of a sequence number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Table {
+    /// Messages that wait.
+    Inbox = b'I',
+    /// Failed attempts to handle them.
+    Attempts = b'A',
+    /// Parked messages.
+    Parked = b'X',
+}
 
 /// Length of the key of a state without the entity's own key.
 const STATE_PREFIX_BYTES: usize = 3;
@@ -119,10 +146,45 @@ pub(crate) fn state_key_of_pin(record: &[u8]) -> Option<(u16, Box<[u8]>)> {
 
 /// Returns the common prefix of the keys of an entity's cells, from the key of its state.
 pub(crate) fn cells(state_key: &[u8]) -> Vec<u8> {
+    of_entity(CELL, state_key)
+}
+
+fn of_entity(table: u8, state_key: &[u8]) -> Vec<u8> {
     let key = own_key(state_key);
     // A key's length fits a byte.
-    let table = [CELL, state_key[1], state_key[2], key.len() as u8];
+    let table = [table, state_key[1], state_key[2], key.len() as u8];
     [&table, key].concat()
+}
+
+/// Returns the common prefix of the keys of a table's messages of a kind.
+pub(crate) fn table_of_kind(table: Table, kind: u16) -> [u8; 3] {
+    prefix_of(table as u8, kind)
+}
+
+/// Returns the common prefix of the keys of a table's messages of an entity.
+pub(crate) fn table_of(table: Table, state_key: &[u8]) -> Vec<u8> {
+    of_entity(table as u8, state_key)
+}
+
+/// Returns the key of a message in a table.
+pub(crate) fn entry(table: Table, state_key: &[u8], sequence: u64) -> Vec<u8> {
+    let mut key = table_of(table, state_key);
+    key.extend_from_slice(&sequence.to_be_bytes());
+    key
+}
+
+/// Returns the key of the state of the entity and the sequence number of a message, from its key in a table; `None` if
+/// no message has such a key.
+pub(crate) fn state_key_of_entry(record: &[u8]) -> Option<(Vec<u8>, u64)> {
+    let (&[_, high, low, length], rest) = record.split_first_chunk()?;
+    let (key, sequence) = rest.split_at_checked(length.into())?;
+    let key = [&[STATE, high, low], std::str::from_utf8(key).ok()?.as_bytes()].concat();
+    Some((key, u64::from_be_bytes(sequence.try_into().ok()?)))
+}
+
+/// Returns the key of the record of a block of sequence numbers.
+pub(crate) fn block(number: u64) -> Vec<u8> {
+    [BLOCKS, &number.to_be_bytes()].concat()
 }
 
 /// Returns the common prefix of the keys of the cells in a map.
@@ -199,6 +261,9 @@ mod tests {
             prop_assert_eq!(stored == other_stored, same_cell);
             prop_assert_eq!(state_key_of_pin(&pin(&state)), Some((kind, state.clone().into())));
             prop_assert!(pin(&state) != stored && pin(&state) != other);
+            let entry = entry(Table::Inbox, &state, number.into());
+            prop_assert_eq!(state_key_of_entry(&entry), Some((state.clone(), number.into())));
+            prop_assert_eq!(entry.starts_with(&table_of(Table::Inbox, &other)), same);
             let all = cells(&state);
             prop_assert!(stored.starts_with(&all) && stored < after(&all));
             prop_assert_eq!(other_stored.starts_with(&all), same);

@@ -101,13 +101,16 @@
 //! passivated for idleness while it has one of the former; [`Options::live_max`] bounds that. A
 //! [pinned](Entity::pin) entity is brought into memory by the node itself, also after a failure or a restart.
 //!
+//! A [durable message](DurableMessage) is stored in the commit of its sender, and handled exactly once: see
+//! [`send_durable`](DurableContext::send_durable).
+//!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.
 //!
 //! # Further reading
 //!
 //! The [`guide`] builds a bank: accounts, transfers that bear a kill at any moment, and messages that
-//! must arrive. `docs/durable.md` in the repository follows a turn through the crate, and lists the
+//! always fail. `docs/durable.md` in the repository follows a turn through the crate, and lists the
 //! guarantees with the tests that hold them.
 
 mod activation;
@@ -115,6 +118,7 @@ mod catalogue;
 mod cells;
 mod context;
 mod directory;
+mod due;
 mod durable;
 mod entity;
 mod error;
@@ -126,9 +130,11 @@ mod gate;
 #[doc(alias = "saga")]
 #[doc(alias = "outbox")]
 pub mod guide {}
+mod inbox;
 mod keeper;
 mod layout;
 mod loader;
+mod message;
 mod monitor;
 mod name;
 mod node;
@@ -147,7 +153,11 @@ pub use context::DurableContext;
 pub use durable::{Durable, OldState};
 pub use entity::{Entity, EntityCall, InstrumentedEntity};
 pub use error::{CellError, CommitError, EntityError, KeyError, SendError, StateError};
+pub use inbox::{FailedAttempt, Inbox, OnFailure, StoredMessage};
 pub use layout::{CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, KIND_BYTES_MAX, MAP_NAME_BYTES_MAX};
+#[doc(hidden)]
+pub use message::NoMessages;
+pub use message::{DurableMessage, Receives};
 pub use monitor::{EntityFailure, EntityMonitor};
 pub use node::{Node, NodeStat, Options, WeakNode};
 pub use records::{Export, ExportedCell, Record, Records, RecordsError};

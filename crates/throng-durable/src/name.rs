@@ -33,6 +33,9 @@ pub(crate) struct Marks {
     /// Tick of the last use.
     used: AtomicU32,
     flags: AtomicU32,
+    /// Share in the limit of the inbox: of messages whose copies are in the mailbox, and of others.
+    copies: AtomicU32,
+    backlog: AtomicU32,
 }
 
 /// Flag of an entity that was used since the clock hand has passed.
@@ -193,6 +196,37 @@ impl Marks {
             true => self.flags.fetch_or(PINNED, Ordering::Relaxed),
             false => self.flags.fetch_and(!PINNED, Ordering::Relaxed),
         };
+    }
+
+    /// Notes that the copy of a stored message is sent to the entity.
+    pub(crate) fn copy_sent(&self, weight: u32) {
+        self.copies.fetch_add(weight, Ordering::Relaxed);
+    }
+
+    /// Notes that the copy of a stored message has reached the entity.
+    pub(crate) fn copy_arrived(&self, weight: u32) {
+        self.copies.fetch_sub(weight, Ordering::Relaxed);
+    }
+
+    /// Notes the share of stored messages that are to be fed.
+    pub(crate) fn set_backlog(&self, weight: u64) {
+        self.backlog.store(u32::try_from(weight).unwrap_or(u32::MAX), Ordering::Relaxed);
+    }
+
+    pub(crate) fn add_backlog(&self, weight: u32) {
+        self.backlog.fetch_add(weight, Ordering::Relaxed);
+    }
+
+    /// Notes that a stored message is handled.
+    pub(crate) fn backlog_handled(&self, weight: u32) {
+        let left = |backlog: u32| Some(backlog.saturating_sub(weight));
+        let _ = self.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+    }
+
+    /// Returns the share of all messages that wait.
+    pub(crate) fn waiting(&self) -> u64 {
+        let parts = [&self.copies, &self.backlog];
+        parts.iter().map(|part| u64::from(part.load(Ordering::Relaxed))).sum()
     }
 
     pub(crate) fn is_pinned(&self) -> bool {

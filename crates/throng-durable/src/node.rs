@@ -20,6 +20,7 @@ use crate::catalogue::Catalogue;
 use crate::directory::{AnyDirectory, Directory, SHARDS};
 use crate::entity::InvalidKey;
 use crate::gate::OutputGate;
+use crate::inbox::{Redelivery, Sequence};
 use crate::keeper::Keeper;
 use crate::layout::KIND_BYTES_MAX;
 use crate::loader::Loader;
@@ -120,6 +121,10 @@ pub(crate) struct Inner {
     pub(crate) catalogue: Catalogue,
     /// Wakes pinned entities.
     pub(crate) keeper: Keeper,
+    pub(crate) redelivery: Redelivery,
+    pub(crate) sequence: Sequence,
+    /// Maximum share of the messages that wait for an entity.
+    pub(crate) inbox_max: u64,
     live_max: usize,
     live_bytes_max: usize,
     /// The directories of all kinds that were ever asked for. A call finds its own without a lock.
@@ -206,6 +211,7 @@ pub struct Options {
     idle_after: Duration,
     live_max: usize,
     live_bytes_max: usize,
+    inbox_max: u64,
     store: throng_store::Options,
 }
 
@@ -252,6 +258,15 @@ impl Options {
         self
     }
 
+    /// Sets the number of [durable messages](crate::DurableMessage) that may wait for an entity, 10,000 by default; a
+    /// message of more than 1 KiB counts once for each KiB that it begins. Beyond that, a send is refused with
+    /// [`EntityError::Full`]. Senders that are under way at the same time may together exceed the limit.
+    #[must_use]
+    pub fn inbox_max(mut self, messages: u64) -> Options {
+        self.inbox_max = messages;
+        self
+    }
+
     /// Sets the options of the store: the size of its map and the bounds of its queue.
     #[must_use]
     pub fn store(mut self, options: throng_store::Options) -> Options {
@@ -287,7 +302,7 @@ impl Options {
     pub fn open(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
         let table = store.default_database();
-        let (catalogue, keeper) = Catalogue::open(&table, &self.path)?;
+        let (catalogue, keeper, sequence) = Catalogue::open(&table, &self.path)?;
         // A simulated disk has no such directory.
         let path = self.path.canonicalize().unwrap_or(self.path);
         let inner = Arc::new(Inner {
@@ -303,6 +318,9 @@ impl Options {
             hasher: runtime.hash_state(),
             catalogue,
             keeper,
+            redelivery: Redelivery::default(),
+            sequence,
+            inbox_max: self.inbox_max,
             live_max: self.live_max,
             live_bytes_max: self.live_bytes_max,
             directories: boxcar::Vec::new(),
@@ -343,6 +361,7 @@ impl Node {
             idle_after: Duration::from_secs(60),
             live_max: 1_000_000,
             live_bytes_max: usize::MAX,
+            inbox_max: 10_000,
             store: Store::options(),
         }
     }
@@ -441,6 +460,7 @@ impl Node {
             evicted_with_ties: self.inner().counts.evicted_with_ties.load(Ordering::Relaxed),
             pinned: self.inner().keeper.pinned.load(Ordering::Relaxed),
             pinned_failures: self.inner().keeper.failures.load(Ordering::Relaxed),
+            parked: self.inner().redelivery.parked(),
             unclaimed: self.inner().unclaimed(&stored),
             stored,
             store: self.inner().store.stat()?,
@@ -480,6 +500,7 @@ impl Node {
         }
         self.inner().directories().for_each(AnyDirectory::clear);
         self.inner().keeper.clear();
+        self.inner().redelivery.clear();
         let store = self.inner().store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
         self.inner().runtime.run_blocking(move || store.close()).await;
@@ -582,10 +603,18 @@ impl Inner {
         self.gate.close();
     }
 
-    /// Wakes pinned entities that are due, so many at most, unless the node is about to end.
-    pub(crate) fn wake_pinned(self: &Arc<Self>, most: usize) {
+    /// Wakes pinned entities that are due, and entities with messages that wait, so many of each at most, unless the
+    /// node is about to end.
+    pub(crate) async fn wake(self: &Arc<Self>, most: usize) {
         if self.handles.load(Ordering::Relaxed) > 0 {
             self.keeper.wake(self, most);
+            self.redelivery.run(self, most).await;
+        }
+        let lost = self.gate.outcomes().lost_through();
+        if self.redelivery.is_new_loss(lost) {
+            for directory in self.directories() {
+                (0..SHARDS).for_each(|shard| directory.notice_loss(shard));
+            }
         }
     }
 
@@ -768,6 +797,9 @@ impl Inner {
         let directory = Arc::new(Directory::<P>::new(hasher, kind, self.counts.clone()));
         let (kind, untyped) = (P::KIND, directory.clone());
         directory.pin_stored(self);
+        if !P::MESSAGES.is_empty() {
+            self.redelivery.search(directory.kind().number(), directory.clone());
+        }
         self.directories.push(RegisteredDirectory { kind, typed: Box::new(directory), untyped });
     }
 }

@@ -6,7 +6,8 @@ use throng_store::{Batch, Database, ReadError, Store, WriteError};
 
 use crate::catalogue::{Catalogue, Numbered};
 use crate::cells::{Changes, stored_keys};
-use crate::layout::{self, STATE_KEY_BYTES_MAX};
+use crate::inbox::{self, Inbox};
+use crate::layout::{self, STATE_KEY_BYTES_MAX, Table};
 use crate::stored::is_stored;
 use crate::view::View;
 use crate::{KeyError, stored};
@@ -57,6 +58,8 @@ pub struct Export {
     pub cells: Vec<ExportedCell>,
     /// Whether the entity is pinned.
     pub is_pinned: bool,
+    /// Its durable messages.
+    pub inbox: Inbox,
 }
 
 /// A cell of an entity, in an [`Export`].
@@ -185,7 +188,9 @@ impl Records {
         let mut buffer = [0; STATE_KEY_BYTES_MAX];
         let state_key = layout::state_key(number, key, &mut buffer)?;
         let is_pinned = view.get(&layout::pin(state_key)).is_ok_and(|pin| pin.is_some());
-        if !is_stored(&view, state_key)? && !is_pinned {
+        let inbox = inbox::list::read(&view, &catalogue, kind, state_key)?;
+        let has_messages = !inbox.waiting.is_empty() || !inbox.parked.is_empty();
+        if !is_stored(&view, state_key)? && !is_pinned && !has_messages {
             return Ok(None);
         }
         let maps = catalogue.maps(kind);
@@ -202,7 +207,7 @@ impl Records {
             })
         });
         let cells = cells.collect();
-        Ok(Some(Export { state: value(&view, state_key), cells, is_pinned }))
+        Ok(Some(Export { state: value(&view, state_key), cells, is_pinned, inbox }))
     }
 
     /// Removes everything that is stored of an entity, whether it can be loaded or not. Returns whether anything was
@@ -223,7 +228,10 @@ impl Records {
         let has_state = is_stored(&view, state_key)?;
         let pin = layout::pin(state_key);
         let is_pinned = is_stored(&view, &pin)?;
-        let cells = stored_keys(&view, state_key, &Changes::default())?;
+        let mut cells = stored_keys(&view, state_key, &Changes::default())?;
+        for table in [Table::Inbox, Table::Attempts, Table::Parked] {
+            cells.extend(inbox::list::keys(&view, table, state_key)?);
+        }
         drop(view);
         for cells in cells.chunks(DELETIONS_MAX) {
             let batch =

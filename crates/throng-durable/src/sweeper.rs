@@ -1,4 +1,4 @@
-//! The sweeper: passivates entities that are idle for too long, and has pinned ones woken.
+//! The sweeper: passivates entities that are idle for too long, and has those woken that are pinned or have messages.
 //!
 //! Each node has a single sweeper task. It goes round the shards of all directories, once in a quarter of the
 //! idle time, in small steps. So an entity may stay by that much longer. After the idle time the task also
@@ -16,7 +16,7 @@ const STEPS: u32 = 64;
 const PAUSE_MIN: Duration = Duration::from_millis(1);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// Pinned entities that are woken in a second, at most.
+/// Pinned entities that are woken in a second, at most, and entities with messages that wait.
 const WAKES_PER_SECOND: f64 = 1000.0;
 /// Time after the start at which pinned entities of kinds that nobody has named are reported.
 const CLAIMED_AFTER: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
         tokio::time::sleep(pause).await;
         let Some(node) = node.upgrade().filter(|node| !node.is_closed()) else { return };
         let tick = node.advance();
-        node.wake_pinned(wakes);
+        node.wake(wakes).await;
         if !is_reported && begun.elapsed() >= CLAIMED_AFTER {
             is_reported = true;
             node.warn_of_unclaimed_pins();

@@ -11,6 +11,7 @@ use crate::activation::{
     Activation, Closed, Failure, commit, conclude, discard, load, prepare_removal, submit_turn,
 };
 use crate::gate::{Answer, answer};
+use crate::inbox::feed_next;
 use crate::users::{catch_turn, drop_user_value};
 use crate::{Durable, EntityError, SendError};
 
@@ -206,7 +207,7 @@ impl<P: Durable> Turn<P> for Load {
         });
         let loaded = loaded.await.unwrap_or(Err(Failure::ShutDown));
         let Some(activation) = Activation::of(cx) else { return };
-        match loaded {
+        let waiting = match loaded {
             Ok(loaded) => {
                 if let Some(found) = loaded.process {
                     activation.loaded(loaded.hash, loaded.size);
@@ -214,16 +215,19 @@ impl<P: Durable> Turn<P> for Load {
                 } else {
                     activation.loaded_default(process);
                 }
+                loaded.waiting
             }
             Err(failure) => return give_up(cx, failure).await,
-        }
+        };
         if const { throng::layer::has_started::<P>() }
             && let Err(failure) = start(process, cx).await
         {
             return give_up(cx, failure).await;
         }
         if let Some(activation) = Activation::of(cx) {
+            activation.found(waiting);
             activation.begun();
+            feed_next(cx).await;
         }
     }
 }

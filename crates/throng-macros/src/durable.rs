@@ -4,9 +4,11 @@ use crate::attributes::Carried;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::meta::ParseNestedMeta;
+use syn::parse::Parse;
 use syn::spanned::Spanned;
 use syn::{
-    Data, DeriveInput, Error, ExprPath, Generics, Ident, LitInt, LitStr, Path, Type, parse_quote,
+    Data, DeriveInput, Error, Expr, ExprPath, Generics, Ident, LitInt, LitStr, Path, Token, Type,
+    parse_quote,
 };
 
 /// `throng_durable::KIND_BYTES_MAX`.
@@ -29,7 +31,8 @@ fn implement(item: TokenStream) -> syn::Result<TokenStream> {
     if let Some(error) = refusals.chain(options.as_ref().err().cloned()).reduce(join) {
         return Err(error);
     }
-    let DurableOptions { kind, version, migrate, deps, initial, krate } = options?;
+    let DurableOptions { kind, version, migrate, deps, initial, messages, on_failure, krate } =
+        options?;
     let conditions = Carried::of(&item.attrs).conditions;
     let krate = krate.unwrap_or_else(|| parse_quote!(::throng_durable));
     // An error about what the type lacks, such as `Default`, points at its name.
@@ -47,6 +50,23 @@ fn implement(item: TokenStream) -> syn::Result<TokenStream> {
             }
         }
     });
+    let messages = match messages {
+        Some(messages) => {
+            let listed = messages.iter().map(|message| {
+                // An error about the message points at its name.
+                quote_spanned!(message.span()=> #krate::Receives::of::<#message>())
+            });
+            quote!(&[#(#listed),*])
+        }
+        // The constant that `#[process]` generates comes before that of the trait.
+        None => quote!({
+            #[allow(unused_imports)]
+            use #krate::NoMessages as _;
+            <#name>::DURABLE_MESSAGES_OF_THRONG
+        }),
+    };
+    let on_failure =
+        on_failure.map(|policy| quote!(const ON_FAILURE: #krate::OnFailure = #policy;));
     let deps = deps.unwrap_or_else(|| parse_quote!(()));
     let [key, given] = ["key", "deps"].map(|name| Ident::new(name, Span::mixed_site()));
     let initial = match initial {
@@ -63,6 +83,8 @@ fn implement(item: TokenStream) -> syn::Result<TokenStream> {
         impl #durable for #name {
             const KIND: &'static str = #kind;
             #version
+            const MESSAGES: &'static [#krate::Receives<Self>] = #messages;
+            #on_failure
             type Deps = #deps;
             fn initial(#key: &str, #given: &#deps) -> Self {
                 #initial
@@ -105,6 +127,8 @@ struct DurableOptions {
     migrate: Option<ExprPath>,
     deps: Option<Type>,
     initial: Option<ExprPath>,
+    messages: Option<Vec<Type>>,
+    on_failure: Option<Expr>,
     krate: Option<Path>,
 }
 
@@ -173,13 +197,20 @@ impl DurableOptions {
             (self.deps.replace(option.value()?.parse()?).is_some(), None)
         } else if is("initial") {
             (self.initial.replace(option.value()?.parse()?).is_some(), None)
+        } else if is("messages") {
+            let inside;
+            syn::parenthesized!(inside in option.input);
+            let messages = inside.parse_terminated(Type::parse, Token![,])?;
+            (self.messages.replace(messages.into_iter().collect()).is_some(), None)
+        } else if is("on_failure") {
+            (self.on_failure.replace(option.value()?.parse()?).is_some(), None)
         } else if is("crate") {
             let krate = option.value()?.call(Path::parse_mod_style)?;
             (self.krate.replace(krate).is_some(), None)
         } else {
             let text = format!(
                 "`#[durable]` has no option `{}`; it takes `kind = \"…\"`, `version = …`, \
-                 `migrate = …`, `deps = …`, `initial = …` and `crate = …`",
+                 `migrate = …`, `deps = …`, `initial = …`, `messages(…)`, `on_failure = …` and `crate = …`",
                 path.to_token_stream()
             );
             return Err(Error::new_spanned(path, text));

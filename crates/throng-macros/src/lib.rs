@@ -136,6 +136,12 @@ use proc_macro::TokenStream;
 /// The impl block may have type parameters; a message has the parameters that its arguments and its
 /// reply need. If a parameter occurs only in the reply, the message is made by `Get::new(key)`.
 ///
+/// # Durable messages
+///
+/// With `#[message(durable)]`, the message can be stored until an entity of `throng-durable` has handled it: see
+/// `throng_durable::DurableMessage`. Its name in the store is that of the method, or the one in
+/// `#[message(durable = "…")]`, and must never change. Its arguments implement serde's traits, and none is a `ReplyTo`.
+///
 /// # Names
 ///
 /// A message has its method's name in camel case and is an item of the block's module. The name

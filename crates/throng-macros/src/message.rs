@@ -10,8 +10,8 @@ use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 use syn::{
-    Attribute, Error, FnArg, GenericArgument, GenericParam, Generics, Ident, ImplItemFn, Pat,
-    PatType, Path, PathArguments, Receiver, ReceiverKind, ReturnType, Safety, Token, Type,
+    Attribute, Error, FnArg, GenericArgument, GenericParam, Generics, Ident, ImplItemFn, LitStr,
+    Pat, PatType, Path, PathArguments, Receiver, ReceiverKind, ReturnType, Safety, Token, Type,
     TypePath, Visibility, WhereClause, parse_quote, parse_quote_spanned,
 };
 
@@ -92,6 +92,8 @@ pub(crate) struct MessageMethod {
     pub(crate) carried: Carried,
     pub(crate) is_only_sent: bool,
     derives: Vec<Path>,
+    /// Name of the message in a store, if it is durable.
+    pub(crate) durable: Option<LitStr>,
     is_async: bool,
     shares_state: bool,
     /// Arguments in the method's order, without the receiver.
@@ -176,6 +178,18 @@ impl MessageMethod {
             fields(&arguments).map(|field| &field.ty),
             &reply,
         )?;
+        if options.durable.is_some()
+            && let Some(question) =
+                fields(&arguments).find(|field| answered_by(&field.ty).is_some())
+        {
+            let text = "a durable message has no `ReplyTo`, which would not outlive the program";
+            return Err(Error::new_spanned(&question.ty, text));
+        }
+        let durable = options.durable.map(|name| {
+            name.unwrap_or_else(|| {
+                LitStr::new(&signature.ident.unraw().to_string(), signature.ident.span())
+            })
+        });
         let fields: Vec<TokenStream> =
             fields(&arguments).map(|field| field.ty.to_token_stream()).collect();
         let mut all = fields.clone();
@@ -188,6 +202,7 @@ impl MessageMethod {
             carried: Carried::of(&method.attrs),
             is_only_sent: options.is_only_sent,
             derives: options.derives,
+            durable,
             is_async,
             shares_state,
             marker: generics::marker(&generics, &fields),
@@ -255,7 +270,12 @@ impl MessageMethod {
             generics.make_where_clause().predicates.push(parse_quote!(#check));
             generics.where_clause
         };
+        let stored = self
+            .durable
+            .as_ref()
+            .map(|_| quote!(#[derive(::serde::Serialize, ::serde::Deserialize)]));
         let derives = (!derives.is_empty()).then(|| quote!(#[derive(#(#derives),*)]));
+        let derives = quote!(#stored #derives);
         let fields: Vec<TokenStream> = self
             .fields()
             .map(|Field { name, ty, documentation }| {
@@ -290,7 +310,18 @@ impl MessageMethod {
                 type Reply = #reply;
             }
         };
+        let durable = self.durable.as_ref().map(|stored| {
+            quote_spanned! {at=>
+                #(#conditions)*
+                #[automatically_derived]
+                impl #parameters ::throng_durable::DurableMessage for #name #arguments #clause {
+                    const NAME: &'static str = #stored;
+                }
+            }
+        });
         quote! {
+            #durable
+
             #[cfg(not(doc))]
             #checked
             #[cfg(doc)]
@@ -636,6 +667,8 @@ struct MessageOptions {
     is_only_sent: bool,
     name: Option<Ident>,
     derives: Vec<Path>,
+    /// Whether the message is durable, and its name in a store.
+    durable: Option<Option<LitStr>>,
 }
 
 impl MessageOptions {
@@ -649,6 +682,9 @@ impl MessageOptions {
                 options.is_only_sent = true;
             } else if option.path.is_ident("name") {
                 options.name = Some(option.value()?.parse()?);
+            } else if option.path.is_ident("durable") {
+                let is_named = option.input.peek(Token![=]);
+                options.durable = Some(is_named.then(|| option.value()?.parse()).transpose()?);
             } else if option.path.is_ident("derive") {
                 let inside;
                 syn::parenthesized!(inside in option.input);
@@ -660,7 +696,7 @@ impl MessageOptions {
                 } else {
                     format!(
                         "`#[message]` has no option `{path}`; \
-                         it takes `send`, `name = …` and `derive(…)`"
+                         it takes `send`, `durable`, `name = …` and `derive(…)`"
                     )
                 };
                 return Err(Error::new_spanned(&option.path, text));

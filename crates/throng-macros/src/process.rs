@@ -91,8 +91,34 @@ fn expand_block(
     messages.retain(|_| refused.next() != Some(true));
     let process = (kind != Kind::Manual).then(|| expand_process(block, kind, &hooks));
     let client = client::expand(&messages, block);
+    let durable = expand_durable(block, &messages);
     let messages = messages.iter().map(|message| message.expand(block));
-    quote!(#process #(#messages)* #client)
+    quote!(#process #(#messages)* #client #durable)
+}
+
+/// Expands the list of the durable messages, which `#[derive(Durable)]` finds by its name.
+fn expand_durable(block: &Block, messages: &[MessageMethod]) -> Option<TokenStream> {
+    let durable = messages.iter().filter(|message| message.durable.is_some());
+    let listed: Vec<TokenStream> = durable
+        .map(|message| {
+            let (conditions, ty) = (&message.carried.conditions, message.ty());
+            quote!(#(#conditions)* ::throng_durable::Receives::of::<#ty>())
+        })
+        .collect();
+    if listed.is_empty() {
+        return None;
+    }
+    let Block { self_ty, conditions, generics, .. } = block;
+    let (parameters, _, clause) = generics.split_for_impl();
+    Some(quote! {
+        #(#conditions)*
+        #[allow(deprecated, private_interfaces)]
+        impl #parameters #self_ty #clause {
+            #[doc(hidden)]
+            pub const DURABLE_MESSAGES_OF_THRONG: &'static [::throng_durable::Receives<Self>] =
+                &[#(#listed),*];
+        }
+    })
 }
 
 fn expand_process(block: &Block, kind: Kind, hooks: &[Hook]) -> TokenStream {

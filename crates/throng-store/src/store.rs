@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::checkpoint::worker;
 use crate::disk::environment::Environment;
 use crate::disk::opening;
+use crate::platform::Clock;
 use crate::read::readers::Readers;
 use crate::table::TableRef;
 use crate::write::load::load;
@@ -33,7 +34,7 @@ mod tests;
 ///
 /// When the last clone is dropped, or at [`close`](Store::close), everything queued is committed
 /// and the writer thread is joined. The directory is free again once the snapshots are dropped too.
-/// A [`Database`] counts as a clone, also one that an update in the queue owns.
+/// A [`Database`](crate::Database) counts as a clone, also one that an update in the queue owns.
 ///
 /// The data file is mapped into memory: no other program may change it while it is open, and it
 /// must lie on a local disk, not on a network share.
@@ -49,6 +50,7 @@ pub(crate) struct Shared {
     environment: Arc<Environment>,
     queue: Arc<Queue>,
     counters: Arc<Counters>,
+    clock: Clock,
     /// The writer thread, then the checkpoint thread. Taken by the thread that joins them.
     threads: Mutex<Vec<JoinHandle<()>>>,
     writer: OnceLock<ThreadId>,
@@ -312,6 +314,11 @@ impl Store {
         Snapshot::begin(self.readers())
     }
 
+    /// Returns the time since 1970 on the clock by which the store dates its log: the system's, or that of a simulation.
+    pub fn since_1970(&self) -> Duration {
+        self.0.clock.since_1970()
+    }
+
     /// Returns statistics of the store.
     ///
     /// # Errors
@@ -503,6 +510,7 @@ impl Shared {
             queue: Arc::new(Queue::new(options, environment.id())),
             environment: Arc::new(environment),
             counters: Arc::default(),
+            clock: options.platform.clock.clone(),
             threads: Mutex::default(),
             writer: OnceLock::new(),
             #[cfg(feature = "sim")]

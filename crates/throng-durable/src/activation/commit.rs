@@ -15,8 +15,10 @@ use super::Activation;
 use super::state::{Size, encode};
 use crate::cells::stored_keys;
 use crate::directory::Home;
+use crate::inbox;
+use crate::layout::{self, Table};
 use crate::view::View;
-use crate::{CommitError, Durable, EntityError, layout, stored};
+use crate::{CommitError, Durable, EntityError, stored};
 
 /// The changes of a turn, ready to be submitted.
 #[derive(Debug)]
@@ -24,6 +26,8 @@ pub(crate) struct Prepared {
     batch: Batch,
     /// Whether the batch has the state, and therefore its shape.
     has_state: bool,
+    /// Whether the entity is stored once the batch is.
+    is_stored: bool,
     /// Hash of the record of the state.
     hash: u64,
     /// Size of the record of the state.
@@ -47,22 +51,23 @@ fn prepare<P: Durable>(process: &P, cx: &mut Context<P>) -> Result<Option<Prepar
         }
         let mut batch = BATCH.take();
         let outcomes = node.gate.outcomes();
-        // The first commit stores the state, even if only a cell was changed.
-        let has_state = is_state_changed || !own.stored;
+        // The first commit stores the state, even if only a cell was changed. Messages and the like may be sent
+        // or handled by an entity that is not stored.
+        let has_state = is_state_changed || (!own.stored && own.changes.has_cells());
         if has_state {
             batch = batch.put(&node.table, own.name.state_key(), record);
             if let Ok(shaped) = directory.shape() {
                 batch = shaped.add_to(batch, &node.table, outcomes);
             }
         }
-        if !own.stored {
+        let is_stored = own.stored || has_state;
+        if is_stored && !own.stored {
             let kind = directory.kind();
             batch = batch.add(&node.table, &layout::count(kind.number()), 1);
             batch = kind.add_to(batch, &node.table, outcomes);
         }
-        let cells = own.changes.add_to(batch, &node.table, outcomes);
-        let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
-        Ok(Some(Prepared { batch, has_state, hash, size: Size::of(record) }))
+        let batch = own.changes.add_to(batch, &node.table, outcomes)?;
+        Ok(Some(Prepared { batch, has_state, is_stored, hash, size: Size::of(record) }))
     })?
 }
 
@@ -81,6 +86,10 @@ pub(crate) fn prepare_removal<P: Durable>(
     }
     let failed = |error: ReadError| EntityError::NotCommitted(CommitError::Cell(error.into()));
     let view = View::of(table).map_err(failed)?;
+    // Messages that wait are for the next activation.
+    for parked in inbox::list::keys(&view, Table::Parked, state_key).map_err(failed)? {
+        batch = batch.delete(table, &parked);
+    }
     // A state that could not be loaded is stored, too.
     if own.stored || stored::is_stored(&view, state_key).map_err(failed)? {
         batch = batch.delete(table, state_key).add(table, &layout::count(kind.number()), -1);
@@ -88,7 +97,13 @@ pub(crate) fn prepare_removal<P: Durable>(
         batch = cells.iter().fold(batch, |batch, key| batch.delete(table, key));
     }
     let is_empty = batch.is_empty();
-    Ok((!is_empty).then(|| Prepared { batch, has_state: false, hash: 0, size: Size::default() }))
+    Ok((!is_empty).then(|| Prepared {
+        batch,
+        has_state: false,
+        is_stored: true,
+        hash: 0,
+        size: Size::default(),
+    }))
 }
 
 /// Collects the changes of a turn that has only read the state, which are those of cells; `None` if
@@ -106,9 +121,9 @@ fn prepare_cells<P: Durable>(
     }
     let batch = BATCH.take();
     let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
-    let cells = own.changes.add_to(batch, &node.table, node.gate.outcomes());
-    let batch = cells.map_err(|error| EntityError::NotCommitted(CommitError::Cell(error)))?;
-    Ok(Some(Prepared { batch, has_state: false, hash: own.submitted, size: own.size }))
+    let batch = own.changes.add_to(batch, &node.table, node.gate.outcomes())?;
+    let (hash, size) = (own.submitted, own.size);
+    Ok(Some(Prepared { batch, has_state: false, is_stored: true, hash, size }))
 }
 
 impl<P: Durable> Activation<P> {
@@ -118,7 +133,7 @@ impl<P: Durable> Activation<P> {
         self.last = submission;
         self.submitted = prepared.hash;
         self.resize(prepared.size);
-        if !mem::replace(&mut self.stored, true) {
+        if prepared.is_stored && !mem::replace(&mut self.stored, true) {
             self.directory().kind().submitted(submission);
         }
         if prepared.has_state
@@ -128,6 +143,11 @@ impl<P: Durable> Activation<P> {
         }
         self.changes.submitted(submission);
         BATCH.set(mem::take(&mut prepared.batch));
+        let outgoing = self.changes.take_outgoing();
+        if !outgoing.is_empty() {
+            let node = self.node().clone();
+            outgoing.into_iter().for_each(|message| message.leave(&node, submission));
+        }
         Ok(())
     }
 }

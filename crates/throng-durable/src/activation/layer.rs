@@ -13,7 +13,7 @@ use throng::layer::{HeldReply, Layer, TurnEnd};
 use throng::{Context, ExitReason};
 use throng_store::CommitFailure;
 
-use super::{Activation, Closed, Kept, commit, submit_turn};
+use super::{Activation, Closed, commit, submit_turn};
 use crate::gate::Held;
 use crate::turn::Passivate;
 use crate::{Durable, EntityError};
@@ -56,7 +56,7 @@ impl<P: Durable> Layer<P> for Activation<P> {
                 TurnEnd::Over
             }
             Ok(Some(waiting)) => {
-                own.kept = Some(Box::new(Kept::Prepared(waiting)));
+                own.kept().prepared = Some(waiting);
                 TurnEnd::Settle
             }
             Err(error) => {
@@ -74,10 +74,10 @@ impl<P: Durable> Layer<P> for Activation<P> {
     }
 
     async fn settle(_: &mut P, cx: &mut Context<P>) -> Result<(), ExitReason> {
-        let kept = Activation::of(cx).and_then(|own| own.kept.take());
-        let committed = match kept.map(|kept| *kept) {
-            Some(Kept::Prepared(waiting)) => commit(waiting, cx).await,
-            _ => Ok(()),
+        let prepared = Activation::of(cx).and_then(|own| own.kept().prepared.take());
+        let committed = match prepared {
+            Some(waiting) => commit(waiting, cx).await,
+            None => Ok(()),
         };
         committed.map_err(|error| {
             discard(cx, &error);

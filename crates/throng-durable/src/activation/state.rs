@@ -7,6 +7,7 @@ use super::Failure;
 use crate::catalogue::Numbered;
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_into};
+use crate::inbox::{Found, find_waiting};
 use crate::name::Name;
 use crate::node::Inner;
 use crate::users::catch;
@@ -37,6 +38,8 @@ pub(crate) struct Loaded<P> {
     pub(crate) hash: u64,
     /// Size of its record.
     pub(crate) size: Size,
+    /// Messages that wait for the entity.
+    pub(crate) waiting: Found,
 }
 
 /// Loads the state of an entity, on a thread that may block. The user's `Deserialize` and `migrate` run here.
@@ -47,12 +50,16 @@ pub(crate) fn load<P: Durable>(
 ) -> Result<Loaded<P>, Failure> {
     let failed = |error| Failure::Load(Arc::new(error));
     let view = View::of(&node.table).map_err(failed)?;
+    let waiting = match P::MESSAGES.is_empty() {
+        true => Found::default(),
+        false => find_waiting(&view, name.state_key()).map_err(failed)?,
+    };
     Ok(match read(&view, directory.kind(), name.state_key())? {
         Some((process, record)) => {
             let (hash, size) = (node.hash(record), Size::of(record));
-            Loaded { process: Some(process), hash, size }
+            Loaded { process: Some(process), hash, size, waiting }
         }
-        None => Loaded { process: None, hash: 0, size: Size::default() },
+        None => Loaded { process: None, hash: 0, size: Size::default(), waiting },
     })
 }
 

@@ -29,6 +29,8 @@ pub struct NodeStat {
     pub pinned: u64,
     /// Number of times that a pinned entity has failed since the node was started. The node activates it again.
     pub pinned_failures: u64,
+    /// Number of [durable messages](crate::DurableMessage) that were parked since the node was started.
+    pub parked: u64,
     /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
     /// is not on disk.
     pub stored: BTreeMap<String, u64>,
@@ -83,6 +85,11 @@ impl NodeStat {
                 "throng_entities_pinned_failures_total",
                 "Times a pinned entity failed.",
                 self.pinned_failures,
+            ),
+            (
+                "throng_messages_parked_total",
+                "Durable messages that were parked because their handler failed too often.",
+                self.parked,
             ),
             (
                 "throng_entities_evicted_with_ties_total",

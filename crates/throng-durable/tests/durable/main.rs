@@ -12,6 +12,7 @@ mod crossings;
 mod derive;
 mod faults;
 mod gate;
+mod inbox;
 mod layouts;
 mod model;
 mod passivation;

@@ -54,6 +54,12 @@ impl Outcomes {
         self.0.loss(submission)
     }
 
+    /// Returns the last submission that was lost, or the first number of all if none was. Costs a read of memory.
+    pub fn lost_through(&self) -> Submission {
+        // Acquire: pairs with the release in `lose`, so that the range of the loss is known as well.
+        Submission(self.0.lost_through.load(Ordering::Acquire))
+    }
+
     /// Returns a future that resolves when the submission is durable, or lost. A number that this store has not
     /// given to a submission, such as one of another store, counts as lost.
     pub fn settled(&self, submission: Submission) -> Settled {

@@ -1,0 +1,130 @@
+//! [`Redelivery`]: has entities recheck their inboxes, of whose messages a copy was lost.
+//!
+//! ```text
+//!  start: the store is searched, oldest messages first ──┐
+//!  a copy was lost ──────────────────────────────────────┼──▶ due ──▶ entity activated, Recheck sent
+//!  a failed message's pause ─────────────────────────────┘
+//! ```
+//!
+//! The sweeper's task has those rechecked that are due, some at each of its steps.
+
+use std::collections::BinaryHeap;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use throng::layer::Instant;
+use throng_store::{ReadError, Submission};
+
+use crate::directory::AnyDirectory;
+use crate::due::{DueList, Task, lock};
+use crate::layout::{self, Table};
+use crate::node::Inner;
+use crate::view::View;
+
+/// Time after which an entity is rechecked that could not be reached.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+/// Most entities that a search of the store puts on the list.
+const FOUND_MAX: usize = 10_000;
+
+/// The entities that are to be rechecked; see the file's head.
+#[derive(Default)]
+pub(crate) struct Redelivery {
+    pub(crate) due: DueList,
+    /// Kinds whose inboxes are to be searched.
+    unsearched: Mutex<Vec<(u16, Arc<dyn AnyDirectory>)>>,
+    parked: AtomicU64,
+    /// The last loss of which entities were told.
+    lost: Mutex<Submission>,
+}
+
+impl Redelivery {
+    /// Has the inboxes of a kind searched that were in the store at the start.
+    pub(crate) fn search(&self, kind: u16, directory: Arc<dyn AnyDirectory>) {
+        lock(&self.unsearched).push((kind, directory));
+    }
+
+    /// Counts a message that was parked.
+    pub(crate) fn count_parked(&self) {
+        self.parked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of messages that were parked since the start.
+    pub(crate) fn parked(&self) -> u64 {
+        self.parked.load(Ordering::Relaxed)
+    }
+
+    /// Has entities rechecked that are due, so many at most.
+    pub(crate) async fn run(&self, node: &Arc<Inner>, most: usize) {
+        if self.due.len() < FOUND_MAX / 2 {
+            let unsearched = lock(&self.unsearched).pop();
+            if let Some((kind, directory)) = unsearched {
+                self.find(node, kind, directory).await;
+            }
+        }
+        let now = Instant::now();
+        for _ in 0..most {
+            let Some((at, Task { directory, state_key })) = self.due.pop(now) else { return };
+            directory.recheck(node, &state_key, at);
+        }
+    }
+
+    /// Puts the entities of a kind on the list whose messages have waited longest.
+    async fn find(&self, node: &Arc<Inner>, kind: u16, directory: Arc<dyn AnyDirectory>) {
+        let table = node.table.clone();
+        let found = node.loader.run(move || oldest(&View::of(&table)?, kind, FOUND_MAX)).await;
+        match found {
+            Some(Ok(found)) => {
+                if found.len() == FOUND_MAX {
+                    // There may be more; those on the list will be gone by then.
+                    self.search(kind, directory.clone());
+                }
+                for (_, state_key) in found {
+                    directory.clone().recheck_found(node, &state_key);
+                }
+            }
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the inboxes of a kind could not be searched");
+                self.search(kind, directory);
+            }
+            None => {}
+        }
+    }
+
+    /// Whether a submission was lost since the last call. The turn of a stored message may be among what was lost, and
+    /// nobody waits for it.
+    pub(crate) fn is_new_loss(&self, lost: Submission) -> bool {
+        mem::replace(&mut *lock(&self.lost), lost) < lost
+    }
+
+    pub(crate) fn clear(&self) {
+        self.due.clear();
+        let cleared = mem::take(&mut *lock(&self.unsearched));
+        drop(cleared);
+    }
+}
+
+/// Returns the entities of a kind whose first message has the lowest sequence number, in this order. Costs a search for
+/// each entity that has messages.
+fn oldest(view: &View, kind: u16, most: usize) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
+    let prefix = layout::table_of_kind(Table::Inbox, kind);
+    let end = layout::after(&prefix);
+    let mut start = prefix.to_vec();
+    let mut oldest = BinaryHeap::new();
+    while let Some(first) = view.range(&start[..]..&end[..]).next_key() {
+        let first = first?;
+        let Some((state_key, sequence)) = layout::state_key_of_entry(first) else {
+            tracing::error!(record = %first.escape_ascii(), "a message has no valid key, and is ignored");
+            start = [first, &[0]].concat();
+            continue;
+        };
+        start = layout::after(&layout::table_of(Table::Inbox, &state_key));
+        oldest.push((sequence, state_key));
+        if oldest.len() > most {
+            oldest.pop();
+        }
+    }
+    Ok(oldest.into_sorted_vec())
+}

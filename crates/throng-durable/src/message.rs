@@ -1,0 +1,215 @@
+//! [`DurableMessage`]: a message that is stored until its receiver has handled it. [`Receives`]: the messages of a kind.
+
+use std::any::type_name;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use throng::{Address, Handle, Message, Panic};
+
+use crate::catalogue::{Number, Numbered};
+use crate::durable::{Versioned, encode_into};
+use crate::inbox::{Copy, Entry};
+use crate::node::Inner;
+use crate::users::catch;
+use crate::{CommitError, Durable, EntityError, OldState, StateError};
+
+/// A message that can be stored until its receiver has handled it.
+///
+/// `#[message(durable)]` on a method of a [`#[process]`](macro@throng::process) block implements the trait, with the
+/// name of the method. [`Entity::send_durable`](crate::Entity::send_durable) and
+/// [`DurableContext::send_durable`](crate::DurableContext::send_durable) send the message.
+///
+/// ```
+/// use serde::{Deserialize, Serialize};
+/// use throng::prelude::*;
+/// use throng_durable::{Durable, DurableContext, Node};
+///
+/// #[derive(Durable, Default, Serialize, Deserialize)]
+/// #[durable(kind = "account")]
+/// struct Account {
+///     balance: i64,
+/// }
+///
+/// #[process]
+/// impl Account {
+///     /// Takes the amount from this account, and adds it to another one in the same commit.
+///     #[message(durable)]
+///     fn transfer(&mut self, amount: i64, to: String, cx: &mut Context<Self>) {
+///         self.balance -= amount;
+///         let to = cx.node().entity::<Account>(to);
+///         cx.send_durable(&to, Credit { amount });
+///     }
+///
+///     #[message(durable)]
+///     fn credit(&mut self, amount: i64) {
+///         self.balance += amount;
+///     }
+///
+///     #[message]
+///     fn balance(&self) -> i64 {
+///         self.balance
+///     }
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path();
+/// let runtime = Runtime::builder().workers(1).start()?;
+/// let node = Node::options(path).open(&runtime)?;
+/// runtime.block_on(async |_| {
+///     let [ada, bob] = ["ada", "bob"].map(|key| node.entity::<Account>(key));
+///     ada.send_durable(Transfer { amount: 5, to: "bob".into() }).await?;
+///     // From here on the transfer takes place, whatever happens to the program.
+///     while bob.balance().await? != 5 {}
+///     assert_eq!(ada.balance().await?, -5);
+///     Ok::<(), Box<dyn std::error::Error>>(())
+/// })?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A message is stored as a state is: with its [version](DurableMessage::VERSION) and its fields by their names, so
+/// that a program with other fields reads those that wait.
+pub trait DurableMessage: Message + Serialize + DeserializeOwned {
+    /// Name of the message in the store, 1 to 64 bytes. The name must never change, and no two messages of a kind may
+    /// share it.
+    const NAME: &'static str;
+
+    /// Version of the message's fields; see [`Durable::VERSION`].
+    const VERSION: u16 = 1;
+
+    /// Converts a message that an older version of the program has stored.
+    ///
+    /// # Errors
+    ///
+    /// [`OldState::not_migrated`], which is the default, or the error of [`OldState::decode`]. The message is then
+    /// [parked](crate::Inbox).
+    fn migrate(old: OldState<'_>) -> Result<Self, StateError> {
+        Err(old.not_migrated())
+    }
+}
+
+/// A durable message that entities of the kind `P` handle: an element of [`Durable::MESSAGES`].
+pub struct Receives<P: Durable> {
+    name: &'static str,
+    pub(crate) feed: Feed<P>,
+}
+
+/// Function that decodes a stored message and puts it into the mailbox of its entity.
+type Feed<P> = fn(&Numbered, &[u8], Entry, Address<P>) -> Result<(), Unfed>;
+
+/// Reason why a stored message was not put into the mailbox of its entity.
+pub(crate) enum Unfed {
+    /// It will never be decoded by this program.
+    Undecodable(StateError),
+    /// Its `Deserialize` or `migrate` panicked.
+    Panicked(Panic),
+    /// There is no memory for messages, or the process ends.
+    Refused,
+}
+
+impl<P: Durable> Receives<P> {
+    /// Returns the element for a message.
+    pub const fn of<M: DurableMessage>() -> Receives<P>
+    where
+        P: Handle<M>,
+    {
+        const {
+            assert!(
+                !M::NAME.is_empty() && M::NAME.len() <= 64,
+                "a message's name has 1 to 64 bytes"
+            )
+        }
+        Receives { name: M::NAME, feed: feed::<P, M> }
+    }
+
+    /// Returns the message of the kind with this name.
+    pub(crate) fn find(name: &str) -> Option<&'static Receives<P>> {
+        P::MESSAGES.iter().find(|message| message.name == name)
+    }
+
+    /// Whether the kind has messages of this name.
+    const fn has(name: &str) -> bool {
+        let mut at = 0;
+        while at < P::MESSAGES.len() {
+            if is_same(P::MESSAGES[at].name.as_bytes(), name.as_bytes()) {
+                return true;
+            }
+            at += 1;
+        }
+        false
+    }
+}
+
+const fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < one.len() {
+        if one[at] != other[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+impl<P: Durable> fmt::Debug for Receives<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Receives").field(&self.name).finish()
+    }
+}
+
+/// The messages of a process that [`#[process]`](macro@throng::process) has not marked as durable: none.
+#[doc(hidden)]
+pub trait NoMessages: Durable {
+    const DURABLE_MESSAGES_OF_THRONG: &'static [Receives<Self>] = &[];
+}
+
+impl<P: Durable> NoMessages for P {}
+
+/// The [`Feed`] of a message.
+fn feed<P: Durable + Handle<M>, M: DurableMessage>(
+    name: &Numbered,
+    record: &[u8],
+    entry: Entry,
+    to: Address<P>,
+) -> Result<(), Unfed> {
+    let versions = Versioned { kind: M::NAME, version: M::VERSION, migrate: M::migrate };
+    let decoded = catch(|| versions.decode(name, record)).map_err(Unfed::Panicked)?;
+    let message = decoded.map_err(Unfed::Undecodable)?;
+    to.send(Copy { message, entry }).map_err(|_| Unfed::Refused)
+}
+
+/// A message's record, and the numbers that it has.
+pub(crate) struct Encoded {
+    pub(crate) record: Vec<u8>,
+    pub(crate) numbers: [Option<Arc<Number>>; 2],
+}
+
+/// Encodes a message for an entity of the kind `P`.
+pub(crate) fn encode<P: Durable + Handle<M>, M: DurableMessage>(
+    node: &Inner,
+    message: &M,
+) -> Result<Encoded, EntityError> {
+    const {
+        assert!(
+            Receives::<P>::has(M::NAME),
+            "the receiver's kind does not have this durable message: mark its method with \
+             `#[message(durable)]`, or list it in `#[durable(messages(…))]`"
+        )
+    }
+    let failed = |reason: String| {
+        EntityError::NotCommitted(CommitError::Message { message: type_name::<M>(), reason })
+    };
+    let number = node.catalogue.message(P::KIND, M::NAME);
+    let number = number.ok_or_else(|| failed("the kind has the most messages, 65535".into()))?;
+    let shaped = number.shape_of::<M>(M::VERSION).map_err(|reason| failed(reason.into()))?.clone();
+    let mut record = postcard::to_stdvec(&number.number()).unwrap_or_default();
+    let encoded = catch(|| encode_into(message, &shaped, &mut record));
+    encoded.map_err(EntityError::Panicked)?.map_err(failed)?;
+    Ok(Encoded { record, numbers: [number.unstored(), shaped.unstored()] })
+}

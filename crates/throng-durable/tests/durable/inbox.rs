@@ -1,0 +1,581 @@
+//! Durable messages: each is handled exactly once, in the order of each sender, whatever fails.
+//!
+//! `THRONG_INBOX_SEEDS` is the number of seeds of the simulated payments, `THRONG_SIM_SEED` the only one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::sim::{self, Sim};
+use throng_durable::{
+    Durable, DurableContext, Entity, EntityError, Inbox, Node, OnFailure, OpenError, Options,
+};
+use throng_store::Store;
+use tokio::time::sleep;
+
+use crate::number_or;
+
+const WALLETS: u64 = 4;
+const CLIENTS: u64 = 3;
+const PAYMENTS: u64 = 6;
+const LIVES: u64 = 3;
+
+/// An entity that keeps a list of all that was paid and credited.
+#[derive(Durable, Clone, Debug, Default, Serialize, Deserialize)]
+#[durable(kind = "wallet")]
+struct Wallet {
+    balance: i64,
+    /// Payments, with the key of the payee.
+    paid: Vec<(u64, String)>,
+    /// Credits, with the key of the payer.
+    credited: Vec<(u64, String)>,
+}
+
+#[process]
+impl Wallet {
+    #[message(durable)]
+    fn pay(&mut self, id: u64, to: String, amount: i64, cx: &mut Context<Self>) {
+        self.balance -= amount;
+        self.paid.push((id, to.clone()));
+        let from = cx.key().to_owned();
+        let to = cx.node().entity::<Wallet>(to);
+        cx.send_durable(&to, Credit { id, from, amount });
+    }
+
+    #[message(durable = "credit")]
+    async fn credit(&mut self, id: u64, from: String, amount: i64) {
+        // The payment may be lost, or the wallet killed, before this turn is submitted.
+        sleep(Duration::from_millis(id % 3)).await;
+        self.balance += amount;
+        self.credited.push((id, from));
+    }
+
+    #[message]
+    fn read(&self) -> Wallet {
+        self.clone()
+    }
+
+    #[message]
+    fn die(&self, cx: &mut Context<Self>) {
+        cx.pid().kill();
+    }
+
+    #[message]
+    fn fail(&mut self) {
+        panic!("asked for");
+    }
+}
+
+fn options() -> Options {
+    // A checkpoint every few groups, and a step of the sweeper each millisecond.
+    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
+    Node::options("").store(store).idle_after(Duration::from_millis(100)).live_max(3)
+}
+
+/// Starts the node, also if operations of the disk fail, or the power.
+fn start(sim: &Sim) -> Node {
+    loop {
+        match sim.start(options()) {
+            Ok(node) => return node,
+            Err(error) => {
+                assert!(sim.disk().is_down() || matches!(error, OpenError::Io { .. }), "{error}");
+                if !sim.disk().is_down() {
+                    sim.disk().heal();
+                }
+            }
+        }
+    }
+}
+
+/// What the clients of all lives have been told.
+#[derive(Debug, Default)]
+struct Told {
+    next: AtomicU64,
+    /// Payments that are stored, by the client and the payer.
+    stored: Mutex<BTreeMap<(u64, String), Vec<u64>>>,
+}
+
+async fn pay(sim: Sim, node: Node, client: u64, told: Arc<Told>) {
+    for _ in 0..PAYMENTS {
+        let [from, to] = [(); 2].map(|()| sim.random(WALLETS).to_string());
+        let id = told.next.fetch_add(1, Ordering::Relaxed);
+        let mut pay = Pay { id, to, amount: 1 + sim.random(9) as i64 };
+        loop {
+            match node.entity::<Wallet>(&from).send_durable(pay).await {
+                Ok(()) => {
+                    let key = (client, from);
+                    told.stored.lock().unwrap().entry(key).or_default().push(id);
+                    break;
+                }
+                // It may be stored, so that a second attempt might be a second payment.
+                Err(refused) if matches!(refused.error, EntityError::Unknown(_)) => break,
+                Err(_) if sim.disk().is_down() => return,
+                Err(refused) if matches!(refused.error, EntityError::ShutDown) => return,
+                Err(refused) => pay = refused.message,
+            }
+            sleep(Duration::from_millis(3)).await;
+        }
+    }
+}
+
+/// Has wallets killed, panic and called, at random.
+async fn disturb(sim: Sim, node: Node) {
+    for _ in 0..2 * PAYMENTS {
+        sleep(Duration::from_micros(sim.random(4_000))).await;
+        let wallet = node.entity::<Wallet>(sim.random(WALLETS).to_string());
+        match sim.random(3) {
+            0 => drop(wallet.die().await),
+            1 => drop(wallet.fail().await),
+            _ => drop(wallet.read().await),
+        }
+    }
+}
+
+/// Draws the faults of a life.
+fn draw_faults(sim: &Sim) {
+    match sim.random(6) {
+        0 | 1 => sim.disk().fail_randomly(10 + sim.random(60) as u32),
+        2 => sim.disk().set_room(Some(sim.random(400_000))),
+        3 => _ = sim.faults().crash::<Wallet>(5).delay(Duration::from_millis(2), 5),
+        4 => _ = sim.faults().crash_anywhere(2),
+        _ => {}
+    }
+    if sim.random(2) == 0 {
+        sim.disk().cut_at(1 + sim.random(150));
+    }
+}
+
+/// Waits until no message waits, and returns the wallets by their keys.
+async fn settle(node: &Node) -> BTreeMap<String, Wallet> {
+    let mut wallets = BTreeMap::new();
+    for key in (0..WALLETS).map(|key| key.to_string()) {
+        wallets.insert(key.clone(), node.entity::<Wallet>(key));
+    }
+    for _ in 0..100_000 {
+        let waits = |wallet: &Entity<Wallet>| match wallet.inbox() {
+            Ok(inbox) => {
+                assert_eq!(inbox.parked, [], "no handler fails by itself");
+                !inbox.waiting.is_empty()
+            }
+            // The store recovers.
+            Err(_) => true,
+        };
+        if !wallets.values().any(waits) {
+            let mut states = BTreeMap::new();
+            for (key, wallet) in &wallets {
+                if let Ok(state) = wallet.read().await {
+                    states.insert(key.clone(), state);
+                }
+            }
+            if states.len() == wallets.len() {
+                return states;
+            }
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    let inboxes = wallets.values().map(|wallet| wallet.inbox());
+    panic!("messages wait for ever: {:?}", inboxes.collect::<Vec<_>>());
+}
+
+fn check(told: &Told, wallets: &BTreeMap<String, Wallet>) {
+    let paid: Vec<u64> =
+        wallets.values().flat_map(|wallet| wallet.paid.iter().map(|(id, _)| *id)).collect();
+    let once: BTreeSet<u64> = paid.iter().copied().collect();
+    assert_eq!(once.len(), paid.len(), "a payment was made twice: {paid:?}");
+    let stored = told.stored.lock().unwrap();
+    for ((client, payer), stored) in &*stored {
+        let own: Vec<u64> = wallets[payer]
+            .paid
+            .iter()
+            .map(|(id, _)| *id)
+            .filter(|id| stored.contains(id))
+            .collect();
+        assert_eq!(&own, stored, "payments of client {client} by {payer}, in their order");
+    }
+    for (payer, wallet) in wallets {
+        for (payee, other) in wallets {
+            let pair = |list: &[(u64, String)], key: &str| -> Vec<u64> {
+                list.iter().filter(|(_, own)| own == key).map(|(id, _)| *id).collect()
+            };
+            assert_eq!(
+                pair(&wallet.paid, payee),
+                pair(&other.credited, payer),
+                "each payment of {payer} to {payee} is credited once, in order"
+            );
+        }
+    }
+    let sum: i64 = wallets.values().map(|wallet| wallet.balance).sum();
+    assert_eq!(sum, 0, "money was made or lost");
+}
+
+#[test]
+fn simulated_payments_take_place_exactly_once_and_in_order() {
+    let seeds = number_or("THRONG_INBOX_SEEDS", 60);
+    let handled = AtomicU64::new(0);
+    sim::check(seeds, |sim: Sim| {
+        let handled = &handled;
+        async move {
+            let told = Arc::new(Told::default());
+            for life in 0..LIVES {
+                let node = start(&sim);
+                draw_faults(&sim);
+                for client in 0..CLIENTS {
+                    let client = life * CLIENTS + client;
+                    sim.spawn("client", pay(sim.clone(), node.clone(), client, told.clone()));
+                }
+                sim.spawn("disturber", disturb(sim.clone(), node.clone()));
+                sleep(Duration::from_millis(sim.random(150))).await;
+                sim.faults().stop();
+                if sim.random(2) == 0 && !sim.disk().is_down() {
+                    // What waits is handled without a restart.
+                    sim.disk().heal();
+                    sim.disk().set_room(None);
+                    settle(&node).await;
+                }
+                if sim.random(3) == 0 && !sim.disk().is_down() {
+                    node.shutdown().await;
+                }
+                sim.crash();
+                sim.disk().heal();
+                sim.disk().set_room(None);
+            }
+            let node = start(&sim);
+            let wallets = settle(&node).await;
+            check(&told, &wallets);
+            let count = wallets.values().map(|wallet| wallet.credited.len() as u64).sum();
+            handled.fetch_add(count, Ordering::Relaxed);
+        }
+    });
+    let handled = handled.into_inner();
+    assert!(handled > seeds * LIVES, "{handled} payments in {seeds} runs show little");
+}
+
+/// An entity whose handler fails as long as its dependencies say so.
+#[derive(Durable, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[durable(kind = "clerk", deps = Fails, on_failure = OnFailure::park_after(3))]
+struct Clerk {
+    done: Vec<u64>,
+}
+
+/// The same, which stops.
+#[derive(Durable, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[durable(kind = "strict", deps = Fails, on_failure = OnFailure::stop_after(2), messages(Work))]
+struct StrictClerk {
+    done: Vec<u64>,
+}
+
+/// The message whose handling fails.
+type Fails = Arc<AtomicU64>;
+
+#[derive(Clone, Serialize, Deserialize)]
+struct Work {
+    number: u64,
+}
+impl Message for Work {
+    type Reply = ();
+}
+impl throng_durable::DurableMessage for Work {
+    const NAME: &'static str = "work";
+}
+
+#[process]
+impl Clerk {
+    #[message(durable)]
+    fn file(&mut self, number: u64, cx: &mut Context<Self>) {
+        assert!(cx.deps().load(Ordering::Relaxed) != number, "no paper for {number}");
+        self.done.push(number);
+    }
+
+    /// Sends to a clerk and does nothing else; `false` if the other's inbox is full.
+    #[message]
+    fn pass_on(&mut self, to: String, number: u64, tries: bool, cx: &mut Context<Self>) -> bool {
+        self.done.push(number);
+        let to = cx.node().entity::<Clerk>(to);
+        match tries {
+            true => match cx.try_send_durable(&to, File { number }) {
+                Ok(()) => true,
+                Err(refused) => {
+                    assert!(matches!(refused.error, EntityError::Full { .. }), "{refused}");
+                    assert_eq!(refused.message.number, number);
+                    false
+                }
+            },
+            false => {
+                cx.send_durable(&to, File { number });
+                true
+            }
+        }
+    }
+
+    #[message]
+    fn done(&self) -> Vec<u64> {
+        self.done.clone()
+    }
+
+    /// Waits while messages arrive.
+    #[message]
+    async fn wait(&self, time: Duration) {
+        sleep(time).await;
+    }
+}
+
+#[process]
+impl StrictClerk {
+    #[message(name = StrictlyDone)]
+    fn done(&self) -> Vec<u64> {
+        self.done.clone()
+    }
+}
+
+impl Handle<Work> for StrictClerk {
+    async fn handle(&mut self, Work { number }: Work, cx: &mut Context<Self>) {
+        assert!(cx.deps().load(Ordering::Relaxed) != number, "no paper for {number}");
+        self.done.push(number);
+    }
+}
+
+fn clerks(sim: &Sim, options: Options, fails: &Fails) -> Node {
+    let node = sim.start(options).unwrap();
+    node.register::<Clerk>(fails.clone());
+    node.register::<StrictClerk>(fails.clone());
+    node
+}
+
+#[test]
+fn a_message_that_always_fails_is_parked_and_can_be_retried_or_skipped() {
+    sim::check(5, |sim: Sim| async move {
+        let fails = Fails::new(2.into());
+        let mut node = clerks(&sim, options(), &fails);
+        for key in ["ada", "bob"] {
+            for number in 1..=3 {
+                node.entity::<Clerk>(key).send_durable(File { number }).await.unwrap();
+            }
+        }
+        while node.stat().unwrap().parked < 2 {
+            // Calls are answered meanwhile, and a restart forgets no attempt.
+            node.entity::<Clerk>("ada").done().await.unwrap();
+            if sim.random(20) == 0 {
+                sim.crash();
+                node = clerks(&sim, options(), &fails);
+            }
+            sleep(Duration::from_millis(10)).await;
+            let parked = |key| node.entity::<Clerk>(key).inbox().unwrap().parked.len();
+            if parked("ada") + parked("bob") == 2 {
+                break;
+            }
+        }
+        for key in ["ada", "bob"] {
+            let clerk = node.entity::<Clerk>(key);
+            while clerk.done().await.unwrap() != [1, 3] {
+                sleep(Duration::from_millis(10)).await;
+            }
+            let inbox = clerk.inbox().unwrap();
+            assert_eq!(inbox.waiting, []);
+            let [parked] = inbox.parked.as_slice() else { panic!("{inbox:?}") };
+            let failure = parked.failure.as_ref().unwrap();
+            assert_eq!((parked.name.as_str(), failure.attempts), ("file", 3));
+            assert!(failure.reason.contains("no paper for 2"), "{failure:?}");
+            assert!(failure.place.as_ref().unwrap().contains("inbox.rs"), "{failure:?}");
+        }
+        fails.store(0, Ordering::Relaxed);
+        let sequence =
+            |node: &Node, key| node.entity::<Clerk>(key).inbox().unwrap().parked[0].sequence;
+        let [ada, bob] = ["ada", "bob"].map(|key| node.entity::<Clerk>(key));
+        assert!(ada.retry_message(sequence(&node, "ada")).await.unwrap());
+        assert!(bob.skip_message(sequence(&node, "bob")).await.unwrap());
+        assert!(!bob.skip_message(77).await.unwrap() && !ada.retry_message(77).await.unwrap());
+        while ada.done().await.unwrap() != [1, 3, 2] {
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(bob.done().await.unwrap(), [1, 3]);
+        for clerk in [ada, bob] {
+            assert_eq!(clerk.inbox().unwrap(), Inbox::default());
+        }
+    });
+}
+
+#[test]
+fn an_entity_that_stops_takes_no_stored_message_until_somebody_acts() {
+    sim::check(5, |sim: Sim| async move {
+        let fails = Fails::new(2.into());
+        let mut node = clerks(&sim, options(), &fails);
+        for number in 1..=4 {
+            node.entity::<StrictClerk>("eve").send_durable(Work { number }).await.unwrap();
+        }
+        sleep(Duration::from_secs(10)).await;
+        if sim.random(2) == 0 {
+            sim.crash();
+            node = clerks(&sim, options(), &fails);
+        }
+        let eve = node.entity::<StrictClerk>("eve");
+        eve.send_durable(Work { number: 5 }).await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(eve.done().await.unwrap(), [1]);
+        let activations = node.stat().unwrap().activations;
+        sleep(Duration::from_secs(100)).await;
+        assert!(node.stat().unwrap().activations <= activations + 1, "it is woken in vain");
+        let inbox = eve.inbox().unwrap();
+        assert_eq!((inbox.waiting.len(), inbox.parked.len()), (4, 0));
+        assert_eq!(inbox.waiting[0].failure.as_ref().unwrap().attempts, 2);
+        let sequence = inbox.waiting[0].sequence;
+        let expected: &[u64] = match sim.random(2) {
+            0 => {
+                fails.store(0, Ordering::Relaxed);
+                assert!(eve.retry_message(sequence).await.unwrap());
+                &[1, 2, 3, 4, 5]
+            }
+            _ => {
+                assert!(eve.skip_message(sequence).await.unwrap());
+                &[1, 3, 4, 5]
+            }
+        };
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(eve.done().await.unwrap(), expected);
+    });
+}
+
+#[test]
+fn a_full_inbox_refuses_a_message_and_a_turn_that_sends_one() {
+    sim::check(5, |sim: Sim| async move {
+        let fails = Fails::default();
+        let node = clerks(&sim, options().inbox_max(3), &fails);
+        let [ada, bob] = ["ada", "bob"].map(|key| node.entity::<Clerk>(key));
+        // Bob handles nothing meanwhile, and later what he has.
+        let wait = bob.call(Wait { time: Duration::from_secs(3) });
+        let busy = sim.runtime().tokio().spawn(wait.within(Duration::from_secs(9)));
+        sleep(Duration::from_millis(10)).await;
+        for number in 1..=2 {
+            bob.send_durable(File { number }).await.unwrap();
+        }
+        assert!(ada.pass_on("bob".into(), 3, false).await.unwrap());
+        let refused = bob.send_durable(File { number: 4 }).await.unwrap_err();
+        assert_eq!(refused.message.number, 4);
+        let EntityError::Full { receiver, waiting: 3, inbox_max: 3 } = refused.error else {
+            panic!("{refused}")
+        };
+        assert_eq!(receiver, "clerk/bob");
+        let refused = ada.pass_on("bob".into(), 5, false).await;
+        assert!(matches!(refused, Err(EntityError::Full { .. })), "{refused:?}");
+        assert!(!ada.pass_on("bob".into(), 6, true).await.unwrap());
+        assert_eq!(ada.done().await.unwrap(), [3, 6], "nothing is kept of the turn that failed");
+        busy.await.unwrap().unwrap();
+        while bob.done().await.unwrap() != [1, 2, 3] {
+            sleep(Duration::from_millis(10)).await;
+        }
+        // A long message counts once for each KiB.
+        assert!(ada.pass_on("bob".into(), 7, true).await.unwrap());
+        while bob.done().await.unwrap() != [1, 2, 3, 7] {
+            sleep(Duration::from_millis(10)).await;
+        }
+    });
+}
+
+#[test]
+fn what_waits_for_an_entity_survives_its_removal_and_what_is_parked_does_not() {
+    sim::check(5, |sim: Sim| async move {
+        let fails = Fails::new(1.into());
+        let node = clerks(&sim, options(), &fails);
+        let ada = node.entity::<Clerk>("ada");
+        for number in [1, 2] {
+            ada.send_durable(File { number }).await.unwrap();
+        }
+        while ada.inbox().unwrap().parked.is_empty() {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let busy = sim.runtime().tokio().spawn(ada.call(Wait { time: Duration::from_secs(1) }));
+        sleep(Duration::from_millis(10)).await;
+        let forgotten = {
+            let ada = ada.clone();
+            sim.runtime().tokio().spawn(async move { ada.forget().await })
+        };
+        sleep(Duration::from_millis(10)).await;
+        ada.send_durable(File { number: 3 }).await.unwrap();
+        busy.await.unwrap().unwrap();
+        forgotten.await.unwrap().unwrap();
+        while ada.done().await.unwrap() != [3] {
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(ada.inbox().unwrap(), Inbox::default());
+    });
+}
+
+#[test]
+fn messages_of_another_form_are_read_by_their_fields_or_parked() {
+    /// The clerk of another program on the same store.
+    mod earlier {
+        use super::*;
+
+        #[derive(Durable, Default, Serialize, Deserialize)]
+        #[durable(kind = "clerk", deps = Fails)]
+        pub(super) struct Clerk {
+            done: Vec<u64>,
+        }
+        #[process]
+        impl Clerk {
+            #[message(durable, name = FileEarlier)]
+            pub(super) fn file(&mut self, priority: u8, number: u32) {
+                let _ = (priority, number);
+                unreachable!("this program ends before");
+            }
+            #[message(durable)]
+            pub(super) fn shred(&mut self, number: u64) {
+                let _ = number;
+                unreachable!("this program ends before");
+            }
+        }
+    }
+    sim::check(3, |sim: Sim| async move {
+        // Dependencies are missing, so that nothing is handled.
+        let node = sim.start(options()).unwrap();
+        let clerk = node.entity::<earlier::Clerk>("ada");
+        clerk.send_durable(earlier::FileEarlier { priority: 1, number: 7 }).await.unwrap();
+        clerk.send_durable(earlier::Shred { number: 8 }).await.unwrap();
+        clerk.send_durable(earlier::FileEarlier { priority: 1, number: 9 }).await.unwrap();
+        sim.crash();
+        let node = clerks(&sim, options(), &Fails::default());
+        let ada = node.entity::<Clerk>("ada");
+        while ada.done().await.unwrap() != [7, 9] {
+            sleep(Duration::from_millis(10)).await;
+        }
+        let inbox = ada.inbox().unwrap();
+        let [parked] = inbox.parked.as_slice() else { panic!("{inbox:?}") };
+        let reason = &parked.failure.as_ref().unwrap().reason;
+        assert!(parked.name == "shred" && reason.contains("no such durable message"), "{parked:?}");
+    });
+}
+
+#[test]
+fn many_entities_with_messages_are_woken_at_a_bounded_rate_oldest_first() {
+    sim::check(2, |sim: Sim| async move {
+        let entities = 400;
+        let node = sim.start(options()).unwrap();
+        // Dependencies are missing, so that nothing is handled. The order is not that of the keys.
+        for key in (0..entities).rev() {
+            let clerk = node.entity::<Clerk>(format!("{key:03}"));
+            clerk.send_durable(File { number: key }).await.unwrap();
+        }
+        sim.crash();
+        let options = options().idle_after(Duration::from_secs(400));
+        let node = clerks(&sim, options, &Fails::default());
+        node.entity::<Clerk>("other").done().await.unwrap();
+        let waits =
+            |key| !node.entity::<Clerk>(format!("{key:03}")).inbox().unwrap().waiting.is_empty();
+        let begun = sim.elapsed();
+        let mut seen = Vec::new();
+        while seen.len() < 400 {
+            let handled: Vec<u64> = (0..entities).filter(|key| !waits(*key)).collect();
+            let oldest: Vec<u64> = (entities - handled.len() as u64..entities).collect();
+            let newest_of_oldest = oldest.first().copied().unwrap_or(entities);
+            assert!(
+                handled.iter().all(|key| *key + 60 >= newest_of_oldest),
+                "not the oldest first"
+            );
+            seen = handled;
+            sleep(Duration::from_millis(50)).await;
+        }
+        assert!(sim.elapsed() - begun < Duration::from_secs(10));
+    });
+}
