@@ -180,6 +180,28 @@ impl Changes {
         changed.new += 1;
     }
 
+    /// Adds a record of another table, which [`own`](Changes::own) shows until the store does.
+    pub(crate) fn set_own(
+        &mut self,
+        key: Vec<u8>,
+        value: Vec<u8>,
+        numbers: impl IntoIterator<Item = Arc<Number>>,
+    ) {
+        let changed = self.0.get_or_insert_default();
+        let write = OwnWrite { value: Some(value.into()), submission: None };
+        changed.cells.insert(key.into(), write);
+        changed.new += 1;
+        for number in numbers {
+            changed.use_number(number);
+        }
+    }
+
+    /// Returns the record with this key as the running turn or an earlier one has left it; `None` if the store shows it.
+    pub(crate) fn own(&self, key: &[u8]) -> Option<Option<&[u8]>> {
+        let own = self.0.as_ref()?.cells.get(key)?;
+        Some(own.value.as_deref())
+    }
+
     /// Adds a message that the running turn stores.
     pub(crate) fn send(
         &mut self,

@@ -592,6 +592,23 @@ impl<P: Durable, T: Turn<P>> EntityCall<P, T> {
     }
 }
 
+impl<P: Durable, T: Turn<P>> EntityCall<P, T> {
+    /// Replaces the message, before it is sent.
+    ///
+    /// # Panics
+    ///
+    /// If the call was polled.
+    pub(crate) fn map<U: Turn<P>>(self, f: impl FnOnce(T) -> U) -> EntityCall<P, U> {
+        let EntityCall { entity, stage, within, begun } = self;
+        match stage {
+            Stage::Unsent(message) => {
+                EntityCall { entity, stage: Stage::Unsent(f(message)), within, begun }
+            }
+            Stage::Waiting(_) | Stage::Over => panic!("a call is changed before it is polled"),
+        }
+    }
+}
+
 impl<P: Durable, T: Turn<P>> Future for EntityCall<P, T> {
     type Output = Result<T::Reply, EntityError>;
 

@@ -73,6 +73,10 @@ pub enum EntityError {
     /// [parked](crate::Inbox::parked).
     #[error("the stored message cannot be handled: {0}")]
     Message(String),
+    /// The id of a call that is to take effect [once](crate::EntityCall::once) is not valid, or belongs to a call with
+    /// another type of reply. The message was not handled.
+    #[error("the call cannot be made once: {0}")]
+    Once(String),
     /// The receiver of a durable message belongs to another node, which the commit of the sender does not reach.
     #[error("the receiver {receiver} belongs to another node")]
     OtherNode {

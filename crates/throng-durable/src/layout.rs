@@ -17,13 +17,15 @@
 //! | `I` *kind* `n` key sequence                  | a message that waits for the entity: its number, number of its shape, then the message |
 //! | `A` *kind* `n` key sequence                  | the failed attempts to handle that message |
 //! | `X` *kind* `n` key sequence                  | a parked message: its failure, then as in `I` |
+//! | `R` *kind* `n` key id                        | expiry (`u64`), number of its shape, then the reply to a call with this id |
+//! | `Y` expiry *kind* `n` key id                 | nothing: that reply expires |
 //!
 //! *kind* and *map* are the numbers of the two names, two bytes each, big endian; `n` is the length of the
 //! key, a byte. Numbers in values are little endian. So the states of a kind are in the order of their
 //! keys, with nothing between them, and the cells of an entity are adjacent, by maps and in the order of
 //! their own keys. States and cell values are encoded with postcard, as are shapes and, before a state or a
 //! cell value, the number of its shape: a byte, up to 127. In the key of a shape the number has two bytes, big
-//! endian. Blocks and sequence numbers have eight bytes, big endian.
+//! endian. Blocks, sequence numbers and expiries in keys have eight bytes, big endian.
 //!
 //! The longest cell key has to fit the store: 1 + 2 + 1 + 255 + 2 bytes leave 250 for its own part.
 
@@ -182,6 +184,34 @@ pub(crate) fn state_key_of_entry(record: &[u8]) -> Option<(Vec<u8>, u64)> {
     Some((key, u64::from_be_bytes(sequence.try_into().ok()?)))
 }
 
+/// Common prefix of the records of expiries.
+pub(crate) const EXPIRIES: &[u8] = b"Y";
+
+const REPLY: u8 = b'R';
+
+/// Returns the common prefix of the keys of an entity's stored replies.
+pub(crate) fn replies(state_key: &[u8]) -> Vec<u8> {
+    of_entity(REPLY, state_key)
+}
+
+/// Returns the key of the stored reply to a call with an id.
+pub(crate) fn reply(state_key: &[u8], id: &str) -> Vec<u8> {
+    let mut key = replies(state_key);
+    key.extend_from_slice(id.as_bytes());
+    key
+}
+
+/// Returns the key of the record of a stored reply's expiry, in milliseconds since 1970.
+pub(crate) fn expiry(expiry_ms: u64, reply: &[u8]) -> Vec<u8> {
+    [EXPIRIES, &expiry_ms.to_be_bytes(), reply.get(1..).unwrap_or_default()].concat()
+}
+
+/// Returns the key of the stored reply that has the record of an expiry.
+pub(crate) fn reply_of_expiry(expiry: &[u8]) -> Option<Vec<u8>> {
+    let (_, entity) = expiry.strip_prefix(EXPIRIES)?.split_first_chunk::<8>()?;
+    Some([&[REPLY], entity].concat())
+}
+
 /// Returns the key of the record of a block of sequence numbers.
 pub(crate) fn block(number: u64) -> Vec<u8> {
     [BLOCKS, &number.to_be_bytes()].concat()
@@ -264,6 +294,10 @@ mod tests {
             let entry = entry(Table::Inbox, &state, number.into());
             prop_assert_eq!(state_key_of_entry(&entry), Some((state.clone(), number.into())));
             prop_assert_eq!(entry.starts_with(&table_of(Table::Inbox, &other)), same);
+            let reply_key = reply(&state, "id");
+            let expires = expiry(number.into(), &reply_key);
+            prop_assert_eq!(reply_of_expiry(&expires), Some(reply_key.clone()));
+            prop_assert_eq!(reply_key.starts_with(&replies(&other)), same);
             let all = cells(&state);
             prop_assert!(stored.starts_with(&all) && stored < after(&all));
             prop_assert_eq!(other_stored.starts_with(&all), same);

@@ -138,6 +138,7 @@ mod message;
 mod monitor;
 mod name;
 mod node;
+mod once;
 mod records;
 mod shape;
 #[cfg(feature = "sim")]
@@ -160,6 +161,7 @@ pub use message::NoMessages;
 pub use message::{DurableMessage, Receives};
 pub use monitor::{EntityFailure, EntityMonitor};
 pub use node::{Node, NodeStat, Options, WeakNode};
+pub use once::{ONCE_ID_BYTES_MAX, OnceCall};
 pub use records::{Export, ExportedCell, Record, Records, RecordsError};
 pub use stored::{Keys, Stored, Unreadable};
 pub use throng_macros::Durable;

@@ -27,7 +27,7 @@ use crate::loader::Loader;
 use crate::name::Name;
 use crate::stored::{self, Stored};
 use crate::view::View;
-use crate::{Durable, Entity, EntityError, Records, sweeper};
+use crate::{Durable, Entity, EntityError, Records, once, sweeper};
 
 pub use self::stat::NodeStat;
 
@@ -610,6 +610,7 @@ impl Inner {
             self.keeper.wake(self, most);
             self.redelivery.run(self, most).await;
         }
+        once::remove_expired(self).await;
         let lost = self.gate.outcomes().lost_through();
         if self.redelivery.is_new_loss(lost) {
             for directory in self.directories() {

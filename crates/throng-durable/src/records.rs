@@ -10,7 +10,7 @@ use crate::inbox::{self, Inbox};
 use crate::layout::{self, STATE_KEY_BYTES_MAX, Table};
 use crate::stored::is_stored;
 use crate::view::View;
-use crate::{KeyError, stored};
+use crate::{KeyError, once, stored};
 
 /// The entities in a store as they are stored, without the program's types: for an operator who looks for an entity
 /// that cannot be loaded, keeps a copy of it, and removes it.
@@ -232,6 +232,7 @@ impl Records {
         for table in [Table::Inbox, Table::Attempts, Table::Parked] {
             cells.extend(inbox::list::keys(&view, table, state_key)?);
         }
+        cells.extend(once::keys(&view, state_key)?);
         drop(view);
         for cells in cells.chunks(DELETIONS_MAX) {
             let batch =

@@ -18,7 +18,7 @@ use crate::directory::Home;
 use crate::inbox;
 use crate::layout::{self, Table};
 use crate::view::View;
-use crate::{CommitError, Durable, EntityError, stored};
+use crate::{CommitError, Durable, EntityError, once, stored};
 
 /// The changes of a turn, ready to be submitted.
 #[derive(Debug)]
@@ -89,6 +89,9 @@ pub(crate) fn prepare_removal<P: Durable>(
     // Messages that wait are for the next activation.
     for parked in inbox::list::keys(&view, Table::Parked, state_key).map_err(failed)? {
         batch = batch.delete(table, &parked);
+    }
+    for key in once::keys(&view, state_key).map_err(failed)? {
+        batch = batch.delete(table, &key);
     }
     // A state that could not be loaded is stored, too.
     if own.stored || stored::is_stored(&view, state_key).map_err(failed)? {

@@ -15,6 +15,7 @@ mod gate;
 mod inbox;
 mod layouts;
 mod model;
+mod once;
 mod passivation;
 mod persistence;
 mod pins;

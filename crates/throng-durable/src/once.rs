@@ -1,0 +1,291 @@
+//! [`OnceCall`]: a call whose reply is stored under an id of the caller's, so that a second call with the id gets the
+//! reply and does nothing.
+//!
+//! ```text
+//!  call(m).once(id) ──▶ R entity id: there? ──yes──▶ the stored reply
+//!                            └──no──▶ handler ──▶ one batch: state, R = expiry + reply, Y expiry entity id
+//!
+//!  the sweeper ──▶ Y … now ──▶ removes Y, and R if it has not been written anew
+//! ```
+//!
+//! Invariants: the reply and the effect are in one batch. An entity handles one message at a time, so a second call
+//! waits until the first one is submitted, and finds its reply among the changes that are not on disk yet. A reply that
+//! has expired is not used, whether it was removed or not.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{self, Poll};
+use std::time::Duration;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use throng::{Context, Handle, Message, Turn};
+use throng_store::ReadError;
+
+use crate::activation::Activation;
+use crate::catalogue::Numbered;
+use crate::durable::{Versioned, encode_into};
+use crate::layout;
+use crate::node::Inner;
+use crate::users::drop_user_value;
+use crate::view::View;
+use crate::{CommitError, Durable, EntityCall, EntityError, OldState, StateError};
+
+/// Time for which a reply is kept, unless the call says otherwise.
+const EXPIRES_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Most replies that are removed at a step of the sweeper.
+const REMOVALS_MAX: usize = 1_000;
+
+/// A call that takes effect once for each id, under way; from [`EntityCall::once`].
+#[must_use = "a call is not sent until it is awaited"]
+pub struct OnceCall<P: Durable + Handle<M>, M: Message>(EntityCall<P, Once<M>>)
+where
+    M::Reply: Serialize + DeserializeOwned;
+
+/// The message of such a call.
+struct Once<M> {
+    message: M,
+    id: Box<str>,
+    expires_after: Duration,
+}
+
+impl<P: Durable + Handle<M>, M: Message> EntityCall<P, M>
+where
+    M::Reply: Serialize + DeserializeOwned,
+{
+    /// Makes the call one that takes effect once, however often it is repeated with this id.
+    ///
+    /// The entity stores the reply under the id, in the commit of the turn. A later call of the same entity with the id
+    /// gets that reply, and its message is dropped; a call while the first one runs waits for it. This holds over
+    /// passivation, failures and restarts, for 24 hours or the time of [`expires_after`](OnceCall::expires_after). A
+    /// turn that fails stores no reply, so that its call can be repeated.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// # use throng_durable::{Durable, EntityError, Node};
+    /// # #[derive(Durable, Default, Serialize, Deserialize)]
+    /// # #[durable(kind = "account")]
+    /// # struct Account { balance: u64 }
+    /// #[process]
+    /// impl Account {
+    ///     #[message]
+    ///     fn deposit(&mut self, amount: u64) -> u64 {
+    ///         self.balance += amount;
+    ///         self.balance
+    ///     }
+    /// }
+    ///
+    /// /// Deposits once, as often as the client repeats its request.
+    /// async fn handle(node: &Node, idempotency_key: &str) -> Result<u64, EntityError> {
+    ///     node.entity::<Account>("alice").deposit(5).once(idempotency_key).await
+    /// }
+    /// ```
+    ///
+    /// An id is the entity's own, whatever the message: another message with the same id gets the stored reply if that
+    /// is of its type, and [`EntityError::Once`] otherwise. So is an id of more than [`ONCE_ID_BYTES_MAX`] bytes.
+    ///
+    /// Cost: a read of the store, and two more records in the turn's batch.
+    pub fn once(self, id: impl Into<Box<str>>) -> OnceCall<P, M> {
+        let id = id.into();
+        OnceCall(self.map(|message| Once { message, id, expires_after: EXPIRES_AFTER }))
+    }
+}
+
+impl<P: Durable + Handle<M>, M: Message> OnceCall<P, M>
+where
+    M::Reply: Serialize + DeserializeOwned,
+{
+    /// Sets the time for which the reply is stored, 24 hours by default. A call with the same id after that takes
+    /// effect again.
+    pub fn expires_after(self, time: Duration) -> Self {
+        OnceCall(self.0.map(|once| Once { expires_after: time, ..once }))
+    }
+
+    /// Sets the deadline, as [`EntityCall::within`] does.
+    pub fn within(self, deadline: Duration) -> Self {
+        OnceCall(self.0.within(deadline))
+    }
+}
+
+impl<P: Durable + Handle<M>, M: Message> Future for OnceCall<P, M>
+where
+    M::Reply: Serialize + DeserializeOwned,
+{
+    type Output = Result<M::Reply, EntityError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
+        Pin::new(&mut self.0).poll(cx).map(Result::flatten)
+    }
+}
+
+/// Maximum length of the id of a call that takes effect [once](EntityCall::once), in bytes.
+pub const ONCE_ID_BYTES_MAX: usize = 128;
+
+impl<P: Durable + Handle<M>, M: Message> Turn<P> for Once<M>
+where
+    M::Reply: Serialize + DeserializeOwned,
+{
+    type Reply = Result<M::Reply, EntityError>;
+    const READ_ONLY: bool = <P as Handle<M>>::READ_ONLY;
+
+    async fn run(self, process: &mut P, cx: &mut Context<P>) -> Self::Reply {
+        let Once { message, id, expires_after } = self;
+        let now = match Activation::of(cx) {
+            Some(own) => match own.stored_reply::<M::Reply>(&id) {
+                Ok(Found::Reply(reply)) => {
+                    drop_user_value(message);
+                    return Ok(reply);
+                }
+                Ok(Found::Nothing { now }) => now,
+                Err(error) => {
+                    drop_user_value(message);
+                    return Err(error);
+                }
+            },
+            None => unreachable!("only an entity's call has an id"),
+        };
+        let reply = Turn::run(message, process, cx).await;
+        if let Some(own) = Activation::of(cx)
+            && let Err(error) = own.store_reply(&id, now.saturating_add(expires_after), &reply)
+        {
+            own.changes().fail(error);
+        }
+        Ok(reply)
+    }
+}
+
+enum Found<R> {
+    Reply(R),
+    /// No reply is stored that has not expired.
+    Nothing {
+        /// Time since 1970.
+        now: Duration,
+    },
+}
+
+/// Returns the number of a kind's stored replies: that of a message without a name.
+fn replies(node: &Inner, kind: &str) -> Result<Arc<Numbered>, EntityError> {
+    let full = || EntityError::Once("the kind has the most messages, 65535".into());
+    node.catalogue.message(kind, "").ok_or_else(full)
+}
+
+impl<P: Durable> Activation<P> {
+    /// Looks for the stored reply of an earlier call with an id.
+    fn stored_reply<R: Serialize + DeserializeOwned + 'static>(
+        &mut self,
+        id: &str,
+    ) -> Result<Found<R>, EntityError> {
+        if id.is_empty() || id.len() > ONCE_ID_BYTES_MAX {
+            let bytes = id.len();
+            return Err(EntityError::Once(format!(
+                "the id has {bytes} bytes, and not 1 to {ONCE_ID_BYTES_MAX}"
+            )));
+        }
+        let node = self.node().clone();
+        let now = node.store.since_1970();
+        let key = layout::reply(self.name().state_key(), id);
+        let view;
+        let stored = match self.changes().own(&key) {
+            Some(own) => own,
+            None => {
+                view = View::of(&node.table)?;
+                view.get(&key)?
+            }
+        };
+        let Some((expiry, record)) = stored.and_then(split) else {
+            return Ok(Found::Nothing { now });
+        };
+        if expiry <= milliseconds(now) {
+            return Ok(Found::Nothing { now });
+        }
+        let migrate = |old: OldState<'_>| -> Result<R, StateError> { Err(old.not_migrated()) };
+        let reply = Versioned { kind: "reply", version: 0, migrate };
+        let reply = reply.decode(&*replies(&node, P::KIND)?, record);
+        let unfit = |error: StateError| {
+            EntityError::Once(format!("another call with the id has stored its reply: {error}"))
+        };
+        Ok(Found::Reply(reply.map_err(unfit)?))
+    }
+
+    /// Stores the reply of a call with an id, with the changes of the turn that runs.
+    fn store_reply<R: Serialize + DeserializeOwned + 'static>(
+        &mut self,
+        id: &str,
+        expires: Duration,
+        reply: &R,
+    ) -> Result<(), EntityError> {
+        let node = self.node().clone();
+        let failed = |reason: String| {
+            let message = std::any::type_name::<R>();
+            EntityError::NotCommitted(CommitError::Message { message, reason })
+        };
+        let numbered = replies(&node, P::KIND)?;
+        let shaped = numbered.shape_of::<R>(0).map_err(|reason| failed(reason.into()))?;
+        let expiry = milliseconds(expires);
+        let mut record = expiry.to_le_bytes().to_vec();
+        encode_into(reply, shaped, &mut record).map_err(failed)?;
+        let key = layout::reply(self.name().state_key(), id);
+        let expires = layout::expiry(expiry, &key);
+        let numbers = [numbered.unstored(), shaped.unstored()].into_iter().flatten();
+        self.changes().forget_settled(&node.gate);
+        self.changes().set_own(key, record, numbers);
+        self.changes().set_record(expires, Some(Vec::new()));
+        Ok(())
+    }
+}
+
+/// Splits a stored reply into the time at which it expires, in milliseconds since 1970, and the encoded reply.
+fn split(record: &[u8]) -> Option<(u64, &[u8])> {
+    let (expiry, reply) = record.split_first_chunk()?;
+    Some((u64::from_le_bytes(*expiry), reply))
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns the keys of an entity's stored replies, and of the records of their expiry.
+pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, ReadError> {
+    let mut keys = Vec::new();
+    for reply in view.prefix(&layout::replies(state_key)) {
+        let (key, record) = reply?;
+        if let Some((expiry, _)) = split(record) {
+            keys.push(layout::expiry(expiry, key).into());
+        }
+        keys.push(key.into());
+    }
+    Ok(keys)
+}
+
+/// Removes replies that have expired, if there are some.
+pub(crate) async fn remove_expired(node: &Inner) {
+    let now = milliseconds(node.store.since_1970());
+    let expired = View::of(&node.table).and_then(|view| {
+        let end = layout::expiry(now.saturating_add(1), &[]);
+        let mut expired = view.range(layout::EXPIRIES..&end[..]);
+        let keys = std::iter::from_fn(|| expired.next_key()).take(REMOVALS_MAX);
+        keys.map(|key| Ok(key?.to_vec())).collect::<Result<Vec<_>, ReadError>>()
+    });
+    // A store that cannot be read tells so elsewhere, and the next step tries again.
+    let Some(expired) = expired.ok().filter(|expired| !expired.is_empty()) else { return };
+    let table = node.table.clone();
+    // In the order of the writes, because a call may have stored a reply anew.
+    let removed = node.store.update(move |update| {
+        for expiry in &expired {
+            if let Some(reply) = layout::reply_of_expiry(expiry) {
+                let stored = update.get(&table, &reply)?.and_then(split);
+                if stored.is_some_and(|(expiry, _)| expiry <= now) {
+                    update.delete(&table, &reply);
+                }
+            }
+            update.delete(&table, expiry);
+        }
+        Ok::<(), ReadError>(())
+    });
+    if let Err(error) = removed.await {
+        tracing::warn!(%error, "expired replies were not removed");
+    }
+}
