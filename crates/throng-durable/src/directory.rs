@@ -255,12 +255,12 @@ impl<P: Durable> Directory<P> {
             Ok(address) => {
                 name.lives_at(address);
                 let hash_of = |live: &Name<P>| self.hasher.hash_one(live.state_key());
-                let live = shard.active.insert_unique(hash, name.clone(), hash_of);
-                if let Some(copy) = copy {
-                    live.get().marks().copy_sent(copy.weight);
-                }
+                shard.active.insert_unique(hash, name.clone(), hash_of);
                 // It may be to recheck its inbox since this call has found its end.
                 let is_dropped = copy.is_some_and(|copy| shard.must_recheck(&name, copy));
+                if let Some(copy) = copy.filter(|_| !is_dropped) {
+                    name.marks().copy_sent(copy.weight);
+                }
                 drop(shard);
                 node.count_activation();
                 Ok((!is_dropped).then_some(address))
@@ -275,6 +275,14 @@ impl<P: Durable> Directory<P> {
                 }
                 Err(error)
             }
+        }
+    }
+
+    /// Lets an entity recheck its inbox a little later, when the messages are on disk.
+    fn postpone_recheck(self: &Arc<Self>, shard: &mut Shard<P>, node: &Inner, state_key: &[u8]) {
+        if let Some(recheck) = shard.rechecks.get_mut(state_key) {
+            recheck.due = Instant::now() + PAUSE;
+            node.redelivery.due.add(recheck.due, self.clone(), state_key);
         }
     }
 
@@ -308,6 +316,16 @@ impl<P: Durable> Directory<P> {
             live.marks().copy_sent(copy.weight);
         }
         Ok(Route::To(address))
+    }
+
+    /// Has an entity recheck its inbox to which a copy could not be sent after all.
+    pub(crate) fn copy_refused(self: &Arc<Self>, node: &Inner, name: &Name<P>, weight: u32) {
+        let hash = self.hasher.hash_one(name.state_key());
+        let mut shard = self.shard_of(hash);
+        if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
+            live.marks().copy_arrived(weight);
+        }
+        self.add_recheck(&mut shard, node, name.state_key(), PAUSE);
     }
 
     /// Returns the share in the limit of the inbox of the messages that wait for an entity.
@@ -677,7 +695,7 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         };
         let after = recheck.after;
         if !node.gate.is_settled(after) {
-            return self.add_recheck(&mut shard, node, state_key, PAUSE);
+            return self.postpone_recheck(&mut shard, node, state_key);
         }
         drop(shard);
         // Most entities that have failed have no stored messages, and need not be activated.
@@ -696,7 +714,7 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         };
         match activated {
             Ok(None) if recheck.after > after => {
-                self.add_recheck(&mut shard, node, state_key, PAUSE);
+                self.postpone_recheck(&mut shard, node, state_key);
             }
             Ok(None) => drop(shard.rechecks.remove(state_key)),
             Ok(Some(address)) => {

@@ -60,7 +60,7 @@ pub(crate) use self::backlog::{
 };
 pub use self::failure::OnFailure;
 pub use self::list::{FailedAttempt, Inbox, StoredMessage};
-pub(crate) use self::redelivery::Redelivery;
+pub(crate) use self::redelivery::{Redelivery, waits};
 pub(crate) use self::sequence::Sequence;
 
 /// The place of a message in an inbox.
@@ -260,8 +260,9 @@ impl<M> Copy<M> {
                         continue;
                     }
                     Err(refused) => {
-                        self = refused.into_message();
-                        EntityError::Overloaded
+                        let copy = refused.into_message();
+                        directory.copy_refused(node, to, copy.entry.weight);
+                        return drop_user_value(copy.message);
                     }
                 },
                 // The entity is to be rechecked.

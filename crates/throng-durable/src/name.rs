@@ -104,6 +104,12 @@ impl<P: Process> Name<P> {
     }
 }
 
+/// Takes a share from a sum, of which it may be no part any more.
+fn subtract(sum: &AtomicU32, weight: u32) {
+    let left = |sum: u32| Some(sum.saturating_sub(weight));
+    let _ = sum.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+}
+
 impl<P> Clone for Name<P> {
     fn clone(&self) -> Name<P> {
         Name(self.0.clone())
@@ -205,7 +211,7 @@ impl Marks {
 
     /// Notes that the copy of a stored message has reached the entity.
     pub(crate) fn copy_arrived(&self, weight: u32) {
-        self.copies.fetch_sub(weight, Ordering::Relaxed);
+        subtract(&self.copies, weight);
     }
 
     /// Notes the share of stored messages that are to be fed.
@@ -219,8 +225,7 @@ impl Marks {
 
     /// Notes that a stored message is handled.
     pub(crate) fn backlog_handled(&self, weight: u32) {
-        let left = |backlog: u32| Some(backlog.saturating_sub(weight));
-        let _ = self.backlog.fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+        subtract(&self.backlog, weight);
     }
 
     /// Returns the share of all messages that wait.

@@ -20,7 +20,7 @@ use crate::catalogue::Catalogue;
 use crate::directory::{AnyDirectory, Directory, SHARDS};
 use crate::entity::InvalidKey;
 use crate::gate::OutputGate;
-use crate::inbox::{Redelivery, Sequence};
+use crate::inbox::{self, Redelivery, Sequence};
 use crate::keeper::Keeper;
 use crate::layout::KIND_BYTES_MAX;
 use crate::loader::Loader;
@@ -800,6 +800,11 @@ impl Inner {
         directory.pin_stored(self);
         if !P::MESSAGES.is_empty() {
             self.redelivery.search(directory.kind().number(), directory.clone());
+        } else if inbox::waits(&self.table, directory.kind().number()) {
+            tracing::warn!(
+                kind = P::KIND,
+                "durable messages wait for entities of a kind that handles none in this program"
+            );
         }
         self.directories.push(RegisteredDirectory { kind, typed: Box::new(directory), untyped });
     }

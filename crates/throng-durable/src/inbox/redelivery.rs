@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng::layer::Instant;
-use throng_store::{ReadError, Submission};
+use throng_store::{Database, ReadError, Submission};
 
 use crate::directory::AnyDirectory;
 use crate::due::{DueList, Task, lock};
@@ -104,6 +104,12 @@ impl Redelivery {
         let cleared = mem::take(&mut *lock(&self.unsearched));
         drop(cleared);
     }
+}
+
+/// Whether messages wait for any entity of a kind. If the store cannot be read, its own errors tell.
+pub(crate) fn waits(table: &Database, kind: u16) -> bool {
+    let prefix = layout::table_of_kind(Table::Inbox, kind);
+    View::of(table).is_ok_and(|view| view.prefix(&prefix).next_key().is_some())
 }
 
 /// Returns the entities of a kind whose first message has the lowest sequence number, in this order. Costs a search for

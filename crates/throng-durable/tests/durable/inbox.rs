@@ -401,14 +401,14 @@ fn a_message_that_always_fails_is_parked_and_can_be_retried_or_skipped() {
 fn an_entity_that_stops_takes_no_stored_message_until_somebody_acts() {
     sim::check(5, |sim: Sim| async move {
         let fails = Fails::new(2.into());
-        let mut node = clerks(&sim, options(), &fails);
+        let mut node = clerks(&sim, options().idle_after(Duration::from_secs(4)), &fails);
         for number in 1..=4 {
             node.entity::<StrictClerk>("eve").send_durable(Work { number }).await.unwrap();
         }
         sleep(Duration::from_secs(10)).await;
         if sim.random(2) == 0 {
             sim.crash();
-            node = clerks(&sim, options(), &fails);
+            node = clerks(&sim, options().idle_after(Duration::from_secs(4)), &fails);
         }
         let eve = node.entity::<StrictClerk>("eve");
         eve.send_durable(Work { number: 5 }).await.unwrap();
