@@ -86,7 +86,7 @@ struct Operation {
     problems: BTreeSet<&'static str>,
 }
 
-/// Answer that is no problem.
+/// Answer of an operation that has succeeded; failures are answered by a problem.
 struct Success {
     status: u16,
     description: &'static str,

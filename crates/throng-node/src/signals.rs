@@ -99,7 +99,7 @@ impl Stops {
 }
 
 impl Others {
-    /// Acts on each signal, by a line of the log at least. Never ends.
+    /// Acts on each signal, and logs it. Never ends.
     pub(crate) async fn act(&mut self, tls: Option<&Tls>) {
         loop {
             match (self.next().await, tls) {

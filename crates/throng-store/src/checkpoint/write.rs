@@ -13,7 +13,7 @@ use crate::table::Table;
 const TXN_BYTES: usize = 4 << 20;
 
 pub(crate) enum Event {
-    /// A change is applied next, after so many of `all` at most.
+    /// Step that applies a change: at most `done` of the `all` changes were applied before.
     Apply { done: usize, all: usize },
     /// A transaction is committed that is not the last.
     Committed,

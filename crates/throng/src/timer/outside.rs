@@ -235,7 +235,7 @@ fn stand_in() {
     let _ = ThreadBuilder::new().name("throng-deadlines".into()).spawn(serve);
 }
 
-/// The calling thread as one that serves the table, until this is dropped.
+/// Guard of a thread that serves the table of timers: the thread serves it until the guard is dropped.
 pub(crate) struct Keeper {
     thread: Thread,
 }

@@ -189,7 +189,7 @@ impl Streak {
 /// streak. If this happens often, the table grows; a table of the greatest size gives every
 /// [`REPLACED`]th such receiver the place of another.
 struct Table {
-    /// A power of two in number, or none.
+    /// The table of streaks, whose length is zero or a power of two.
     places: Box<[Streak]>,
     /// Number of places as a power of two.
     bits: u32,
