@@ -37,7 +37,8 @@ use throng_store::{Codec, CommitFailure, Submission};
 
 use self::commit::Prepared;
 use self::state::{Size, encode};
-use crate::cells::{Cells, Changes};
+use crate::cells::Cells;
+use crate::changes::Changes;
 use crate::directory::{Directory, Home};
 use crate::gate::{After, Held};
 use crate::inbox::Backlog;

@@ -46,7 +46,7 @@ use throng_store::{Batch, Submission};
 
 use crate::activation::{Activation, Closed, commit, conclude, submit_turn};
 use crate::catalogue::Number;
-use crate::cells::Outgoing;
+use crate::changes::Outgoing;
 use crate::entity::Entity;
 use crate::layout::{self, Table};
 use crate::message::{Encoded, encode};

@@ -116,6 +116,7 @@
 mod activation;
 mod catalogue;
 mod cells;
+mod changes;
 mod context;
 mod directory;
 mod due;

@@ -231,7 +231,7 @@ impl<P: Durable> Activation<P> {
         let expires = layout::expiry(expiry, &key);
         let numbers = [numbered.unstored(), shaped.unstored()].into_iter().flatten();
         self.changes().forget_settled(&node.gate);
-        self.changes().set_own(key, record, numbers);
+        self.changes().set_own(key, Some(record.into()), numbers);
         self.changes().set_record(expires, Some(Vec::new()));
         Ok(())
     }

@@ -5,7 +5,8 @@ use std::fmt;
 use throng_store::{Batch, Database, ReadError, Store, WriteError};
 
 use crate::catalogue::{Catalogue, Numbered};
-use crate::cells::{Changes, stored_keys};
+use crate::cells::stored_keys;
+use crate::changes::Changes;
 use crate::inbox::{self, Inbox};
 use crate::layout::{self, STATE_KEY_BYTES_MAX, Table};
 use crate::stored::is_stored;
