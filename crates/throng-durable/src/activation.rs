@@ -498,10 +498,11 @@ impl<P: Durable> Drop for Activation<P> {
             if self.leaving == Leaving::No {
                 home.directory.report(&home.node, &self.name, &EntityError::Died);
             }
-            let is_feeding = self.backlog().is_some_and(|backlog| !backlog.is_over());
-            // The turn of a message may be lost yet, and nobody waits for it.
-            let is_kept = matches!(home.node.gate.outcome(self.last), Some(Ok(())));
-            let has_lost = self.leaving == Leaving::No || is_feeding || !is_kept;
+            let has_lost = !P::MESSAGES.is_empty()
+                && (self.leaving == Leaving::No
+                    || self.backlog().is_some_and(|backlog| !backlog.is_over())
+                    // The turn of a message may be lost yet, and nobody waits for it.
+                    || !matches!(home.node.gate.outcome(self.last), Some(Ok(()))));
             home.directory.remove(&home.node, &self.name, self.last, has_lost);
         }
         // Actions of the user's.

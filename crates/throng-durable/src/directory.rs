@@ -34,7 +34,7 @@ use throng_store::{ReadError, Submission, SubmitError};
 use tokio::sync::watch;
 
 use crate::activation::Fresh;
-use crate::catalogue::{Numbered, Shaped};
+use crate::catalogue::{Catalogue, Numbered, Shaped};
 use crate::inbox::{Entry, Recheck, weight_of_waiting};
 use crate::keeper::Pin;
 use crate::monitor::EntityFailure;
@@ -43,11 +43,14 @@ use crate::node::{Counts, Inner};
 use crate::turn::Passivate;
 use crate::users::drop_user_value;
 use crate::view::View;
-use crate::{Durable, EntityError, layout};
+use crate::{Durable, EntityError, Receives, layout};
 
 /// Number of locks that share the entities of a kind. So many that a search of a whole shard for entities
 /// that should leave is short, even with a million of them.
 pub(crate) const SHARDS: usize = 1024;
+
+/// Time after which an entity is rechecked whose kind is not registered with its dependencies.
+const REGISTRATION: Duration = Duration::from_secs(60);
 
 /// Time after which an entity is rechecked that cannot be activated.
 const RETRY: Duration = Duration::from_secs(5);
@@ -61,6 +64,8 @@ pub(crate) struct Directory<P: Durable> {
     shards: Box<[Mutex<Shard<P>>]>,
     /// Number of the kind.
     kind: Arc<Numbered>,
+    /// Numbers of the durable messages of the kind, in the order of [`Durable::MESSAGES`]; `None` without one.
+    messages: Box<[Option<Arc<Numbered>>]>,
     /// Dependencies of the kind, from its registration to the shutdown of the node, which they may refer to.
     deps: Mutex<Option<Arc<P::Deps>>>,
     counts: Arc<Counts>,
@@ -102,7 +107,7 @@ struct DueRecheck {
     after: Submission,
 }
 
-/// Where a message goes.
+/// Destination of a message.
 enum Route<P> {
     To(Address<P>),
     /// The entity is to recheck its inbox, and the copy of a stored message is dropped.
@@ -112,7 +117,12 @@ enum Route<P> {
 }
 
 impl<P: Durable> Directory<P> {
-    pub(crate) fn new(hasher: HashState, kind: Arc<Numbered>, counts: Arc<Counts>) -> Directory<P> {
+    pub(crate) fn new(
+        hasher: HashState,
+        kind: Arc<Numbered>,
+        catalogue: &Catalogue,
+        counts: Arc<Counts>,
+    ) -> Directory<P> {
         let shard = || {
             Mutex::new(Shard {
                 active: HashTable::new(),
@@ -128,6 +138,10 @@ impl<P: Durable> Directory<P> {
             hasher,
             shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
             kind,
+            messages: P::MESSAGES
+                .iter()
+                .map(|message| catalogue.message(P::KIND, message.name()))
+                .collect(),
             // A kind without dependencies is registered from the beginning.
             deps: Mutex::new(Arc::downcast(Arc::new(()) as Arc<dyn Any + Send + Sync>).ok()),
             counts,
@@ -156,6 +170,19 @@ impl<P: Durable> Directory<P> {
         &self.kind
     }
 
+    /// Returns the number of the durable message with this index in [`Durable::MESSAGES`]; `None` if it has none.
+    pub(crate) fn message_number(&self, index: usize) -> Option<&Arc<Numbered>> {
+        self.messages[index].as_ref()
+    }
+
+    /// Returns the durable message with this number; `None` if this program does not have it.
+    pub(crate) fn message(&self, number: u16) -> Option<(&'static Receives<P>, &Arc<Numbered>)> {
+        let numbered = P::MESSAGES.iter().zip(&self.messages);
+        let mut numbered =
+            numbered.filter_map(|(message, number)| Some((message, number.as_ref()?)));
+        numbered.find(|(_, known)| known.number() == number)
+    }
+
     /// Returns the shape of the kind's states.
     ///
     /// # Errors
@@ -175,9 +202,14 @@ impl<P: Durable> Directory<P> {
         *registered = Some(Arc::new(deps));
         drop(registered);
         for shard in 0..SHARDS {
-            for (state_key, pin) in &mut self.shard(shard).pinned {
+            let mut shard = self.shard(shard);
+            for (state_key, pin) in &mut shard.pinned {
                 pin.hurry();
                 node.keeper.add(pin.due(), self.clone(), state_key);
+            }
+            for (state_key, recheck) in &mut shard.rechecks {
+                recheck.due = Instant::now();
+                node.redelivery.due.add(recheck.due, self.clone(), state_key);
             }
         }
         Ok(())
@@ -363,7 +395,9 @@ impl<P: Durable> Directory<P> {
             return;
         }
         let (due, after) = (Instant::now() + pause, node.store.submitted_through());
-        shard.rechecks.insert(state_key.into(), DueRecheck { due, after });
+        if shard.rechecks.insert(state_key.into(), DueRecheck { due, after }).is_none() {
+            node.redelivery.entities.fetch_add(1, Ordering::Relaxed);
+        }
         node.redelivery.due.add(due, self.clone(), state_key);
     }
 
@@ -602,6 +636,13 @@ impl<P: Durable> fmt::Debug for Home<P> {
 }
 
 impl<P: Durable> Shard<P> {
+    /// Takes an entity off the list of those that are to recheck their inboxes.
+    fn end_recheck(&mut self, node: &Inner, state_key: &[u8]) {
+        if self.rechecks.remove(state_key).is_some() {
+            node.redelivery.entities.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// Whether an entity is to recheck its inbox. The recheck then finds the message of this copy, too.
     fn must_recheck(&mut self, name: &Name<P>, copy: &Entry) -> bool {
         if self.rechecks.is_empty() {
@@ -636,6 +677,9 @@ pub(crate) trait AnyDirectory: Send + Sync {
 
     /// Activates a pinned entity that is due since this time, unless the time is outdated.
     fn wake(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant);
+
+    /// Whether the kind has its dependencies, so that its entities can be activated.
+    fn is_registered(&self) -> bool;
 
     /// Has an entity recheck its inbox that is due since this time, unless the time is outdated.
     fn recheck(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant);
@@ -686,6 +730,10 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         node.keeper.add(pin.due(), self.clone(), state_key);
     }
 
+    fn is_registered(&self) -> bool {
+        self.deps().is_some()
+    }
+
     fn recheck(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant) {
         let hash = self.hasher.hash_one(state_key);
         let mut shard = self.shard_of(hash);
@@ -716,16 +764,20 @@ impl<P: Durable> AnyDirectory for Directory<P> {
             Ok(None) if recheck.after > after => {
                 self.postpone_recheck(&mut shard, node, state_key);
             }
-            Ok(None) => drop(shard.rechecks.remove(state_key)),
+            Ok(None) => shard.end_recheck(node, state_key),
             Ok(Some(address)) => {
                 // Under the lock, so that no copy comes between.
                 let after = Some(node.store.submitted_through());
                 match address.send(Recheck { after }) {
-                    Ok(()) => drop(shard.rechecks.remove(state_key)),
+                    Ok(()) => shard.end_recheck(node, state_key),
                     Err(_) => self.add_recheck(&mut shard, node, state_key, PAUSE),
                 }
             }
             Err(EntityError::ShutDown) => {}
+            // The registration has it rechecked.
+            Err(EntityError::NotRegistered { .. }) => {
+                self.add_recheck(&mut shard, node, state_key, REGISTRATION);
+            }
             Err(error) => {
                 self.add_recheck(&mut shard, node, state_key, RETRY);
                 drop(shard);

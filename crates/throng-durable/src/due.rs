@@ -38,10 +38,6 @@ impl DueList {
         Some((at, task))
     }
 
-    pub(crate) fn len(&self) -> usize {
-        lock(&self.due).len()
-    }
-
     pub(crate) fn clear(&self) {
         // Outside of the lock, because a directory may end with its entry.
         let cleared = mem::take(&mut *lock(&self.due));

@@ -78,7 +78,7 @@ pub trait Durable: Process + Serialize + DeserializeOwned {
     /// list in `#[durable(messages(Credit, Debit))]`.
     const MESSAGES: &'static [Receives<Self>] = &[];
 
-    /// What happens when the handler of a durable message panics, or its turn cannot be committed.
+    /// The policy for a durable message whose handler panics, or whose turn cannot be committed.
     ///
     /// The derive takes another policy as `on_failure = …`.
     const ON_FAILURE: OnFailure = OnFailure::park_after(5);

@@ -44,15 +44,17 @@ use std::sync::Arc;
 use throng::{Context, Handle, Turn};
 use throng_store::{Batch, Submission};
 
-use crate::activation::{Activation, Closed, commit, conclude, submit_turn};
+use crate::activation::{Activation, Closed, conclude};
 use crate::catalogue::Number;
 use crate::changes::Outgoing;
+use crate::directory::Directory;
 use crate::entity::Entity;
 use crate::layout::{self, Table};
 use crate::message::{Encoded, encode};
 use crate::name::Name;
 use crate::node::Inner;
-use crate::users::{catch_turn, drop_user_value};
+use crate::turn::handle;
+use crate::users::drop_user_value;
 use crate::{Durable, DurableMessage, EntityError, SendError};
 
 pub(crate) use self::backlog::{
@@ -108,10 +110,12 @@ impl<R: Durable + Handle<M>, M: DurableMessage> Posting<R, M> {
         to: &Entity<R>,
         message: M,
     ) -> Result<Posting<R, M>, SendError<M>> {
-        let encoded = to
-            .name()
-            .map_err(EntityError::from)
-            .and_then(|name| check_room(node, to, name, encode::<R, M>(node, &message)?));
+        let directory = node.directory::<R>();
+        let encoded = to.name().map_err(EntityError::from).and_then(|name| {
+            let encoded = encode(directory, &message)?;
+            check_room(node, directory, to, name, &encoded)?;
+            Ok((name.clone(), encoded))
+        });
         let (name, Encoded { record, numbers: [number, shape] }) = match encoded {
             Ok(encoded) => encoded,
             Err(error) => return Err(SendError { message, error }),
@@ -120,12 +124,11 @@ impl<R: Durable + Handle<M>, M: DurableMessage> Posting<R, M> {
         let (after, weight) = (Submission::START, weight(record.len()));
         let entry = Entry { sequence, after, failures: 0, is_fed: false, weight };
         let key = layout::entry(Table::Inbox, name.state_key(), sequence);
-        let kind = node.directory::<R>().kind().unstored();
         Ok(Posting {
             to: name,
             copy: Copy { message, entry },
             record: (key, record),
-            numbers: [kind, number, shape, block],
+            numbers: [directory.kind().unstored(), number, shape, block],
         })
     }
 
@@ -209,19 +212,20 @@ impl<R: Durable + Handle<M>, M: DurableMessage> Outgoing for Leaving<R, M> {
 /// Checks that an entity is of this node, and that its inbox has room for a message.
 fn check_room<R: Durable>(
     node: &Inner,
+    directory: &Directory<R>,
     to: &Entity<R>,
     name: &Name<R>,
-    encoded: Encoded,
-) -> Result<(Name<R>, Encoded), EntityError> {
+    encoded: &Encoded,
+) -> Result<(), EntityError> {
     if !ptr::eq(Arc::as_ptr(to.node().inner()), node) {
         return Err(EntityError::OtherNode { receiver: format!("{to:?}") });
     }
-    let waiting = node.directory::<R>().waiting(node, name)?;
+    let waiting = directory.waiting(node, name)?;
     if waiting + u64::from(weight(encoded.record.len())) > node.inbox_max {
         let (receiver, inbox_max) = (format!("{to:?}"), node.inbox_max);
         return Err(EntityError::Full { receiver, waiting, inbox_max });
     }
-    Ok((name.clone(), encoded))
+    Ok(())
 }
 
 impl<P: Durable> Activation<P> {
@@ -280,14 +284,6 @@ impl<M> Copy<M> {
     }
 }
 
-/// What becomes of a message that has reached its entity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    Handled,
-    /// It was handled before, or will be fed.
-    Dropped,
-}
-
 impl<P: Durable + Handle<M>, M: DurableMessage> Turn<P> for Copy<M> {
     type Reply = ();
     const LAYERED: bool = false;
@@ -295,13 +291,8 @@ impl<P: Durable + Handle<M>, M: DurableMessage> Turn<P> for Copy<M> {
     async fn run(self, process: &mut P, cx: &mut Context<P>) {
         match Activation::enter(cx) {
             Ok(()) => {}
-            Err(Closed::Retired(entity)) => {
-                cx.stop_if_idle();
-                // The entity is to be rechecked since this activation was given up.
-                drop(entity);
-                return drop_user_value(self.message);
-            }
-            Err(Closed::Failed(..)) => {
+            // The entity is to be rechecked since this activation was given up.
+            Err(Closed::Retired(_) | Closed::Failed(..)) => {
                 cx.stop_if_idle();
                 return drop_user_value(self.message);
             }
@@ -311,28 +302,14 @@ impl<P: Durable + Handle<M>, M: DurableMessage> Turn<P> for Copy<M> {
         if !entry.is_fed {
             own.name().marks().copy_arrived(entry.weight);
         }
-        if own.fate_of(&entry) == Fate::Dropped {
+        if !own.takes(&entry) {
             drop_user_value(message);
             return conclude(cx);
         }
-        let last = own.last();
-        let handled = match catch_turn(last, Turn::run(message, process, cx)).await {
+        let handled = handle(message, process, cx, |own| own.delete_from_inbox(&entry)).await;
+        match handled {
             Ok(reply) => {
-                if let Some(own) = Activation::of(cx) {
-                    own.delete_from_inbox(&entry);
-                }
                 drop_user_value(reply);
-                submit_turn(process, cx, <P as Handle<M>>::READ_ONLY)
-            }
-            Err(panic) => Err(EntityError::Panicked(panic)),
-        };
-        let outcome = match handled {
-            Ok(None) => Ok(()),
-            Ok(Some(waiting)) => commit(waiting, cx).await,
-            Err(error) => Err(error),
-        };
-        match outcome {
-            Ok(()) => {
                 conclude(cx);
                 if entry.is_fed {
                     backlog::feed_next(cx).await;

@@ -9,9 +9,9 @@ use serde::de::DeserializeOwned;
 use throng::{Address, Handle, Message, Panic};
 
 use crate::catalogue::{Number, Numbered};
+use crate::directory::Directory;
 use crate::durable::{Versioned, encode_into};
 use crate::inbox::{Copy, Entry};
-use crate::node::Inner;
 use crate::users::catch;
 use crate::{CommitError, Durable, EntityError, OldState, StateError};
 
@@ -102,7 +102,7 @@ type Feed<P> = fn(&Numbered, &[u8], Entry, Address<P>) -> Result<(), Unfed>;
 
 /// Reason why a stored message was not put into the mailbox of its entity.
 pub(crate) enum Unfed {
-    /// It will never be decoded by this program.
+    /// This program cannot decode the message.
     Undecodable(StateError),
     /// Its `Deserialize` or `migrate` panicked.
     Panicked(Panic),
@@ -125,21 +125,27 @@ impl<P: Durable> Receives<P> {
         Receives { name: M::NAME, feed: feed::<P, M> }
     }
 
-    /// Returns the message of the kind with this name.
-    pub(crate) fn find(name: &str) -> Option<&'static Receives<P>> {
-        P::MESSAGES.iter().find(|message| message.name == name)
+    pub(crate) fn name(&self) -> &'static str {
+        self.name
     }
 
-    /// Whether the kind has messages of this name.
-    const fn has(name: &str) -> bool {
-        let mut at = 0;
+    /// Returns the index of a message in the list of the kind, at compile time.
+    const fn index_of(name: &str) -> usize {
+        let (mut index, mut at) = (None, 0);
         while at < P::MESSAGES.len() {
             if is_same(P::MESSAGES[at].name.as_bytes(), name.as_bytes()) {
-                return true;
+                assert!(index.is_none(), "two durable messages of the kind have the same name");
+                index = Some(at);
             }
             at += 1;
         }
-        false
+        match index {
+            Some(index) => index,
+            None => panic!(
+                "the receiver's kind does not have this durable message: mark its method with \
+                 `#[message(durable)]`, or list it in `#[durable(messages(…))]`"
+            ),
+        }
     }
 }
 
@@ -192,24 +198,17 @@ pub(crate) struct Encoded {
 
 /// Encodes a message for an entity of the kind `P`.
 pub(crate) fn encode<P: Durable + Handle<M>, M: DurableMessage>(
-    node: &Inner,
+    directory: &Directory<P>,
     message: &M,
 ) -> Result<Encoded, EntityError> {
-    const {
-        assert!(
-            Receives::<P>::has(M::NAME),
-            "the receiver's kind does not have this durable message: mark its method with \
-             `#[message(durable)]`, or list it in `#[durable(messages(…))]`"
-        )
-    }
     let failed = |reason: String| {
         EntityError::NotCommitted(CommitError::Message { message: type_name::<M>(), reason })
     };
-    let number = node.catalogue.message(P::KIND, M::NAME);
+    let number = directory.message_number(const { Receives::<P>::index_of(M::NAME) });
     let number = number.ok_or_else(|| failed("the kind has the most messages, 65535".into()))?;
-    let shaped = number.shape_of::<M>(M::VERSION).map_err(|reason| failed(reason.into()))?.clone();
+    let shaped = number.shape_of::<M>(M::VERSION).map_err(|reason| failed(reason.into()))?;
     let mut record = postcard::to_stdvec(&number.number()).unwrap_or_default();
-    let encoded = catch(|| encode_into(message, &shaped, &mut record));
+    let encoded = catch(|| encode_into(message, shaped, &mut record));
     encoded.map_err(EntityError::Panicked)?.map_err(failed)?;
     Ok(Encoded { record, numbers: [number.unstored(), shaped.unstored()] })
 }

@@ -438,6 +438,7 @@ impl Node {
     /// [`ReadError`] if the store cannot be read.
     pub fn stat(&self) -> Result<NodeStat, ReadError> {
         let stored = self.inner().stored()?;
+        let (parked, stopped) = self.inner().redelivery.parked_and_stopped();
         Ok(NodeStat {
             live: self.live(),
             live_max: self.inner().live_max,
@@ -447,7 +448,9 @@ impl Node {
             evicted_with_ties: self.inner().counts.evicted_with_ties.load(Ordering::Relaxed),
             pinned: self.inner().keeper.pinned.load(Ordering::Relaxed),
             pinned_failures: self.inner().keeper.failures.load(Ordering::Relaxed),
-            parked: self.inner().redelivery.parked(),
+            parked,
+            stopped,
+            redeliveries: self.inner().redelivery.entities.load(Ordering::Relaxed),
             unclaimed: self.inner().unclaimed(&stored),
             stored,
             store: self.inner().store.stat()?,
@@ -722,7 +725,8 @@ impl Inner {
             panic!("the store has no number left for the kind {:?}", P::KIND);
         };
         let hasher = self.runtime.hash_state();
-        let directory = Arc::new(Directory::<P>::new(hasher, kind, self.counts.clone()));
+        let directory =
+            Arc::new(Directory::<P>::new(hasher, kind, &self.catalogue, self.counts.clone()));
         let (kind, untyped) = (P::KIND, directory.clone());
         directory.pin_stored(self);
         if !P::MESSAGES.is_empty() {

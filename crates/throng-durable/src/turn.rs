@@ -64,19 +64,8 @@ impl<P: Durable, T: Turn<P>> Turn<P> for Request<T, T::Reply> {
             self.refuse::<P>(cx, &key, failure.into());
             return conclude(cx);
         }
-        let last = own.last();
         let Request { message, to, .. } = self;
-        let handled = match catch_turn(last, message.run(process, cx)).await {
-            // Not in the next match, because the state must not be borrowed while the commit waits for room.
-            Ok(reply) => submit_turn(process, cx, T::READ_ONLY).map(|waiting| (reply, waiting)),
-            Err(panic) => Err(EntityError::Panicked(panic)),
-        };
-        let outcome = match handled {
-            Ok((reply, None)) => Ok(reply),
-            Ok((reply, Some(waiting))) => commit(waiting, cx).await.map(|()| reply),
-            Err(error) => Err(error),
-        };
-        match outcome {
+        match handle(message, process, cx, |_| ()).await {
             Ok(reply) => {
                 match to {
                     Some(to) => {
@@ -97,6 +86,30 @@ impl<P: Durable, T: Turn<P>> Turn<P> for Request<T, T::Reply> {
                 }
             }
         }
+    }
+}
+
+/// Runs a message, and submits the changes of its turn, to which `add` adds once the handler is done.
+pub(crate) async fn handle<P: Durable, T: Turn<P>>(
+    message: T,
+    process: &mut P,
+    cx: &mut Context<P>,
+    add: impl FnOnce(&mut Activation<P>) + Send,
+) -> Result<T::Reply, EntityError> {
+    let last = Activation::of(cx).map_or(Submission::START, |own| own.last());
+    let handled = match catch_turn(last, message.run(process, cx)).await {
+        Ok(reply) => {
+            if let Some(own) = Activation::of(cx) {
+                add(own);
+            }
+            // Not in the next match, because the state must not be borrowed while the commit waits for room.
+            submit_turn(process, cx, T::READ_ONLY).map(|waiting| (reply, waiting))
+        }
+        Err(panic) => Err(EntityError::Panicked(panic)),
+    };
+    match handled? {
+        (reply, None) => Ok(reply),
+        (reply, Some(waiting)) => commit(waiting, cx).await.map(|()| reply),
     }
 }
 

@@ -16,10 +16,10 @@ use throng::{Context, Turn};
 use throng_store::{ReadError, Submission};
 
 use super::failure::{self, Attempts};
-use super::{Entry, Fate, redelivery, weight};
+use super::{Entry, redelivery, weight};
 use crate::activation::{Activation, Closed, conclude};
 use crate::layout::{self, Table};
-use crate::message::{Receives, Unfed};
+use crate::message::Unfed;
 use crate::view::View;
 use crate::{Durable, EntityError};
 
@@ -96,24 +96,24 @@ impl<P: Durable> Activation<P> {
         (backlog.fed, backlog.is_feeding, backlog.is_stopped) = (0, true, false);
     }
 
-    /// Decides about a message that has reached the entity.
-    pub(super) fn fate_of(&mut self, entry: &Entry) -> Fate {
+    /// Whether a message that has reached the entity is to be handled: it was not handled before, and will not be fed.
+    pub(super) fn takes(&mut self, entry: &Entry) -> bool {
         if entry.is_fed {
             if let Some(backlog) = self.backlog() {
                 backlog.is_under_way = false;
             }
             self.name().marks().backlog_handled(entry.weight);
-            return Fate::Handled;
+            return true;
         }
         // The sender's turn is lost, and the message with it, unless the outcome is unknown.
         if self.build_on(entry.after).is_err() {
             let (node, state_key) = (self.node().clone(), self.name().state_key());
             self.directory().recheck_later(&node, state_key, redelivery::PAUSE);
-            return Fate::Dropped;
+            return false;
         }
         let is_known = |backlog: &mut Backlog| backlog.found.binary_search(&entry.sequence).is_ok();
         if self.backlog().is_some_and(is_known) {
-            return Fate::Dropped;
+            return false;
         }
         if self.node().gate.is_settled(entry.after) {
             let key = layout::entry(Table::Inbox, self.name().state_key(), entry.sequence);
@@ -121,10 +121,10 @@ impl<P: Durable> Activation<P> {
             match view.and_then(|view| Ok(view.get(&key)?.is_some())) {
                 Ok(true) => {}
                 // An earlier activation has handled it.
-                Ok(false) => return Fate::Dropped,
+                Ok(false) => return false,
                 Err(error) => {
                     self.recheck_after(&error);
-                    return Fate::Dropped;
+                    return false;
                 }
             }
         }
@@ -132,9 +132,9 @@ impl<P: Durable> Activation<P> {
             Some(backlog) if backlog.is_feeding => {
                 backlog.dropped = backlog.dropped.max(Some(entry.after));
                 self.name().marks().add_backlog(entry.weight);
-                Fate::Dropped
+                false
             }
-            _ => Fate::Handled,
+            _ => true,
         }
     }
 
@@ -175,9 +175,15 @@ pub(crate) async fn feed_next<P: Durable>(cx: &mut Context<P>) {
             Step::Fed | Step::Paused => return,
             Step::Park(sequence, error, message) => {
                 let parked = failure::park_undecodable(cx, sequence, &error, &message).await;
-                if let (Err(error), Some(own)) = (parked, Activation::of(cx)) {
+                let Some(own) = Activation::of(cx) else { return };
+                if let Err(error) = parked {
                     tracing::error!(kind = P::KIND, key = own.key(), %error, "a message was not parked");
-                    return;
+                    let node = own.node().clone();
+                    let state_key = own.name().state_key();
+                    return own.directory().recheck_later(&node, state_key, redelivery::PAUSE);
+                }
+                if let Some(backlog) = own.backlog() {
+                    backlog.fed += 1;
                 }
             }
             Step::Over => {
@@ -233,17 +239,17 @@ fn next<P: Durable>(
                 return Ok(Step::Park(sequence, error, "?".into()));
             }
         };
-        let names = node.catalogue.messages(P::KIND);
-        let message = names.into_iter().find(|(_, known)| *known == number);
-        let message = message.map_or_else(|| format!("number {number}"), |(message, _)| message);
-        let known = Receives::<P>::find(&message).zip(node.catalogue.message(P::KIND, &message));
-        let Some((receives, numbered)) = known else {
+        let directory = node.directory::<P>();
+        let Some((receives, numbered)) = directory.message(number) else {
+            let names = node.catalogue.messages(P::KIND);
+            let name = names.into_iter().find(|(_, known)| *known == number);
+            let name = name.map_or_else(|| format!("number {number}"), |(name, _)| name);
             let error = EntityError::Message(format!("{} has no such durable message", P::KIND));
-            return Ok(Step::Park(sequence, error, message));
+            return Ok(Step::Park(sequence, error, name));
         };
         let weight = weight(record.len());
         let entry = Entry { sequence, after: Submission::START, failures, is_fed: true, weight };
-        let unfed = match (receives.feed)(&numbered, encoded, entry, address) {
+        let unfed = match (receives.feed)(numbered, encoded, entry, address) {
             Ok(()) => {
                 backlog.fed += 1;
                 backlog.is_under_way = true;
@@ -259,7 +265,7 @@ fn next<P: Durable>(
                 return Ok(Step::Paused);
             }
         };
-        return Ok(Step::Park(sequence, error, message));
+        return Ok(Step::Park(sequence, error, receives.name().into()));
     }
 }
 

@@ -159,6 +159,17 @@ pub(super) async fn note<P: Durable>(
                 submit(cx, batch).await
             }
         };
+        if P::ON_FAILURE.stops(failures) {
+            node.redelivery.count_stop();
+            let (kind, key, sequence) = (P::KIND, name.key(), entry.sequence);
+            tracing::error!(
+                kind,
+                key,
+                message,
+                sequence,
+                "an entity takes no durable message until this one is retried or skipped"
+            );
+        }
         if let Err(error) = noted {
             let (kind, key) = (P::KIND, name.key());
             tracing::error!(kind, key, message, %error, "a failed attempt was not noted");

@@ -10,7 +10,7 @@
 
 use std::collections::BinaryHeap;
 use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -33,17 +33,27 @@ const FOUND_MAX: usize = 10_000;
 #[derive(Default)]
 pub(crate) struct Redelivery {
     pub(crate) due: DueList,
-    /// Kinds whose inboxes are to be searched.
-    unsearched: Mutex<Vec<(u16, Arc<dyn AnyDirectory>)>>,
+    /// Number of these entities.
+    pub(crate) entities: AtomicUsize,
+    searches: Mutex<Vec<Search>>,
     parked: AtomicU64,
+    stops: AtomicU64,
     /// The last loss of which entities were told.
     lost: Mutex<Submission>,
+}
+
+/// A search of the inboxes of a kind for messages that were in the store at the start.
+struct Search {
+    kind: u16,
+    directory: Arc<dyn AnyDirectory>,
+    /// The sequence number from which on messages were not found yet.
+    from: u64,
 }
 
 impl Redelivery {
     /// Has the inboxes of a kind searched that were in the store at the start.
     pub(crate) fn search(&self, kind: u16, directory: Arc<dyn AnyDirectory>) {
-        lock(&self.unsearched).push((kind, directory));
+        lock(&self.searches).push(Search { kind, directory, from: 0 });
     }
 
     /// Counts a message that was parked.
@@ -51,46 +61,60 @@ impl Redelivery {
         self.parked.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns the number of messages that were parked since the start.
-    pub(crate) fn parked(&self) -> u64 {
-        self.parked.load(Ordering::Relaxed)
+    /// Counts an entity that takes no message until somebody acts.
+    pub(crate) fn count_stop(&self) {
+        self.stops.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Returns the number of messages that were parked since the start, and of entities that were stopped.
+    pub(crate) fn parked_and_stopped(&self) -> (u64, u64) {
+        (self.parked.load(Ordering::Relaxed), self.stops.load(Ordering::Relaxed))
     }
 
     /// Has entities rechecked that are due, so many at most.
     pub(crate) async fn run(&self, node: &Arc<Inner>, most: usize) {
-        if self.due.len() < FOUND_MAX / 2 {
-            let unsearched = lock(&self.unsearched).pop();
-            if let Some((kind, directory)) = unsearched {
-                self.find(node, kind, directory).await;
-            }
-        }
         let now = Instant::now();
         for _ in 0..most {
-            let Some((at, Task { directory, state_key })) = self.due.pop(now) else { return };
+            let Some((at, Task { directory, state_key })) = self.due.pop(now) else {
+                // Nothing is due, so there is room on the list. Entities of a kind without dependencies wait for these.
+                let search = {
+                    let mut searches = lock(&self.searches);
+                    let ready = searches.iter().position(|search| search.directory.is_registered());
+                    ready.map(|ready| searches.swap_remove(ready))
+                };
+                if let Some(search) = search {
+                    self.find(node, search).await;
+                }
+                return;
+            };
             directory.recheck(node, &state_key, at);
         }
     }
 
-    /// Puts the entities of a kind on the list whose messages have waited longest.
-    async fn find(&self, node: &Arc<Inner>, kind: u16, directory: Arc<dyn AnyDirectory>) {
+    /// Puts the entities on the list whose messages have waited longest, of those that were not found yet.
+    async fn find(&self, node: &Arc<Inner>, search: Search) {
+        let Search { kind, directory, from } = search;
         let table = node.table.clone();
-        let found = node.loader.run(move || oldest(&View::of(&table)?, kind, FOUND_MAX)).await;
-        match found {
+        let found =
+            node.loader.run(move || oldest(&View::of(&table)?, kind, from, FOUND_MAX)).await;
+        let from = match found {
             Some(Ok(found)) => {
-                if found.len() == FOUND_MAX {
-                    // There may be more; those on the list will be gone by then.
-                    self.search(kind, directory.clone());
+                for (_, state_key) in &found {
+                    directory.clone().recheck_found(node, state_key);
                 }
-                for (_, state_key) in found {
-                    directory.clone().recheck_found(node, &state_key);
+                match found.last() {
+                    Some((last, _)) if found.len() == FOUND_MAX => last + 1,
+                    _ => return,
                 }
             }
             Some(Err(error)) => {
                 tracing::warn!(%error, "the inboxes of a kind could not be searched");
-                self.search(kind, directory);
+                from
             }
-            None => {}
-        }
+            // The runtime ends.
+            None => return,
+        };
+        lock(&self.searches).push(Search { kind, directory, from });
     }
 
     /// Whether a submission was lost since the last call. The turn of a stored message may be among what was lost, and
@@ -101,7 +125,7 @@ impl Redelivery {
 
     pub(crate) fn clear(&self) {
         self.due.clear();
-        let cleared = mem::take(&mut *lock(&self.unsearched));
+        let cleared = mem::take(&mut *lock(&self.searches));
         drop(cleared);
     }
 }
@@ -112,9 +136,14 @@ pub(crate) fn waits(table: &Database, kind: u16) -> bool {
     View::of(table).is_ok_and(|view| view.prefix(&prefix).next_key().is_some())
 }
 
-/// Returns the entities of a kind whose first message has the lowest sequence number, in this order. Costs a search for
-/// each entity that has messages.
-fn oldest(view: &View, kind: u16, most: usize) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
+/// Returns the entities of a kind whose first message has the lowest sequence number, from a number on, in this order.
+/// Costs a search for each entity that has messages.
+fn oldest(
+    view: &View,
+    kind: u16,
+    from: u64,
+    most: usize,
+) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
     let prefix = layout::table_of_kind(Table::Inbox, kind);
     let end = layout::after(&prefix);
     let mut start = prefix.to_vec();
@@ -127,7 +156,9 @@ fn oldest(view: &View, kind: u16, most: usize) -> Result<Vec<(u64, Vec<u8>)>, Re
             continue;
         };
         start = layout::after(&layout::table_of(Table::Inbox, &state_key));
-        oldest.push((sequence, state_key));
+        if sequence >= from {
+            oldest.push((sequence, state_key));
+        }
         if oldest.len() > most {
             oldest.pop();
         }

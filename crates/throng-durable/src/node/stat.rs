@@ -31,6 +31,11 @@ pub struct NodeStat {
     pub pinned_failures: u64,
     /// Number of [durable messages](crate::DurableMessage) that were parked since the node was started.
     pub parked: u64,
+    /// Number of times since the node was started that an entity has stopped to take durable messages, because one of
+    /// them has failed too often; see [`OnFailure::stop_after`](crate::OnFailure::stop_after).
+    pub stopped: u64,
+    /// Number of entities whose durable messages are to be delivered from the store, now or after a pause.
+    pub redeliveries: usize,
     /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
     /// is not on disk.
     pub stored: BTreeMap<String, u64>,
@@ -90,6 +95,16 @@ impl NodeStat {
                 "throng_messages_parked_total",
                 "Durable messages that were parked because their handler failed too often.",
                 self.parked,
+            ),
+            (
+                "throng_entities_stopped_total",
+                "Times an entity stopped to take durable messages because one failed too often.",
+                self.stopped,
+            ),
+            (
+                "throng_entities_redeliveries",
+                "Entities whose durable messages are to be delivered from the store.",
+                self.redeliveries as u64,
             ),
             (
                 "throng_entities_evicted_with_ties_total",

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
 use throng_durable::{
-    Durable, DurableContext, Entity, EntityError, Inbox, Node, OnFailure, OpenError, Options,
+    Durable, DurableContext, Entity, EntityError, Inbox, Node, OnFailure, Options,
 };
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::number_or;
+use crate::{number_or, start_again};
 
 const WALLETS: u64 = 4;
 const CLIENTS: u64 = 3;
@@ -75,22 +75,7 @@ fn options() -> Options {
     Node::options("").store(store).idle_after(Duration::from_millis(100)).live_max(3)
 }
 
-/// Starts the node, also if operations of the disk fail, or the power.
-fn start(sim: &Sim) -> Node {
-    loop {
-        match sim.start(options()) {
-            Ok(node) => return node,
-            Err(error) => {
-                assert!(sim.disk().is_down() || matches!(error, OpenError::Io { .. }), "{error}");
-                if !sim.disk().is_down() {
-                    sim.disk().heal();
-                }
-            }
-        }
-    }
-}
-
-/// What the clients of all lives have been told.
+/// Answers that the clients of all lives have got.
 #[derive(Debug, Default)]
 struct Told {
     next: AtomicU64,
@@ -220,7 +205,7 @@ fn simulated_payments_take_place_exactly_once_and_in_order() {
         async move {
             let told = Arc::new(Told::default());
             for life in 0..LIVES {
-                let node = start(&sim);
+                let node = start_again(&sim, options);
                 draw_faults(&sim);
                 for client in 0..CLIENTS {
                     let client = life * CLIENTS + client;
@@ -242,7 +227,7 @@ fn simulated_payments_take_place_exactly_once_and_in_order() {
                 sim.disk().heal();
                 sim.disk().set_room(None);
             }
-            let node = start(&sim);
+            let node = start_again(&sim, options);
             let wallets = settle(&node).await;
             check(&told, &wallets);
             let count = wallets.values().map(|wallet| wallet.credited.len() as u64).sum();
@@ -406,7 +391,8 @@ fn an_entity_that_stops_takes_no_stored_message_until_somebody_acts() {
             node.entity::<StrictClerk>("eve").send_durable(Work { number }).await.unwrap();
         }
         sleep(Duration::from_secs(10)).await;
-        if sim.random(2) == 0 {
+        let has_crashed = sim.random(2) == 0;
+        if has_crashed {
             sim.crash();
             node = clerks(&sim, options().idle_after(Duration::from_secs(4)), &fails);
         }
@@ -419,6 +405,7 @@ fn an_entity_that_stops_takes_no_stored_message_until_somebody_acts() {
         assert!(node.stat().unwrap().activations <= activations + 1, "it is woken in vain");
         let inbox = eve.inbox().unwrap();
         assert_eq!((inbox.waiting.len(), inbox.parked.len()), (4, 0));
+        assert_eq!(node.stat().unwrap().stopped, u64::from(!has_crashed), "one entity stops once");
         assert_eq!(inbox.waiting[0].failure.as_ref().unwrap().attempts, 2);
         let sequence = inbox.waiting[0].sequence;
         let expected: &[u64] = match sim.random(2) {
@@ -577,5 +564,28 @@ fn many_entities_with_messages_are_woken_at_a_bounded_rate_oldest_first() {
             sleep(Duration::from_millis(50)).await;
         }
         assert!(sim.elapsed() - begun < Duration::from_secs(10));
+    });
+}
+
+#[test]
+fn messages_wait_quietly_for_a_kind_that_is_registered_late() {
+    sim::check(3, |sim: Sim| async move {
+        let node = sim.start(options()).unwrap();
+        let clerk = node.entity::<Clerk>("ada");
+        clerk.send_durable(File { number: 1 }).await.unwrap();
+        sim.crash();
+        let node = sim.start(options()).unwrap();
+        let ada = node.entity::<Clerk>("ada");
+        ada.send_durable(File { number: 2 }).await.unwrap();
+        // Another kind is not held up meanwhile.
+        let wallet = node.entity::<Wallet>("0");
+        wallet.send_durable(Credit { id: 0, from: "1".into(), amount: 1 }).await.unwrap();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(wallet.read().await.unwrap().balance, 1);
+        assert_eq!((ada.inbox().unwrap().waiting.len(), node.stat().unwrap().redeliveries), (2, 1));
+        node.register::<Clerk>(Fails::default());
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(ada.done().await.unwrap(), [1, 2]);
+        assert_eq!(node.stat().unwrap().redeliveries, 0);
     });
 }

@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
+use throng_durable::sim::Sim;
 use throng_durable::{Durable, DurableContext, EntityError, Node, OpenError, Options, Str};
 use throng_store::ReadError;
 use tokio::sync::oneshot;
@@ -110,6 +111,23 @@ async fn reopen(options: Options, runtime: &RuntimeHandle) -> Node {
         match options.clone().open(runtime) {
             Err(OpenError::InUse { .. }) => tokio::time::sleep(Duration::from_millis(1)).await,
             node => return node.unwrap(),
+        }
+    }
+}
+
+/// Starts a simulated node, also if operations of the disk fail meanwhile, or the power.
+fn start_again(sim: &Sim, options: impl Fn() -> Options) -> Node {
+    loop {
+        match sim.start(options()) {
+            Ok(node) => return node,
+            Err(error) => {
+                sim.note("the node does not start");
+                let is_fault = matches!(&error, OpenError::Io { .. });
+                assert!(sim.disk().is_down() || is_fault, "{error}");
+                if !sim.disk().is_down() {
+                    sim.disk().heal();
+                }
+            }
         }
     }
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
-use throng_durable::{Durable, Entity, EntityError, Node, ONCE_ID_BYTES_MAX, OpenError, Options};
+use throng_durable::{Durable, Entity, EntityError, Node, ONCE_ID_BYTES_MAX, Options};
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{number_or, on_node};
+use crate::{number_or, on_node, start_again};
 
 /// An entity whose replies are never the same twice.
 #[derive(Durable, Clone, Debug, Default, Serialize, Deserialize)]
@@ -60,20 +60,6 @@ fn options() -> Options {
     Node::options("").store(store).idle_after(Duration::from_millis(100))
 }
 
-fn start(sim: &Sim) -> Node {
-    loop {
-        match sim.start(options()) {
-            Ok(node) => return node,
-            Err(error) => {
-                assert!(sim.disk().is_down() || matches!(error, OpenError::Io { .. }), "{error}");
-                if !sim.disk().is_down() {
-                    sim.disk().heal();
-                }
-            }
-        }
-    }
-}
-
 /// Replies by the number of the call.
 type Replies = Arc<Mutex<BTreeMap<u64, Result<u64, String>>>>;
 
@@ -105,7 +91,7 @@ fn simulated_calls_take_effect_once_and_always_have_the_same_reply() {
     sim::check(number_or("THRONG_ONCE_SEEDS", 60), |sim: Sim| async move {
         let replies = Replies::default();
         for _ in 0..3 {
-            let node = start(&sim);
+            let node = start_again(&sim, options);
             match sim.random(4) {
                 0 => sim.disk().fail_randomly(30),
                 1 => _ = sim.faults().crash::<Till>(10),
@@ -120,7 +106,7 @@ fn simulated_calls_take_effect_once_and_always_have_the_same_reply() {
             sim.crash();
             sim.disk().heal();
         }
-        let node = start(&sim);
+        let node = start_again(&sim, options);
         for key in 0..2_u64 {
             let taken = node.entity::<Till>(key.to_string()).all().await.unwrap();
             let mut once = taken.clone();
@@ -141,7 +127,7 @@ fn simulated_calls_take_effect_once_and_always_have_the_same_reply() {
 #[test]
 fn a_reply_expires_and_its_records_are_removed() {
     sim::check(1, |sim: Sim| async move {
-        let node = start(&sim);
+        let node = start_again(&sim, options);
         let till = node.entity::<Till>("it");
         let take =
             |number| till.take(number, false).once("id").expires_after(Duration::from_secs(60));

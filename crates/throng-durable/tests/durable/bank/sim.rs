@@ -17,10 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::task::Poll;
 
+use throng_durable::Options;
 use throng_durable::sim::{self, Sim};
-use throng_durable::{OpenError, Options};
 
 use super::*;
+use crate::start_again;
 
 thread_local! {
     /// Whether the bank of this thread is simulated.
@@ -169,23 +170,6 @@ async fn live(sim: &Sim, node: &Node, life: u64) {
     .await;
 }
 
-/// Starts the node. The power may fail meanwhile, and operations of the disk.
-async fn start(sim: &Sim) -> Node {
-    loop {
-        match sim.start(options()) {
-            Ok(node) => return node,
-            Err(error) => {
-                sim.note("the node does not start");
-                let is_fault = matches!(&error, OpenError::Io { .. });
-                assert!(sim.disk().is_down() || is_fault, "{error}");
-                if !sim.disk().is_down() {
-                    sim.disk().heal();
-                }
-            }
-        }
-    }
-}
-
 /// Draws the faults of a life besides the power cut.
 fn disturb_life(sim: &Sim) {
     match sim.random(4) {
@@ -215,7 +199,7 @@ fn operations_of_the_first_life(seed: u64) -> u64 {
         sim::replay(seed, |sim| {
             let counted = counted.clone();
             async move {
-                let node = start(&sim).await;
+                let node = start_again(&sim, options);
                 live(&sim, &node, 0).await;
                 counted.store(sim.disk().operations(), Ordering::Relaxed);
             }
@@ -240,7 +224,7 @@ async fn bank(sim: Sim, tested: &Tested) {
             sim.disk().cut_at(1 + sim.random(operations / 2));
             disturb_life(&sim);
         }
-        let node = start(&sim).await;
+        let node = start_again(&sim, options);
         heard.check(&books(&node));
         live(&sim, &node, life).await;
         tested.cuts.fetch_add(sim.disk().is_down().into(), Ordering::Relaxed);
@@ -250,7 +234,7 @@ async fn bank(sim: Sim, tested: &Tested) {
         note_said(&mut heard);
     }
 
-    let node = start(&sim).await;
+    let node = start_again(&sim, options);
     let found = books(&node);
     heard.check(&found);
     for (id, _) in found.open_transfers() {
