@@ -30,6 +30,12 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("service-kill", "social --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
     ("bank-kill", "throng-durable --test durable killed_banks", "THRONG_BANK_KILLS", 100),
     ("inbox-sim", "throng-durable --test durable simulated_payments", "THRONG_INBOX_SEEDS", 10_000),
+    (
+        "reminder-sim",
+        "throng-durable --test durable simulated_reminders",
+        "THRONG_REMINDER_SEEDS",
+        5_000,
+    ),
     ("once-sim", "throng-durable --test durable simulated_calls", "THRONG_ONCE_SEEDS", 5_000),
     ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
     ("service-model", "social --test model", "THRONG_SOCIAL_SEEDS", 1_000),

@@ -44,6 +44,7 @@ use crate::gate::{After, Held};
 use crate::inbox::Backlog;
 use crate::name::Name;
 use crate::node::{Counts, Inner, Node};
+use crate::reminder::List;
 use crate::turn::{Load, Passivate};
 use crate::users::{catch, drop_user_value};
 use crate::{CellError, Durable, Entity, EntityError, MAP_NAME_BYTES_MAX};
@@ -108,6 +109,8 @@ struct Kept {
     failure: Option<Failure>,
     /// Stored messages that the activation feeds to itself.
     backlog: Option<Backlog>,
+    /// Reminders of the entity, if they are known.
+    reminders: Option<Box<List>>,
 }
 
 /// Reason why an activation handles no messages.
@@ -348,6 +351,19 @@ impl<P: Durable> Activation<P> {
     /// Returns the backlog, and makes one first if there is none.
     pub(crate) fn backlog_mut(&mut self) -> &mut Backlog {
         self.kept().backlog.get_or_insert_default()
+    }
+
+    /// Returns the place of the entity's reminders.
+    pub(crate) fn reminders(&mut self) -> &mut Option<Box<List>> {
+        match &mut self.kept {
+            Some(kept) => &mut kept.reminders,
+            none => &mut none.insert(Box::default()).reminders,
+        }
+    }
+
+    /// Whether a turn of the activation has used reminders.
+    pub(crate) fn has_reminders(&self) -> bool {
+        self.kept.as_ref().is_some_and(|kept| kept.reminders.is_some())
     }
 
     /// Returns the changes of the turn that runs.

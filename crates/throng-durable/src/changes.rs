@@ -1,8 +1,8 @@
 //! [`Changes`]: everything that a turn of an entity changes beside the state.
 //!
 //! ```text
-//!  cells, stored replies ──▶ cells:    put with the turn, and shown to reads until the store shows them
-//!  inbox, expiries       ──▶ records:  put with the turn
+//!  cells, replies, …     ──▶ cells:    put with the turn, and shown to reads until the store shows them
+//!  inbox, times          ──▶ records:  put with the turn
 //!  messages, actions     ──▶ outgoing, actions: leave when the turn is submitted, or on disk
 //! ```
 
@@ -36,15 +36,15 @@ struct Changed {
     numbers: Vec<Arc<Number>>,
     /// Records of other tables that the running turn writes, or deletes.
     records: Vec<(Vec<u8>, Option<Vec<u8>>)>,
-    /// Messages that leave once the running turn is submitted.
+    /// Whatever leaves once the running turn is submitted.
     outgoing: Vec<Box<dyn Outgoing>>,
     /// Actions that follow the commit of the running turn.
     actions: Vec<Box<dyn Held>>,
 }
 
-/// A stored message on its way to its receiver.
+/// Something that leaves a turn once the turn is submitted, as a stored message on its way to its receiver.
 pub(crate) trait Outgoing: Send {
-    /// Puts the message into the receiver's mailbox. `after` is the submission that has stored the message.
+    /// Leaves. `after` is the submission of the turn.
     fn leave(self: Box<Self>, node: &Arc<Inner>, after: Submission);
 }
 
@@ -148,22 +148,18 @@ impl Changes {
         Some(own.value.as_deref())
     }
 
-    /// Adds a message that the running turn stores.
-    pub(crate) fn send(
-        &mut self,
-        (key, value): (Vec<u8>, Vec<u8>),
-        numbers: impl IntoIterator<Item = Arc<Number>>,
-        outgoing: Box<dyn Outgoing>,
-    ) {
-        self.set_record(key, Some(value));
+    /// Adds numbers of the running turn that may have no record yet.
+    pub(crate) fn use_numbers(&mut self, numbers: impl IntoIterator<Item = Arc<Number>>) {
         let changed = self.0.get_or_insert_default();
-        for number in numbers {
-            changed.use_number(number);
-        }
-        changed.outgoing.push(outgoing);
+        numbers.into_iter().for_each(|number| changed.use_number(number));
     }
 
-    /// Takes the messages of the turn that was submitted.
+    /// Adds something that leaves once the running turn is submitted.
+    pub(crate) fn leave_later(&mut self, outgoing: Box<dyn Outgoing>) {
+        self.0.get_or_insert_default().outgoing.push(outgoing);
+    }
+
+    /// Takes what leaves since the turn was submitted.
     pub(crate) fn take_outgoing(&mut self) -> Vec<Box<dyn Outgoing>> {
         self.0.as_mut().map(|changed| mem::take(&mut changed.outgoing)).unwrap_or_default()
     }

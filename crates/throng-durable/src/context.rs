@@ -1,5 +1,7 @@
 //! [`DurableContext`]: the methods of the context that only entities have.
 
+use std::time::SystemTime;
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use throng::{Context, Handle};
@@ -8,7 +10,9 @@ use throng_store::Codec;
 use crate::activation::Activation;
 use crate::gate::After;
 use crate::users::drop_user_value;
-use crate::{Cells, Durable, DurableMessage, Entity, Node, SendError};
+use crate::{
+    Cells, Durable, DurableMessage, Entity, EntityError, Node, Reminder, Schedule, SendError,
+};
 
 /// Extension of [`Context`] for the handlers of an entity.
 ///
@@ -147,6 +151,88 @@ pub trait DurableContext {
         R: Durable + Handle<M>,
         M: DurableMessage;
 
+    /// Sets a reminder: the entity sends itself the message when the schedule is due, in this activation or a later one,
+    /// also after the program was started again. A reminder with the same key is replaced.
+    ///
+    /// Each occurrence takes effect once: the commit of its turn removes it, or sets it for the next time. If the
+    /// handler fails, the message goes on as a [durable message](crate::DurableMessage) that has failed, and the
+    /// schedule goes on meanwhile. What happens to occurrences that were missed is a part of the [`Schedule`].
+    ///
+    /// A key that is empty or has more than [`REMINDER_KEY_BYTES_MAX`](crate::REMINDER_KEY_BYTES_MAX) bytes, and a
+    /// message that cannot be stored, fail the turn.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// use serde::{Deserialize, Serialize};
+    /// use throng::prelude::*;
+    /// use throng_durable::{Durable, DurableContext, Node, Schedule};
+    ///
+    /// #[derive(Durable, Default, Serialize, Deserialize)]
+    /// #[durable(kind = "trial")]
+    /// struct Trial {
+    ///     has_ended: bool,
+    /// }
+    ///
+    /// #[process]
+    /// impl Trial {
+    ///     #[message]
+    ///     fn begin(&mut self, time: Duration, cx: &mut Context<Self>) {
+    ///         cx.remind("end", Schedule::after(time), End {});
+    ///     }
+    ///
+    ///     #[message(durable)]
+    ///     fn end(&mut self) {
+    ///         self.has_ended = true;
+    ///     }
+    ///
+    ///     #[message]
+    ///     fn has_ended(&self) -> bool {
+    ///         self.has_ended
+    ///     }
+    /// }
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path();
+    /// let runtime = Runtime::builder().workers(1).start()?;
+    /// let node = Node::options(path).open(&runtime)?;
+    /// runtime.block_on(async |_| {
+    ///     let trial = node.entity::<Trial>("ada");
+    ///     trial.begin(Duration::from_millis(20)).await?;
+    ///     // Nobody need ask for the entity, but the test would like to know.
+    ///     while !trial.has_ended().await? {}
+    ///     Ok::<(), throng_durable::EntityError>(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// Cost: an encoding of the message and two records in the turn's batch; the turn that handles it removes them.
+    /// The first use in an activation reads all reminders of the entity. While it waits, a reminder takes no memory
+    /// unless it is due within a minute.
+    fn remind<M>(&mut self, key: &str, schedule: Schedule, message: M)
+    where
+        Self::Process: Handle<M>,
+        M: DurableMessage;
+
+    /// Removes the reminder with this key; returns false if there is none. A message of it that waits in the mailbox is
+    /// not handled any more.
+    ///
+    /// A store that cannot be read fails the turn.
+    fn cancel_reminder(&mut self, key: &str) -> bool;
+
+    /// Returns the reminders of this entity in the order of their keys, those that this turn has set included.
+    ///
+    /// # Errors
+    ///
+    /// [`EntityError::Load`] if the store cannot be read, and [`EntityError::Reminder`] if this program cannot read one
+    /// of them.
+    fn reminders(&mut self) -> Result<Vec<Reminder>, EntityError>;
+
+    /// Returns the time for which the reminder was set whose message this turn handles; `None` in other turns.
+    fn reminded_at(&mut self) -> Option<SystemTime>;
+
     /// Returns the node of this entity, through which it can reach other entities.
     fn node(&mut self) -> Node;
 
@@ -217,6 +303,34 @@ impl<P: Durable> DurableContext for Context<P> {
         M: DurableMessage,
     {
         activation(self).post(to, message)
+    }
+
+    fn remind<M>(&mut self, key: &str, schedule: Schedule, message: M)
+    where
+        P: Handle<M>,
+        M: DurableMessage,
+    {
+        let own = activation(self);
+        if let Err(error) = own.remind(key, schedule, &message) {
+            own.changes().fail(error);
+        }
+        drop_user_value(message);
+    }
+
+    fn cancel_reminder(&mut self, key: &str) -> bool {
+        let own = activation(self);
+        own.cancel_reminder(key).unwrap_or_else(|error| {
+            own.changes().fail(error);
+            false
+        })
+    }
+
+    fn reminders(&mut self) -> Result<Vec<Reminder>, EntityError> {
+        activation(self).list_reminders()
+    }
+
+    fn reminded_at(&mut self) -> Option<SystemTime> {
+        activation(self).reminded_at()
     }
 
     fn node(&mut self) -> Node {

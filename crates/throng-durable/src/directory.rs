@@ -18,6 +18,9 @@
 //! Lock order: a shard's lock may be held while the runtime spawns. The runtime holds no lock of
 //! its own when it drops an activation, and the drop takes the shard's lock.
 
+mod pins;
+mod recheck;
+
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
@@ -30,33 +33,25 @@ use std::time::Duration;
 use hashbrown::HashTable;
 use throng::Address;
 use throng::layer::{HashState, Instant};
-use throng_store::{ReadError, Submission, SubmitError};
+use throng_store::Submission;
 use tokio::sync::watch;
 
+use self::recheck::DueRecheck;
 use crate::activation::Fresh;
 use crate::catalogue::{Catalogue, Numbered, Shaped};
-use crate::inbox::{Entry, Recheck, weight_of_waiting};
+use crate::inbox::{Entry, Recheck};
 use crate::keeper::Pin;
 use crate::monitor::EntityFailure;
 use crate::name::Name;
 use crate::node::{Counts, Inner};
+use crate::reminder::{Bell, Clock, Due, Queue, Ring};
 use crate::turn::Passivate;
 use crate::users::drop_user_value;
-use crate::view::View;
-use crate::{Durable, EntityError, Receives, layout};
+use crate::{Durable, EntityError, Receives};
 
 /// Number of locks that share the entities of a kind. So many that a search of a whole shard for entities
 /// that should leave is short, even with a million of them.
 pub(crate) const SHARDS: usize = 1024;
-
-/// Time after which an entity is rechecked whose kind is not registered with its dependencies.
-const REGISTRATION: Duration = Duration::from_secs(60);
-
-/// Time after which an entity is rechecked that cannot be activated.
-const RETRY: Duration = Duration::from_secs(5);
-
-/// Time after which an entity is rechecked of which a message is not on disk yet.
-const PAUSE: Duration = Duration::from_millis(10);
 
 /// The live entities of kind `P`, and everything else that they share.
 pub(crate) struct Directory<P: Durable> {
@@ -69,6 +64,8 @@ pub(crate) struct Directory<P: Durable> {
     /// Dependencies of the kind, from its registration to the shutdown of the node, which they may refer to.
     deps: Mutex<Option<Arc<P::Deps>>>,
     counts: Arc<Counts>,
+    /// The entities whose reminders are due soon.
+    queue: Queue,
     /// The home of the live entities, if there are any.
     home: Mutex<Weak<Home<P>>>,
 }
@@ -99,14 +96,6 @@ struct Shard<P> {
     monitored: HashMap<Box<[u8]>, watch::Sender<EntityFailure>>,
 }
 
-/// An entity that is to recheck its inbox.
-#[derive(Debug)]
-struct DueRecheck {
-    due: Instant,
-    /// The last submission that has stored a message whose copy was lost.
-    after: Submission,
-}
-
 /// Destination of a message.
 enum Route<P> {
     To(Address<P>),
@@ -122,6 +111,7 @@ impl<P: Durable> Directory<P> {
         kind: Arc<Numbered>,
         catalogue: &Catalogue,
         counts: Arc<Counts>,
+        bell: Arc<Bell>,
     ) -> Directory<P> {
         let shard = || {
             Mutex::new(Shard {
@@ -145,6 +135,7 @@ impl<P: Durable> Directory<P> {
             // A kind without dependencies is registered from the beginning.
             deps: Mutex::new(Arc::downcast(Arc::new(()) as Arc<dyn Any + Send + Sync>).ok()),
             counts,
+            queue: Queue::new(bell),
             home: Mutex::default(),
         }
     }
@@ -163,6 +154,11 @@ impl<P: Durable> Directory<P> {
 
     pub(crate) fn counts(&self) -> &Arc<Counts> {
         &self.counts
+    }
+
+    /// Returns the entities whose reminders are due soon.
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.queue
     }
 
     /// Returns the number of the kind.
@@ -201,6 +197,7 @@ impl<P: Durable> Directory<P> {
         }
         *registered = Some(Arc::new(deps));
         drop(registered);
+        node.bell.wake();
         for shard in 0..SHARDS {
             let mut shard = self.shard(shard);
             for (state_key, pin) in &mut shard.pinned {
@@ -310,14 +307,6 @@ impl<P: Durable> Directory<P> {
         }
     }
 
-    /// Lets an entity recheck its inbox a little later, when the messages are on disk.
-    fn postpone_recheck(self: &Arc<Self>, shard: &mut Shard<P>, node: &Inner, state_key: &[u8]) {
-        if let Some(recheck) = shard.rechecks.get_mut(state_key) {
-            recheck.due = Instant::now() + PAUSE;
-            node.redelivery.due.add(recheck.due, self.clone(), state_key);
-        }
-    }
-
     /// Finds out where a message for the entity goes.
     fn route(
         &self,
@@ -348,115 +337,6 @@ impl<P: Durable> Directory<P> {
             live.marks().copy_sent(copy.weight);
         }
         Ok(Route::To(address))
-    }
-
-    /// Has an entity recheck its inbox to which a copy could not be sent after all.
-    pub(crate) fn copy_refused(self: &Arc<Self>, node: &Inner, name: &Name<P>, weight: u32) {
-        let hash = self.hasher.hash_one(name.state_key());
-        let mut shard = self.shard_of(hash);
-        if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
-            live.marks().copy_arrived(weight);
-        }
-        self.add_recheck(&mut shard, node, name.state_key(), PAUSE);
-    }
-
-    /// Returns the share in the limit of the inbox of the messages that wait for an entity.
-    ///
-    /// # Errors
-    ///
-    /// The store cannot be read.
-    pub(crate) fn waiting(&self, node: &Inner, name: &Name<P>) -> Result<u64, ReadError> {
-        let hash = self.hasher.hash_one(name.state_key());
-        let shard = self.shard_of(hash);
-        if !shard.rechecks.contains_key(name.state_key())
-            && let Some(live) = shard.active.find(hash, |live| live.is_of(name))
-        {
-            return Ok(live.marks().waiting());
-        }
-        drop(shard);
-        weight_of_waiting(&View::of(&node.table)?, name.state_key(), node.inbox_max)
-    }
-
-    /// Has an entity recheck its inbox after a pause, and drops the copies of messages for it until then. A pause that
-    /// runs already is replaced.
-    pub(crate) fn recheck_later(self: &Arc<Self>, node: &Inner, state_key: &[u8], pause: Duration) {
-        let mut shard = self.shard_of(self.hasher.hash_one(state_key));
-        self.add_recheck(&mut shard, node, state_key, pause);
-    }
-
-    fn add_recheck(
-        self: &Arc<Self>,
-        shard: &mut Shard<P>,
-        node: &Inner,
-        state_key: &[u8],
-        pause: Duration,
-    ) {
-        if P::MESSAGES.is_empty() || node.is_closed() {
-            return;
-        }
-        let (due, after) = (Instant::now() + pause, node.store.submitted_through());
-        if shard.rechecks.insert(state_key.into(), DueRecheck { due, after }).is_none() {
-            node.redelivery.entities.fetch_add(1, Ordering::Relaxed);
-        }
-        node.redelivery.due.add(due, self.clone(), state_key);
-    }
-
-    /// Makes an entity stay in memory, and has it woken, if `submit` has submitted the pin. The two are one step, so
-    /// that pins and their removals take effect in the order of their submissions.
-    pub(crate) fn pin(
-        self: &Arc<Self>,
-        node: &Inner,
-        name: &Name<P>,
-        submit: impl FnOnce() -> Result<Submission, SubmitError>,
-    ) -> Result<Submission, SubmitError> {
-        let hash = self.hasher.hash_one(name.state_key());
-        let mut shard = self.shard_of(hash);
-        let submission = submit()?;
-        self.keep(&mut shard, node, name.state_key(), submission);
-        if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
-            live.marks().pin(true);
-        }
-        Ok(submission)
-    }
-
-    /// Makes entities stay in memory whose pins are in the store, and has them woken.
-    pub(crate) fn pin_stored(self: &Arc<Self>, node: &Inner) {
-        for state_key in node.keeper.claim(self.kind.number()) {
-            let mut shard = self.shard_of(self.hasher.hash_one(&*state_key));
-            self.keep(&mut shard, node, &state_key, Submission::START);
-            node.keeper.pinned.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    fn keep(
-        self: &Arc<Self>,
-        shard: &mut Shard<P>,
-        node: &Inner,
-        state_key: &[u8],
-        submission: Submission,
-    ) {
-        let pin = shard.pinned.entry(state_key.into()).or_insert_with(|| {
-            node.keeper.pinned.fetch_add(1, Ordering::Relaxed);
-            Pin::new(submission)
-        });
-        pin.submitted = pin.submitted.max(submission);
-        pin.hurry();
-        node.keeper.add(pin.due(), self.clone(), state_key);
-    }
-
-    /// Lets an entity be passivated again, after a submission has removed its pin from the store.
-    pub(crate) fn unpin(&self, node: &Inner, name: &Name<P>, submission: Submission) {
-        let hash = self.hasher.hash_one(name.state_key());
-        let mut shard = self.shard_of(hash);
-        // A later submission may have pinned the entity again.
-        if shard.pinned.get(name.state_key()).is_none_or(|pin| pin.submitted > submission) {
-            return;
-        }
-        shard.pinned.remove(name.state_key());
-        node.keeper.pinned.fetch_sub(1, Ordering::Relaxed);
-        if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
-            live.marks().pin(false);
-        }
     }
 
     /// Has the entity forgotten if an activation cannot load it, until the returned value is dropped.
@@ -500,14 +380,6 @@ impl<P: Durable> Directory<P> {
                 *failure =
                     EntityFailure { count: failure.count + 1, reason: reason.to_string().into() };
             });
-        }
-    }
-
-    /// Has an entity woken again if it is pinned, after an activation of it has ended.
-    fn wake_again(self: &Arc<Self>, node: &Inner, shard: &mut Shard<P>, name: &Name<P>) {
-        let Some(pin) = shard.pinned.get_mut(name.state_key()) else { return };
-        if pin.fails(|failures| self.hasher.hash_one((name.state_key(), failures))) {
-            node.keeper.add(pin.due(), self.clone(), name.state_key());
         }
     }
 
@@ -636,23 +508,6 @@ impl<P: Durable> fmt::Debug for Home<P> {
 }
 
 impl<P: Durable> Shard<P> {
-    /// Takes an entity off the list of those that are to recheck their inboxes.
-    fn end_recheck(&mut self, node: &Inner, state_key: &[u8]) {
-        if self.rechecks.remove(state_key).is_some() {
-            node.redelivery.entities.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether an entity is to recheck its inbox. The recheck then finds the message of this copy, too.
-    fn must_recheck(&mut self, name: &Name<P>, copy: &Entry) -> bool {
-        if self.rechecks.is_empty() {
-            return false;
-        }
-        let Some(recheck) = self.rechecks.get_mut(name.state_key()) else { return false };
-        recheck.after = recheck.after.max(copy.after);
-        true
-    }
-
     /// Removes the active entry of the activation with this name; `None` if a later one has replaced it.
     /// `last` is the activation's last submission.
     fn take(&mut self, hash: u64, name: &Name<P>, last: Submission) -> Option<Name<P>> {
@@ -687,6 +542,19 @@ pub(crate) trait AnyDirectory: Send + Sync {
     /// Has the entities of a shard notice that turns of theirs are lost, if they have messages.
     fn notice_loss(&self, shard: usize);
 
+    /// Returns the entities whose reminders are due soon; `None` if the kind's entities cannot be activated, or can have
+    /// no reminders.
+    fn reminders(&self) -> Option<&Queue>;
+
+    /// Begins to search the reminders of the kind anew.
+    fn search_reminders(&self);
+
+    /// Returns the number of the kind.
+    fn kind_number(&self) -> u16;
+
+    /// Asks an entity to see to its reminders that are due, and activates it for that.
+    fn ring(self: Arc<Self>, node: &Arc<Inner>, clock: Clock, due: &Due);
+
     /// Has an entity recheck its inbox in which a search has found messages, unless it is live: then it has found them
     /// itself.
     fn recheck_found(self: Arc<Self>, node: &Inner, state_key: &[u8]);
@@ -706,28 +574,7 @@ impl<P: Durable> AnyDirectory for Directory<P> {
     }
 
     fn wake(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant) {
-        let hash = self.hasher.hash_one(state_key);
-        if self.shard_of(hash).pinned.get(state_key).is_none_or(|pin| pin.due() != due) {
-            return;
-        }
-        let woken = self.activate(node, &Name::of_state_key(state_key));
-        let mut shard = self.shard_of(hash);
-        // It may have failed meanwhile, and have another time.
-        let Some(pin) = shard.pinned.get_mut(state_key).filter(|pin| pin.due() == due) else {
-            return;
-        };
-        match woken {
-            // A kind that is registered later has its entities woken then.
-            Ok(_) | Err(EntityError::NotRegistered { .. }) => pin.checked(),
-            Err(EntityError::ShutDown) => return,
-            Err(error) => {
-                node.keeper.failures.fetch_add(1, Ordering::Relaxed);
-                pin.fails(|failures| self.hasher.hash_one((state_key, failures)));
-                let key = layout::own_key(state_key).escape_ascii();
-                tracing::error!(kind = P::KIND, %key, %error, "a pinned entity was not activated");
-            }
-        }
-        node.keeper.add(pin.due(), self.clone(), state_key);
+        self.wake_pinned(node, state_key, due);
     }
 
     fn is_registered(&self) -> bool {
@@ -735,56 +582,7 @@ impl<P: Durable> AnyDirectory for Directory<P> {
     }
 
     fn recheck(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8], due: Instant) {
-        let hash = self.hasher.hash_one(state_key);
-        let mut shard = self.shard_of(hash);
-        let Some(recheck) = shard.rechecks.get(state_key).filter(|recheck| recheck.due == due)
-        else {
-            return;
-        };
-        let after = recheck.after;
-        if !node.gate.is_settled(after) {
-            return self.postpone_recheck(&mut shard, node, state_key);
-        }
-        drop(shard);
-        // Most entities that have failed have no stored messages, and need not be activated.
-        let waits = View::of(&node.table)
-            .and_then(|view| weight_of_waiting(&view, state_key, 1))
-            .map(|weight| weight > 0);
-        let activated = match waits {
-            Ok(true) => self.activate(node, &Name::of_state_key(state_key)).map(Some),
-            Ok(false) => Ok(None),
-            Err(error) => Err(error.into()),
-        };
-        let mut shard = self.shard_of(hash);
-        let Some(recheck) = shard.rechecks.get(state_key).filter(|recheck| recheck.due == due)
-        else {
-            return;
-        };
-        match activated {
-            Ok(None) if recheck.after > after => {
-                self.postpone_recheck(&mut shard, node, state_key);
-            }
-            Ok(None) => shard.end_recheck(node, state_key),
-            Ok(Some(address)) => {
-                // Under the lock, so that no copy comes between.
-                let after = Some(node.store.submitted_through());
-                match address.send(Recheck { after }) {
-                    Ok(()) => shard.end_recheck(node, state_key),
-                    Err(_) => self.add_recheck(&mut shard, node, state_key, PAUSE),
-                }
-            }
-            Err(EntityError::ShutDown) => {}
-            // The registration has it rechecked.
-            Err(EntityError::NotRegistered { .. }) => {
-                self.add_recheck(&mut shard, node, state_key, REGISTRATION);
-            }
-            Err(error) => {
-                self.add_recheck(&mut shard, node, state_key, RETRY);
-                drop(shard);
-                let key = layout::own_key(state_key).escape_ascii();
-                tracing::error!(kind = P::KIND, %key, %error, "stored messages have to wait");
-            }
-        }
+        self.recheck_due(node, state_key, due);
     }
 
     fn notice_loss(&self, shard: usize) {
@@ -795,14 +593,41 @@ impl<P: Durable> AnyDirectory for Directory<P> {
         }
     }
 
-    fn recheck_found(self: Arc<Self>, node: &Inner, state_key: &[u8]) {
-        let name = Name::of_state_key(state_key);
-        let hash = self.hasher.hash_one(state_key);
-        let mut shard = self.shard_of(hash);
-        let is_live = shard.active.find(hash, |live| live.is_of(&name)).is_some();
-        if !is_live && !shard.rechecks.contains_key(state_key) {
-            self.add_recheck(&mut shard, node, state_key, Duration::ZERO);
+    fn reminders(&self) -> Option<&Queue> {
+        (!P::MESSAGES.is_empty() && self.is_registered()).then_some(&self.queue)
+    }
+
+    fn search_reminders(&self) {
+        self.queue.search_again();
+    }
+
+    fn kind_number(&self) -> u16 {
+        self.kind.number()
+    }
+
+    fn ring(self: Arc<Self>, node: &Arc<Inner>, clock: Clock, due: &Due) {
+        let name = Name::of_state_key(&due.state_key);
+        loop {
+            let address = match self.activate(node, &name) {
+                Ok(address) => address,
+                Err(EntityError::ShutDown) => return,
+                Err(error) => {
+                    let (key, rings) = (name.key(), due.rings);
+                    tracing::error!(kind = P::KIND, key, rings, %error, "a reminder has to wait");
+                    return;
+                }
+            };
+            match address.send(Ring { clock, due: due.due }) {
+                // The entity was just passivated.
+                Err(throng::SendError::NoProcess(_)) => {}
+                // If there is no memory for messages, it is rung again.
+                _ => return,
+            }
         }
+    }
+
+    fn recheck_found(self: Arc<Self>, node: &Inner, state_key: &[u8]) {
+        self.recheck_if_at_rest(node, state_key);
     }
 
     fn passivate_all(&self) {

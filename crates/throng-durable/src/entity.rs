@@ -24,8 +24,8 @@ use crate::turn::{Forget, Request};
 use crate::users::sender;
 use crate::view::View;
 use crate::{
-    CommitError, Durable, DurableMessage, EntityError, EntityMonitor, Inbox, KeyError, SendError,
-    layout,
+    CommitError, Durable, DurableMessage, EntityError, EntityMonitor, Inbox, KeyError, Reminder,
+    SendError, layout, reminder,
 };
 
 /// Default deadline of a call, activation included.
@@ -360,6 +360,17 @@ impl<P: Durable> Entity<P> {
         let (name, node) = (self.name()?, self.node.inner());
         let view = View::of(&node.table)?;
         Ok(inbox::list::read(&view, &node.catalogue, P::KIND, name.state_key())?)
+    }
+
+    /// Returns the [reminders](crate::DurableContext::remind) of this entity, as the store has them.
+    ///
+    /// # Errors
+    ///
+    /// [`EntityError::Key`] for an invalid key, [`EntityError::Load`] if the store cannot be read, and
+    /// [`EntityError::Reminder`] if this program cannot read one of them.
+    pub fn reminders(&self) -> Result<Vec<Reminder>, EntityError> {
+        let (name, node) = (self.name()?, self.node.inner());
+        reminder::read(&View::of(&node.table)?, &node.catalogue, P::KIND, name.state_key())
     }
 
     /// Has a durable message handled that was parked or waits for its next attempt; returns false if there is none with

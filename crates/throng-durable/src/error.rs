@@ -77,6 +77,9 @@ pub enum EntityError {
     /// another type of reply. The message was not handled.
     #[error("the call cannot be made once: {0}")]
     Once(String),
+    /// A reminder is not valid, or this program cannot read it. The turn that has set it was not kept.
+    #[error("the reminder is not valid: {0}")]
+    Reminder(String),
     /// The receiver of a durable message belongs to another node, which the commit of the sender does not reach.
     #[error("the receiver {receiver} belongs to another node")]
     OtherNode {

@@ -61,6 +61,7 @@ pub(crate) use self::backlog::{
     Backlog, Found, Recheck, feed_next, find_waiting, weight_of_waiting,
 };
 pub use self::failure::OnFailure;
+pub(crate) use self::failure::{Failed, is_of_message, submit};
 pub use self::list::{FailedAttempt, Inbox, StoredMessage};
 pub(crate) use self::redelivery::{Redelivery, waits};
 pub(crate) use self::sequence::Sequence;
@@ -242,7 +243,10 @@ impl<P: Durable> Activation<P> {
         let posting = Posting::prepare(self.node(), to, message)?;
         let Posting { to, copy, record, numbers } = posting;
         let leaving = Box::new(Leaving { to, copy });
-        self.changes().send(record, numbers.into_iter().flatten(), leaving);
+        let (key, value) = record;
+        self.changes().set_record(key, Some(value));
+        self.changes().use_numbers(numbers.into_iter().flatten());
+        self.changes().leave_later(leaving);
         Ok(())
     }
 }

@@ -19,13 +19,15 @@
 //! | `X` *kind* `n` key sequence                  | a parked message: its failure, then as in `I` |
 //! | `R` *kind* `n` key id                        | expiry (`u64`), number of its shape, then the reply to a call with this id |
 //! | `Y` expiry *kind* `n` key id                 | nothing: that reply expires |
+//! | `T` *kind* `n` key reminder                  | schedule, time, then a message as in `I`, which comes at that time |
+//! | `U` *kind* clock time key                    | nothing: the earliest reminder of the entity by this clock |
 //!
 //! *kind* and *map* are the numbers of the two names, two bytes each, big endian; `n` is the length of the
 //! key, a byte. Numbers in values are little endian. So the states of a kind are in the order of their
 //! keys, with nothing between them, and the cells of an entity are adjacent, by maps and in the order of
 //! their own keys. States and cell values are encoded with postcard, as are shapes and, before a state or a
 //! cell value, the number of its shape: a byte, up to 127. In the key of a shape the number has two bytes, big
-//! endian. Blocks, sequence numbers and expiries in keys have eight bytes, big endian.
+//! endian. Blocks, sequence numbers and expiries in keys have eight bytes, times six, big endian.
 //!
 //! The longest cell key has to fit the store: 1 + 2 + 1 + 255 + 2 bytes leave 250 for its own part.
 
@@ -212,6 +214,54 @@ pub(crate) fn reply_of_expiry(expiry: &[u8]) -> Option<Vec<u8>> {
     Some([&[REPLY], entity].concat())
 }
 
+const REMINDER: u8 = b'T';
+const DUE: u8 = b'U';
+
+/// Bytes of a time in a key, in milliseconds since 1970.
+const TIME_BYTES: usize = 6;
+
+/// Returns the common prefix of the keys of an entity's reminders.
+pub(crate) fn reminders(state_key: &[u8]) -> Vec<u8> {
+    of_entity(REMINDER, state_key)
+}
+
+/// Returns the key of a reminder of an entity.
+pub(crate) fn reminder(state_key: &[u8], key: &str) -> Vec<u8> {
+    let mut reminder = reminders(state_key);
+    reminder.extend_from_slice(key.as_bytes());
+    reminder
+}
+
+/// Returns the common prefix of the keys of the times of a kind's reminders by a clock.
+pub(crate) fn due_of_kind(kind: u16, clock: u8) -> [u8; 4] {
+    let [table, high, low] = prefix_of(DUE, kind);
+    [table, high, low, clock]
+}
+
+/// Returns the first key of the reminders of a kind that are due at a time or later, by a clock.
+pub(crate) fn due_from(kind: u16, clock: u8, time: u64) -> Vec<u8> {
+    // The last time that has a key is 8,900 years from 1970.
+    let [_, _, time @ ..] = time.min((1 << (8 * TIME_BYTES)) - 1).to_be_bytes();
+    [&due_of_kind(kind, clock)[..], &time].concat()
+}
+
+/// Returns the key of the time of an entity's earliest reminder by a clock.
+pub(crate) fn due(state_key: &[u8], clock: u8, time: u64) -> Vec<u8> {
+    let kind = u16::from_be_bytes([state_key[1], state_key[2]]);
+    let mut due = due_from(kind, clock, time);
+    due.extend_from_slice(own_key(state_key));
+    due
+}
+
+/// Returns the time and the key of the state of the entity that has the record of a time; `None` if no entity has.
+pub(crate) fn state_key_of_due(record: &[u8]) -> Option<(u64, Vec<u8>)> {
+    let (&[DUE, high, low, _], rest) = record.split_first_chunk()? else { return None };
+    let (time, key) = rest.split_first_chunk::<TIME_BYTES>()?;
+    let key = std::str::from_utf8(key).ok()?;
+    let time = time.iter().fold(0, |time, byte| time << 8 | u64::from(*byte));
+    Some((time, [&[STATE, high, low], key.as_bytes()].concat()))
+}
+
 /// Returns the key of the record of a block of sequence numbers.
 pub(crate) fn block(number: u64) -> Vec<u8> {
     [BLOCKS, &number.to_be_bytes()].concat()
@@ -298,6 +348,11 @@ mod tests {
             let expires = expiry(number.into(), &reply_key);
             prop_assert_eq!(reply_of_expiry(&expires), Some(reply_key.clone()));
             prop_assert_eq!(reply_key.starts_with(&replies(&other)), same);
+            let due = due(&state, b's', number.into());
+            prop_assert_eq!(state_key_of_due(&due), Some((number.into(), state.clone())));
+            prop_assert!(due >= due_from(kind, b's', number.into()));
+            prop_assert!(due < due_from(kind, b's', u64::from(number) + 1));
+            prop_assert_eq!(reminder(&state, "id").starts_with(&reminders(&other)), same);
             let all = cells(&state);
             prop_assert!(stored.starts_with(&all) && stored < after(&all));
             prop_assert_eq!(other_stored.starts_with(&all), same);

@@ -104,6 +104,9 @@
 //! A [durable message](DurableMessage) is stored in the commit of its sender, and handled exactly once: see
 //! [`send_durable`](DurableContext::send_durable).
 //!
+//! A [reminder](DurableContext::remind) is a message that an entity sends to itself at a later time: once, in a period or
+//! by a cron expression. It is stored, and brings the entity into memory when it is due.
+//!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.
 //!
@@ -141,6 +144,7 @@ mod name;
 mod node;
 mod once;
 mod records;
+mod reminder;
 mod shape;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -164,6 +168,7 @@ pub use monitor::{EntityFailure, EntityMonitor};
 pub use node::{Node, NodeStat, Options, WeakNode};
 pub use once::{ONCE_ID_BYTES_MAX, OnceCall};
 pub use records::{Export, ExportedCell, Record, Records, RecordsError};
+pub use reminder::{CronError, Missed, REMINDER_KEY_BYTES_MAX, Reminder, Schedule};
 pub use stored::{Keys, Stored, Unreadable};
 pub use throng_macros::Durable;
 pub use throng_store::{

@@ -12,6 +12,8 @@ use crate::catalogue::{Number, Numbered};
 use crate::directory::Directory;
 use crate::durable::{Versioned, encode_into};
 use crate::inbox::{Copy, Entry};
+use crate::node::Inner;
+use crate::reminder::{Fire, Firing};
 use crate::users::catch;
 use crate::{CommitError, Durable, EntityError, OldState, StateError};
 
@@ -94,13 +96,14 @@ pub trait DurableMessage: Message + Serialize + DeserializeOwned {
 /// A durable message that entities of the kind `P` handle: an element of [`Durable::MESSAGES`].
 pub struct Receives<P: Durable> {
     name: &'static str,
-    pub(crate) feed: Feed<P>,
+    pub(crate) feed: Feed<P, Entry>,
+    pub(crate) fire: Feed<P, Firing>,
 }
 
 /// Function that decodes a stored message and puts it into the mailbox of its entity.
-type Feed<P> = fn(&Numbered, &[u8], Entry, Address<P>) -> Result<(), Unfed>;
+pub(crate) type Feed<P, Origin> = fn(&Numbered, &[u8], Origin, Address<P>) -> Result<(), Unfed>;
 
-/// Reason why a stored message was not put into the mailbox of its entity.
+/// Reason why a function did not put a stored message into the mailbox of its entity.
 pub(crate) enum Unfed {
     /// This program cannot decode the message.
     Undecodable(StateError),
@@ -122,7 +125,7 @@ impl<P: Durable> Receives<P> {
                 "a message's name has 1 to 64 bytes"
             )
         }
-        Receives { name: M::NAME, feed: feed::<P, M> }
+        Receives { name: M::NAME, feed: feed::<P, M>, fire: fire::<P, M> }
     }
 
     pub(crate) fn name(&self) -> &'static str {
@@ -177,17 +180,75 @@ pub trait NoMessages: Durable {
 
 impl<P: Durable> NoMessages for P {}
 
-/// The [`Feed`] of a message.
+/// The [`Feed`] of a message in an inbox.
 fn feed<P: Durable + Handle<M>, M: DurableMessage>(
     name: &Numbered,
     record: &[u8],
     entry: Entry,
     to: Address<P>,
 ) -> Result<(), Unfed> {
+    let message: M = decode(name, record)?;
+    to.send(Copy { message, entry }).map_err(|_| Unfed::Refused)
+}
+
+/// The [`Feed`] of the message of a reminder.
+fn fire<P: Durable + Handle<M>, M: DurableMessage>(
+    name: &Numbered,
+    record: &[u8],
+    firing: Firing,
+    to: Address<P>,
+) -> Result<(), Unfed> {
+    let message: M = decode(name, record)?;
+    to.send(Fire { message, firing }).map_err(|_| Unfed::Refused)
+}
+
+fn decode<M: DurableMessage>(name: &Numbered, record: &[u8]) -> Result<M, Unfed> {
     let versions = Versioned { kind: M::NAME, version: M::VERSION, migrate: M::migrate };
     let decoded = catch(|| versions.decode(name, record)).map_err(Unfed::Panicked)?;
-    let message = decoded.map_err(Unfed::Undecodable)?;
-    to.send(Copy { message, entry }).map_err(|_| Unfed::Refused)
+    decoded.map_err(Unfed::Undecodable)
+}
+
+/// Reason why a stored message is not in the mailbox of its entity.
+pub(crate) enum Unput {
+    /// The entity has to wait for memory, or ends.
+    Refused,
+    /// This program cannot handle the message.
+    Unusable {
+        error: EntityError,
+        /// Name of the message.
+        message: String,
+    },
+}
+
+/// Decodes a stored message, and puts it into the mailbox of its entity by one of its functions.
+pub(crate) fn put<P: Durable, Origin>(
+    node: &Inner,
+    record: &[u8],
+    feed: impl FnOnce(&Receives<P>) -> Feed<P, Origin>,
+    origin: Origin,
+    to: Address<P>,
+) -> Result<(), Unput> {
+    let unusable = |error, message| Err(Unput::Unusable { error, message });
+    let (number, encoded) = match postcard::take_from_bytes::<u16>(record) {
+        Ok(parts) => parts,
+        Err(error) => {
+            let error = EntityError::Message(format!("it has no number: {error}"));
+            return unusable(error, "?".into());
+        }
+    };
+    let Some((receives, numbered)) = node.directory::<P>().message(number) else {
+        let names = node.catalogue.messages(P::KIND);
+        let name = names.into_iter().find(|(_, known)| *known == number);
+        let name = name.map_or_else(|| format!("number {number}"), |(name, _)| name);
+        let error = EntityError::Message(format!("{} has no such durable message", P::KIND));
+        return unusable(error, name);
+    };
+    match feed(receives)(numbered, encoded, origin, to) {
+        Ok(()) => Ok(()),
+        Err(Unfed::Refused) => Err(Unput::Refused),
+        Err(Unfed::Undecodable(error)) => unusable(EntityError::State(error), receives.name.into()),
+        Err(Unfed::Panicked(panic)) => unusable(EntityError::Panicked(panic), receives.name.into()),
+    }
 }
 
 /// A message's record, and the numbers that it has.

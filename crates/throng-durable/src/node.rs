@@ -7,6 +7,7 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::BuildHasher;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -26,6 +27,7 @@ use crate::keeper::Keeper;
 use crate::layout::KIND_BYTES_MAX;
 use crate::loader::Loader;
 use crate::name::Name;
+use crate::reminder::{self, Bell};
 use crate::stored::{self, Stored};
 use crate::view::View;
 use crate::{Durable, Entity, EntityError, Records, once, sweeper};
@@ -122,6 +124,8 @@ pub(crate) struct Inner {
     pub(crate) keeper: Keeper,
     pub(crate) redelivery: Redelivery,
     pub(crate) sequence: Sequence,
+    /// Has entities rung whose reminders are due.
+    pub(crate) bell: Arc<Bell>,
     /// Maximum share of the messages that wait for an entity.
     pub(crate) inbox_max: u64,
     live_max: usize,
@@ -137,7 +141,8 @@ pub(crate) struct Inner {
     activations: AtomicU64,
     /// Locked while the hand moves.
     hand: Mutex<Hand>,
-    sweeper: Mutex<Option<JoinHandle<()>>>,
+    /// The sweeper, and the task that rings.
+    tasks: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// Numbers that the activations keep up to date; they may outlive the node for a moment.
@@ -290,6 +295,7 @@ impl Options {
         let store = self.store.open(&self.path)?;
         let table = store.default_database();
         let (catalogue, keeper, sequence) = Catalogue::open(&table, &self.path)?;
+        let bell = Arc::new(Bell::new(store.since_1970()));
         // A simulated disk has no such directory.
         let path = self.path.canonicalize().unwrap_or(self.path);
         let inner = Arc::new(Inner {
@@ -307,6 +313,7 @@ impl Options {
             keeper,
             redelivery: Redelivery::default(),
             sequence,
+            bell,
             inbox_max: self.inbox_max,
             live_max: self.live_max,
             live_bytes_max: self.live_bytes_max,
@@ -316,10 +323,12 @@ impl Options {
             tick: AtomicU32::new(0),
             activations: AtomicU64::new(0),
             hand: Mutex::default(),
-            sweeper: Mutex::default(),
+            tasks: Mutex::default(),
         });
         let sweeper = runtime.tokio().spawn(sweeper::run(Arc::downgrade(&inner), self.idle_after));
-        *inner.sweeper.lock().unwrap_or_else(PoisonError::into_inner) = Some(sweeper);
+        let ringer = reminder::run(Arc::downgrade(&inner), inner.bell.clone());
+        let ringer = runtime.tokio().spawn(ringer);
+        *inner.tasks.lock().unwrap_or_else(PoisonError::into_inner) = vec![sweeper, ringer];
         Ok(Node::of(inner))
     }
 }
@@ -450,6 +459,7 @@ impl Node {
             pinned_failures: self.inner().keeper.failures.load(Ordering::Relaxed),
             parked,
             stopped,
+            reminders_skipped: self.inner().bell.skipped(),
             redeliveries: self.inner().redelivery.entities.load(Ordering::Relaxed),
             unclaimed: self.inner().unclaimed(&stored),
             stored,
@@ -475,11 +485,12 @@ impl Node {
         // An activation reads the flag under its shard's lock: it either sees the flag and fails,
         // or its entity is live already.
         self.inner().closed.store(true, Ordering::SeqCst);
-        let sweeper = self.inner().sweeper.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(sweeper) = sweeper {
-            // A step of the sweeper would keep the directory in use.
-            sweeper.abort();
-            let _ = sweeper.await;
+        let tasks =
+            mem::take(&mut *self.inner().tasks.lock().unwrap_or_else(PoisonError::into_inner));
+        for task in tasks {
+            // A step of a task would keep the directory in use.
+            task.abort();
+            let _ = task.await;
         }
         for round in 0.. {
             if !self.inner().has_live() {
@@ -596,7 +607,7 @@ impl Inner {
     /// Wakes pinned entities that are due, and entities with messages that wait, so many of each at most, unless the
     /// node is about to end.
     pub(crate) async fn wake(self: &Arc<Self>, most: usize) {
-        if self.handles.load(Ordering::Relaxed) > 0 {
+        if self.has_handles() {
             self.keeper.wake(self, most);
             self.redelivery.run(self, most).await;
         }
@@ -605,7 +616,9 @@ impl Inner {
         if self.redelivery.is_new_loss(lost) {
             for directory in self.directories() {
                 (0..SHARDS).for_each(|shard| directory.notice_loss(shard));
+                directory.search_reminders();
             }
+            self.bell.wake();
         }
     }
 
@@ -619,6 +632,19 @@ impl Inner {
                 pinned,
                 "pinned entities are not in memory: the program has not registered their kind"
             );
+        }
+    }
+
+    /// Logs the kinds whose reminders do not come, because the program has not named the kinds.
+    pub(crate) fn warn_of_unclaimed_reminders(&self) {
+        for (kind, number) in self.catalogue.kinds() {
+            let is_used = self.directories.iter().any(|(_, used)| used.kind == kind);
+            if !is_used && reminder::waits(&self.table, number) {
+                tracing::warn!(
+                    kind,
+                    "reminders do not come: the program has not registered their kind"
+                );
+            }
         }
     }
 
@@ -654,6 +680,11 @@ impl Inner {
         }
     }
 
+    /// Whether anybody has a handle of the node, so that it is not about to end.
+    pub(crate) fn has_handles(&self) -> bool {
+        self.handles.load(Ordering::Relaxed) > 0
+    }
+
     fn has_live(&self) -> bool {
         // Acquire: pairs with the release at the end of an activation.
         self.counts.live.load(Ordering::Acquire) > 0
@@ -666,6 +697,11 @@ impl Inner {
     /// Returns the directories of all kinds that were ever asked for.
     pub(crate) fn directories(&self) -> impl Iterator<Item = &dyn AnyDirectory> {
         self.directories.iter().map(|(_, registered)| &*registered.untyped)
+    }
+
+    /// Returns the same to keep.
+    pub(crate) fn shared_directories(&self) -> impl Iterator<Item = &Arc<dyn AnyDirectory>> {
+        self.directories.iter().map(|(_, registered)| &registered.untyped)
     }
 
     /// Number of the shards of all directories.
@@ -725,19 +761,26 @@ impl Inner {
             panic!("the store has no number left for the kind {:?}", P::KIND);
         };
         let hasher = self.runtime.hash_state();
-        let directory =
-            Arc::new(Directory::<P>::new(hasher, kind, &self.catalogue, self.counts.clone()));
-        let (kind, untyped) = (P::KIND, directory.clone());
+        let directory = Arc::new(Directory::<P>::new(
+            hasher,
+            kind,
+            &self.catalogue,
+            self.counts.clone(),
+            self.bell.clone(),
+        ));
+        let (kind, number) = (P::KIND, directory.kind().number());
+        let untyped = directory.clone();
         directory.pin_stored(self);
         if !P::MESSAGES.is_empty() {
-            self.redelivery.search(directory.kind().number(), directory.clone());
-        } else if inbox::waits(&self.table, directory.kind().number()) {
+            self.redelivery.search(number, directory.clone());
+        } else if inbox::waits(&self.table, number) || reminder::waits(&self.table, number) {
             tracing::warn!(
-                kind = P::KIND,
-                "durable messages wait for entities of a kind that handles none in this program"
+                kind,
+                "durable messages or reminders wait for entities of a kind that handles none in this program"
             );
         }
         self.directories.push(RegisteredDirectory { kind, typed: Box::new(directory), untyped });
+        self.bell.wake();
     }
 }
 

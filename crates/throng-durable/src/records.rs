@@ -11,7 +11,7 @@ use crate::inbox::{self, Inbox};
 use crate::layout::{self, STATE_KEY_BYTES_MAX, Table};
 use crate::stored::is_stored;
 use crate::view::View;
-use crate::{KeyError, once, stored};
+use crate::{EntityError, KeyError, Reminder, once, reminder, stored};
 
 /// The entities in a store as they are stored, without the program's types: for an operator who looks for an entity
 /// that cannot be loaded, keeps a copy of it, and removes it.
@@ -61,6 +61,8 @@ pub struct Export {
     pub is_pinned: bool,
     /// Its durable messages.
     pub inbox: Inbox,
+    /// Its reminders; an error if one of them cannot be read.
+    pub reminders: Result<Vec<Reminder>, EntityError>,
 }
 
 /// A cell of an entity, in an [`Export`].
@@ -208,7 +210,8 @@ impl Records {
             })
         });
         let cells = cells.collect();
-        Ok(Some(Export { state: value(&view, state_key), cells, is_pinned, inbox }))
+        let reminders = reminder::read(&view, &catalogue, kind, state_key);
+        Ok(Some(Export { state: value(&view, state_key), cells, is_pinned, inbox, reminders }))
     }
 
     /// Removes everything that is stored of an entity, whether it can be loaded or not. Returns whether anything was
@@ -234,6 +237,7 @@ impl Records {
             cells.extend(inbox::list::keys(&view, table, state_key)?);
         }
         cells.extend(once::keys(&view, state_key)?);
+        cells.extend(reminder::keys(&view, state_key)?);
         drop(view);
         for cells in cells.chunks(DELETIONS_MAX) {
             let batch =

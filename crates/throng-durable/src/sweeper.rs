@@ -18,7 +18,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Pinned entities that are woken in a second, at most, and entities with messages that wait.
 const WAKES_PER_SECOND: f64 = 1000.0;
-/// Time after the start at which pinned entities of kinds that nobody has named are reported.
+/// Time after the start at which pinned entities and reminders of kinds that nobody has named are reported.
 const CLAIMED_AFTER: Duration = Duration::from_secs(30);
 
 /// Sweeps until the node is gone or shut down.
@@ -39,6 +39,7 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
         if !is_reported && begun.elapsed() >= CLAIMED_AFTER {
             is_reported = true;
             node.warn_of_unclaimed_pins();
+            node.warn_of_unclaimed_reminders();
         }
         // By this time a program has used the kinds that it has.
         if tick == ticks.max(1) {

@@ -37,6 +37,7 @@ const HANDLE_METHODS: &[(&str, &str, &[&str])] = &[
             "key",
             "monitor",
             "pin",
+            "reminders",
             "retry_message",
             "send",
             "send_durable",

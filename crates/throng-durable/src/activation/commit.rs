@@ -76,16 +76,17 @@ pub(crate) fn prepare_removal<P: Durable>(
     cx: &mut Context<P>,
 ) -> Result<Option<Prepared>, EntityError> {
     let Some(own) = Activation::of(cx) else { return Ok(None) };
+    let failed = |error: ReadError| EntityError::NotCommitted(CommitError::Cell(error.into()));
+    let view = View::of(&own.node().table).map_err(failed)?;
+    let reminders = own.forget_reminders(&view).map_err(failed)?;
     let (state_key, kind) = (own.name.state_key(), own.directory().kind());
     let table = &own.node().table;
-    let mut batch = Batch::new();
+    let mut batch = reminders.iter().fold(Batch::new(), |batch, key| batch.delete(table, key));
     if own.name.marks().is_pinned() {
         // With the record of the number, which `submit` counts as submitted by an entity's first commit.
         batch = batch.delete(table, &layout::pin(state_key));
         batch = kind.add_to(batch, table, own.node().gate.outcomes());
     }
-    let failed = |error: ReadError| EntityError::NotCommitted(CommitError::Cell(error.into()));
-    let view = View::of(table).map_err(failed)?;
     // Messages that wait are for the next activation.
     for parked in inbox::list::keys(&view, Table::Parked, state_key).map_err(failed)? {
         batch = batch.delete(table, &parked);
@@ -163,6 +164,11 @@ pub(crate) fn submit_turn<P: Durable>(
     cx: &mut Context<P>,
     reads_only: bool,
 ) -> Result<Option<Prepared>, EntityError> {
+    if let Some(own) = Activation::of(cx)
+        && own.has_reminders()
+    {
+        own.index_reminders();
+    }
     let prepared = match reads_only {
         true => prepare_cells(process, cx),
         false => prepare(process, cx),

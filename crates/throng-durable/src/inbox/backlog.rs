@@ -19,7 +19,7 @@ use super::failure::{self, Attempts};
 use super::{Entry, redelivery, weight};
 use crate::activation::{Activation, Closed, conclude};
 use crate::layout::{self, Table};
-use crate::message::Unfed;
+use crate::message::{Unput, put};
 use crate::view::View;
 use crate::{Durable, EntityError};
 
@@ -41,6 +41,11 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
+    /// Whether the entity takes no stored message until somebody acts.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.is_stopped
+    }
+
     /// Whether the activation knows of no message that somebody should see to when the activation ends.
     pub(crate) fn is_over(&self) -> bool {
         !self.is_feeding || self.is_stopped
@@ -232,40 +237,20 @@ fn next<P: Durable>(
             }
         }
         let failures = attempts.map_or(0, |attempts| attempts.failures);
-        let (number, encoded) = match postcard::take_from_bytes::<u16>(record) {
-            Ok(parts) => parts,
-            Err(error) => {
-                let error = EntityError::Message(format!("it has no number: {error}"));
-                return Ok(Step::Park(sequence, error, "?".into()));
-            }
-        };
-        let directory = node.directory::<P>();
-        let Some((receives, numbered)) = directory.message(number) else {
-            let names = node.catalogue.messages(P::KIND);
-            let name = names.into_iter().find(|(_, known)| *known == number);
-            let name = name.map_or_else(|| format!("number {number}"), |(name, _)| name);
-            let error = EntityError::Message(format!("{} has no such durable message", P::KIND));
-            return Ok(Step::Park(sequence, error, name));
-        };
         let weight = weight(record.len());
         let entry = Entry { sequence, after: Submission::START, failures, is_fed: true, weight };
-        let unfed = match (receives.feed)(numbered, encoded, entry, address) {
+        return Ok(match put(&node, record, |receives| receives.feed, entry, address) {
             Ok(()) => {
                 backlog.fed += 1;
                 backlog.is_under_way = true;
-                return Ok(Step::Fed);
+                Step::Fed
             }
-            Err(unfed) => unfed,
-        };
-        let error = match unfed {
-            Unfed::Undecodable(error) => EntityError::State(error),
-            Unfed::Panicked(panic) => EntityError::Panicked(panic),
-            Unfed::Refused => {
+            Err(Unput::Refused) => {
                 own.directory().recheck_later(&node, name.state_key(), redelivery::PAUSE);
-                return Ok(Step::Paused);
+                Step::Paused
             }
-        };
-        return Ok(Step::Park(sequence, error, receives.name().into()));
+            Err(Unput::Unusable { error, message }) => Step::Park(sequence, error, message),
+        });
     }
 }
 

@@ -9,6 +9,7 @@
 //! Meanwhile the entity answers calls as usual. An attempt that the disk or the end of the program has failed does not
 //! count.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +18,7 @@ use throng_store::{Batch, SubmitError};
 
 use super::{Entry, redelivery};
 use crate::activation::{Activation, discard};
+use crate::catalogue::Number;
 use crate::layout::{self, Table};
 use crate::node::Inner;
 use crate::view::View;
@@ -136,6 +138,77 @@ fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
+/// A message that has failed for the first time, and comes into the inbox with its failure.
+pub(crate) struct Failed {
+    /// Records of the message.
+    pub(crate) records: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Record of the block of its sequence number.
+    pub(crate) block: Option<Arc<Number>>,
+    /// Time to the next attempt.
+    pub(crate) pause: Duration,
+    sequence: u64,
+    attempts: Attempts,
+    is_parked: bool,
+}
+
+impl Failed {
+    /// Prepares the records of a message, which is parked at once if no further attempt can succeed.
+    pub(crate) fn new<P: Durable>(
+        node: &Inner,
+        state_key: &[u8],
+        message: &[u8],
+        error: &EntityError,
+        is_lasting: bool,
+    ) -> Failed {
+        let (sequence, block) = node.sequence.draw();
+        let [inbox, attempted, parked] = [Table::Inbox, Table::Attempts, Table::Parked]
+            .map(|table| layout::entry(table, state_key, sequence));
+        let is_parked = is_lasting || P::ON_FAILURE.parks(1);
+        let pause = P::ON_FAILURE.pause(1, node.hash(&attempted));
+        let attempts = Attempts::of(node, 1, pause, error);
+        let records = match is_parked {
+            true => vec![(parked, [&attempts.encode(), message].concat())],
+            false => vec![(inbox, message.to_vec()), (attempted, attempts.encode())],
+        };
+        Failed { records, block, pause, sequence, attempts, is_parked }
+    }
+
+    /// Tells of the failure once the records are submitted.
+    pub(crate) fn report<P: Durable>(&self, node: &Inner, key: &str, message: &str) {
+        match self.is_parked {
+            true => report_parked::<P>(node, key, message, self.sequence, &self.attempts),
+            false if P::ON_FAILURE.stops(1) => {
+                report_stop::<P>(node, key, message, self.sequence);
+            }
+            false => {}
+        }
+    }
+}
+
+fn report_parked<P: Durable>(
+    node: &Inner,
+    key: &str,
+    message: &str,
+    sequence: u64,
+    Attempts { failures, reason, .. }: &Attempts,
+) {
+    node.redelivery.count_parked();
+    let kind = P::KIND;
+    tracing::error!(kind, key, message, sequence, failures, reason, "a message was parked");
+}
+
+fn report_stop<P: Durable>(node: &Inner, key: &str, message: &str, sequence: u64) {
+    node.redelivery.count_stop();
+    let kind = P::KIND;
+    tracing::error!(
+        kind,
+        key,
+        message,
+        sequence,
+        "an entity takes no durable message until this one is retried or skipped"
+    );
+}
+
 /// Notes that the handling of a message has failed, and gives up the activation.
 pub(super) async fn note<P: Durable>(
     cx: &mut Context<P>,
@@ -160,15 +233,7 @@ pub(super) async fn note<P: Durable>(
             }
         };
         if P::ON_FAILURE.stops(failures) {
-            node.redelivery.count_stop();
-            let (kind, key, sequence) = (P::KIND, name.key(), entry.sequence);
-            tracing::error!(
-                kind,
-                key,
-                message,
-                sequence,
-                "an entity takes no durable message until this one is retried or skipped"
-            );
+            report_stop::<P>(&node, name.key(), message, entry.sequence);
         }
         if let Err(error) = noted {
             let (kind, key) = (P::KIND, name.key());
@@ -208,14 +273,15 @@ async fn park<P: Durable>(
     let record = [&attempts.encode(), record].concat();
     let batch = Batch::new().delete(&node.table, &inbox).delete(&node.table, &attempted);
     submit(cx, batch.put(&node.table, &parked, &record)).await?;
-    node.redelivery.count_parked();
-    let (kind, key, Attempts { failures, reason, .. }) = (P::KIND, name.key(), attempts);
-    tracing::error!(kind, key, message, sequence, failures, reason, "a message was parked");
+    report_parked::<P>(&node, name.key(), message, sequence, attempts);
     Ok(())
 }
 
 /// Submits a batch that has none of a turn's changes.
-async fn submit<P: Durable>(cx: &mut Context<P>, mut batch: Batch) -> Result<(), EntityError> {
+pub(crate) async fn submit<P: Durable>(
+    cx: &mut Context<P>,
+    mut batch: Batch,
+) -> Result<(), EntityError> {
     loop {
         let Some(own) = Activation::of(cx) else { return Ok(()) };
         let node = own.node().clone();
@@ -228,7 +294,7 @@ async fn submit<P: Durable>(cx: &mut Context<P>, mut batch: Batch) -> Result<(),
 }
 
 /// Whether a further attempt would fail by the message or its handler, and not by the disk.
-fn is_of_message(error: &EntityError) -> bool {
+pub(crate) fn is_of_message(error: &EntityError) -> bool {
     match error {
         EntityError::NotCommitted(CommitError::Refused(error)) => {
             matches!(error, SubmitError::Rejected(_))

@@ -36,6 +36,9 @@ pub struct NodeStat {
     pub stopped: u64,
     /// Number of entities whose durable messages are to be delivered from the store, now or after a pause.
     pub redeliveries: usize,
+    /// Number of occurrences of [reminders](crate::DurableContext::remind) since the node was started that were missed,
+    /// and did not come: see [`Missed::Skip`](crate::Missed::Skip).
+    pub reminders_skipped: u64,
     /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
     /// is not on disk.
     pub stored: BTreeMap<String, u64>,
@@ -105,6 +108,11 @@ impl NodeStat {
                 "throng_entities_redeliveries",
                 "Entities whose durable messages are to be delivered from the store.",
                 self.redeliveries as u64,
+            ),
+            (
+                "throng_reminders_skipped_total",
+                "Occurrences of reminders that were missed, and did not come.",
+                self.reminders_skipped,
             ),
             (
                 "throng_entities_evicted_with_ties_total",

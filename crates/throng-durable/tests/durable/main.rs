@@ -20,6 +20,7 @@ mod passivation;
 mod persistence;
 mod pins;
 mod reads;
+mod reminders;
 mod shapes;
 mod sim;
 mod stored;
