@@ -36,6 +36,12 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
         "THRONG_REMINDER_SEEDS",
         5_000,
     ),
+    (
+        "workflow-sim",
+        "throng-durable --test durable simulated_orders",
+        "THRONG_WORKFLOW_SEEDS",
+        1_000,
+    ),
     ("once-sim", "throng-durable --test durable simulated_calls", "THRONG_ONCE_SEEDS", 5_000),
     ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
     ("service-model", "social --test model", "THRONG_SOCIAL_SEEDS", 1_000),

@@ -412,6 +412,12 @@ impl<P: Durable> Entity<P> {
         Ok(true)
     }
 
+    /// Returns the dependencies of the kind.
+    pub(crate) fn deps(&self) -> Result<Arc<P::Deps>, EntityError> {
+        let home = self.directory().home(self.node.inner());
+        home.map(|home| home.deps.clone()).ok_or(EntityError::NotRegistered { kind: P::KIND })
+    }
+
     /// Delivers a request to the live process, which is activated first if there is none.
     pub(crate) fn deliver<T: Turn<P>>(&self, mut request: T) -> Result<(), SendError<T>> {
         loop {

@@ -107,6 +107,8 @@
 //! A [reminder](DurableContext::remind) is a message that an entity sends to itself at a later time: once, in a period or
 //! by a cron expression. It is stored, and brings the entity into memory when it is due.
 //!
+//! A [workflow](Workflow) is an async function whose steps are stored, so that it survives the end of its program.
+//!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.
 //!
@@ -152,7 +154,9 @@ mod stored;
 mod sweeper;
 mod turn;
 mod users;
+mod values;
 mod view;
+mod workflow;
 
 pub use cells::{CellRange, Cells};
 pub use context::DurableContext;
@@ -173,4 +177,8 @@ pub use stored::{Keys, Stored, Unreadable};
 pub use throng_macros::Durable;
 pub use throng_store::{
     Bytes, Codec, CodecError, I64, OpenError, ReadError, Str, SubmitError, U32, U64, U128, Unit,
+};
+pub use workflow::{
+    Branch, Failure, Retry, RunStatus, StepError, StepInfo, Steps, Workflow, WorkflowError,
+    WorkflowRun, Workflows,
 };

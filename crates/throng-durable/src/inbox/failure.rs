@@ -78,7 +78,7 @@ impl OnFailure {
     }
 
     /// Returns the pause after so many failures. `hash` is a random number.
-    fn pause(&self, failures: u32, hash: u64) -> Duration {
+    pub(crate) fn pause(&self, failures: u32, hash: u64) -> Duration {
         let doubled = self.first.saturating_mul(1 << failures.saturating_sub(1).min(31));
         // Between half of it and the whole, so that entities that failed together do not come together again.
         doubled.min(self.longest).mul_f64(0.5 + (hash % 1024) as f64 / 2048.0)

@@ -27,6 +27,7 @@ mod stored;
 mod ties;
 mod unreadable;
 mod wakes;
+mod workflows;
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -1,0 +1,690 @@
+//! [`Steps`]: what a workflow does to the world, each step once in the journal.
+//!
+//! ```text
+//!  cx.step(name, …) ──(in the journal)──▶ its result, at once
+//!        └──(not there)──▶ asked for ──(everything in the journal was asked for)──▶ begun ──▶ runs ──▶ recorded
+//!                              └──(the journal has others)──▶ the program has changed: the run is stuck
+//! ```
+//!
+//! A workflow runs in turns of its entity. A step that is over is recorded in the commit of the turn that ends it, and
+//! its result is passed on when that is on disk. So no step begins before those that it follows are stored.
+//!
+//! Invariants: a step is begun once no step of the journal is left that the workflow has not asked for. The key of a
+//! step depends on the steps that were asked for before, and on nothing else.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Display};
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, SystemTime};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use throng::{Context, Handle, Message, Panic};
+
+use super::journal::{Entry, Kind, State};
+use super::run::{Begin, Parent, Run, key_of};
+use super::{Failure, Retry, StepError, Workflow, Workflows};
+use crate::catalogue::Number;
+use crate::message::Encoded;
+use crate::node::Inner;
+use crate::users::catch;
+use crate::{Durable, DurableContext, DurableMessage, Entity, Node, values};
+
+/// The steps of a workflow that runs, as passed to [`Workflow::run`].
+///
+/// A step has a name, under which its result is stored. Steps of the same name are numbered in the order in which the
+/// workflow asks for them, so give steps of branches that run at the same time names of their own. A step is asked for
+/// when its method is called, and goes on when its future is awaited.
+pub struct Steps(pub(super) Arc<Shared>);
+
+pub(super) struct Shared {
+    node: Arc<Inner>,
+    pub(super) key: Box<str>,
+    workflows: Workflows,
+    pub(super) core: Mutex<Core>,
+}
+
+/// State that the future of a workflow and the turns of its entity share.
+#[derive(Default)]
+pub(super) struct Core {
+    pub(super) journal: HashMap<Box<str>, Entry>,
+    /// Number of steps of each name that were asked for.
+    counts: HashMap<Box<str>, u32>,
+    /// Steps of the journal that were asked for.
+    matched: HashSet<Box<str>>,
+    /// Steps that were asked for and are not in the journal.
+    asked: Vec<(Box<str>, Kind)>,
+    /// Those of them that may begin.
+    begun: HashSet<Box<str>>,
+    /// What the turn that polls has to do.
+    pub(super) commands: Vec<Command>,
+    /// Number of commands so far, and of those whose turns are on disk.
+    issued: u64,
+    committed: u64,
+    /// Number of the last command by which a step is over.
+    over: u64,
+    /// Number of closures that run.
+    pub(super) running: usize,
+    /// Steps that undo others.
+    compensations: Vec<Compensation>,
+    /// Whether no further step may begin but those that undo.
+    pub(super) is_stopping: bool,
+    /// Reason why the program does not fit the journal.
+    mismatch: Option<String>,
+    /// Those who wait for a change.
+    wakers: Vec<Waker>,
+}
+
+type Compensation = Box<dyn FnOnce(Steps) -> Branch<'static, ()> + Send>;
+
+/// A future on the heap, for [`Steps::all`] and [`Steps::race`].
+pub type Branch<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
+
+type Act = Box<dyn FnOnce(&mut Context<Run>) + Send>;
+
+/// Something that the turn that polls a workflow does for it.
+pub(super) enum Command {
+    Put(Box<str>, Entry, Vec<Arc<Number>>),
+    /// Has the step woken after a time.
+    Wake(Box<str>, Duration),
+    /// Takes a signal that waits, or has the step wait for one.
+    Listen(Box<str>, Option<Duration>),
+    Do(Act),
+}
+
+/// Begin of the names of steps that undo others.
+const UNDO: &str = "undo:";
+
+impl Shared {
+    pub(super) fn new(
+        node: Arc<Inner>,
+        key: &str,
+        workflows: Workflows,
+        journal: HashMap<Box<str>, Entry>,
+    ) -> Arc<Shared> {
+        let core = Core { journal, ..Core::default() };
+        Arc::new(Shared { node, key: key.into(), workflows, core: Mutex::new(core) })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
+        // No user code runs under the lock.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes all that wait for a change.
+    pub(super) fn wake(&self) {
+        let wakers = mem::take(&mut self.lock().wakers);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Notes that the commands of a turn are on disk.
+    pub(super) fn committed(&self, through: u64) {
+        {
+            let mut core = self.lock();
+            core.committed = core.committed.max(through);
+        }
+        self.wake();
+    }
+
+    /// Shows the workflow what has become of a step.
+    pub(super) fn show(&self, key: &str, entry: Entry) {
+        self.lock().journal.insert(key.into(), entry);
+        self.wake();
+    }
+}
+
+impl Core {
+    /// Lets the steps begin that were asked for, once the workflow can do nothing else. Returns whether there were some.
+    pub(super) fn begin_asked(&mut self) -> bool {
+        if self.asked.is_empty() || self.mismatch.is_some() {
+            return false;
+        }
+        if let Some(left) = self.left() {
+            let (key, kind) = &self.asked[0];
+            self.mismatch = Some(format!(
+                "the program comes to the {} {key:?}, where the journal has the {left}",
+                kind.name()
+            ));
+            return false;
+        }
+        let is_stopping = self.is_stopping;
+        let asked = mem::take(&mut self.asked);
+        let (begun, kept): (Vec<_>, Vec<_>) =
+            asked.into_iter().partition(|(key, _)| !is_stopping || key.starts_with(UNDO));
+        self.asked = kept;
+        let has_some = !begun.is_empty();
+        self.begun.extend(begun.into_iter().map(|(key, _)| key));
+        has_some
+    }
+
+    /// Describes the first step of the journal that the workflow has not asked for.
+    fn left(&self) -> Option<String> {
+        let left = self.journal.iter().filter(|(key, _)| !self.matched.contains(*key));
+        let left = left.filter(|(key, _)| !key.starts_with(UNDO));
+        let (key, entry) = left.min_by_key(|(_, entry)| entry.order)?;
+        Some(format!("{} {key:?}", entry.kind.name()))
+    }
+
+    /// Returns the reason why the program does not fit the journal; `has_ended` tells whether it asks for nothing more.
+    pub(super) fn mismatch(&self, has_ended: bool) -> Option<String> {
+        let left = || {
+            let left = self.left().filter(|_| has_ended)?;
+            Some(format!("the program ends, where the journal has the {left}"))
+        };
+        self.mismatch.clone().or_else(left)
+    }
+
+    pub(super) fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// Whether the workflow goes on without a time, a message or another run that wakes it.
+    pub(super) fn goes_on(&self) -> bool {
+        self.running > 0 || self.committed < self.over
+    }
+
+    /// Takes the steps that undo others, the last one first.
+    pub(super) fn take_compensations(&mut self) -> Vec<Compensation> {
+        let mut compensations = mem::take(&mut self.compensations);
+        compensations.reverse();
+        compensations
+    }
+
+    fn command(&mut self, command: Command) -> u64 {
+        self.commands.push(command);
+        self.issued += 1;
+        self.issued
+    }
+
+    fn put(&mut self, key: &str, kind: Kind, state: State, numbers: Vec<Arc<Number>>) -> u64 {
+        let order = self.journal.get(key).map(|own| own.order);
+        let order = order.unwrap_or_else(|| u32::try_from(self.journal.len()).unwrap_or(u32::MAX));
+        if state.is_over() {
+            self.over = self.issued + 1;
+        }
+        let entry = Entry { order, kind, state };
+        self.journal.insert(key.into(), entry.clone());
+        self.matched.insert(key.into());
+        self.command(Command::Put(key.into(), entry, numbers))
+    }
+}
+
+/// A closure that runs, until it is dropped.
+struct Running<'s>(&'s Shared);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.lock().running -= 1;
+    }
+}
+
+impl Steps {
+    /// Runs a closure, and stores its result, which a repeated run of the workflow gets in place of the closure.
+    ///
+    /// The closure runs at least once: again if the program ends before the result is on disk, and as `retry` says if it
+    /// fails or panics. An effect on another system takes place once if that system knows the [id](Steps::id) of the
+    /// run and the name of the step as the id of a request.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError`] after the last attempt that `retry` allows.
+    pub fn step<T, E, F, Fut>(
+        &self,
+        name: &str,
+        retry: Retry,
+        run: F,
+    ) -> impl Future<Output = Result<T, StepError>> + Send + use<'_, T, E, F, Fut>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: Display + Send,
+        F: FnMut() -> Fut + Send,
+        Fut: Future<Output = Result<T, E>> + Send,
+    {
+        let key = self.ask(name, Kind::Step);
+        let limit = self.0.workflows.limit_of(name);
+        self.run_step(key, retry, limit, run)
+    }
+
+    async fn run_step<T, E, F, Fut>(
+        &self,
+        key: Box<str>,
+        retry: Retry,
+        limit: Option<Arc<tokio::sync::Semaphore>>,
+        mut run: F,
+    ) -> Result<T, StepError>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+        E: Display + Send,
+        F: FnMut() -> Fut + Send,
+        Fut: Future<Output = Result<T, E>> + Send,
+    {
+        loop {
+            let before = self.until(|core| match core.journal.get(&key).map(|own| &own.state) {
+                Some(State::Again { .. }) if core.is_stopping && !key.starts_with(UNDO) => None,
+                Some(State::Again { attempts }) => Some(Ok(*attempts)),
+                Some(State::Waits | State::Fails { .. }) => None,
+                Some(over) => Some(Err(over.clone())),
+                None => core.begun.contains(&key).then_some(Ok(0)),
+            });
+            let attempts = match before.await {
+                Ok(attempts) => attempts.saturating_add(1),
+                Err(over) => return self.result(&key, over).await,
+            };
+            let outcome = {
+                self.0.lock().running += 1;
+                let _running = Running(&self.0);
+                // A semaphore that nobody closes.
+                let _permit = match limit.clone() {
+                    Some(limit) => limit.acquire_owned().await.ok(),
+                    None => None,
+                };
+                caught(&mut run).await
+            };
+            let outcome = outcome.and_then(|value| {
+                values::encode(&self.0.node, Run::KIND, Vec::new(), &value)
+                    .map(|encoded| (value, encoded))
+            });
+            match outcome {
+                Ok((value, Encoded { record, numbers })) => {
+                    let numbers = numbers.into_iter().flatten().collect();
+                    self.record(&key, Kind::Step, State::Done(record), numbers).await;
+                    return Ok(value);
+                }
+                Err(reason) if retry.is_over(attempts) => {
+                    self.record(&key, Kind::Step, State::Failed(reason.clone()), Vec::new()).await;
+                    return Err(StepError { step: key.into(), reason });
+                }
+                Err(reason) => {
+                    let pause = retry.pause(attempts, self.random(&key));
+                    tracing::warn!(
+                        run = &*self.0.key,
+                        step = &*key,
+                        attempts,
+                        reason,
+                        "a step has failed"
+                    );
+                    let mut core = self.0.lock();
+                    core.put(&key, Kind::Step, State::Fails { attempts, reason }, Vec::new());
+                    core.command(Command::Wake(key.clone(), pause));
+                }
+            }
+        }
+    }
+
+    /// Waits for a time, which may be years, in and out of memory.
+    pub fn sleep(&self, time: Duration) -> impl Future<Output = ()> + Send + use<'_> {
+        let key = self.ask("sleep", Kind::Sleep);
+        async move {
+            let began = |core: &mut Core, key: &str| {
+                core.put(key, Kind::Sleep, State::Waits, Vec::new());
+                core.command(Command::Wake(key.into(), time));
+            };
+            self.wait_for(&key, began).await;
+        }
+    }
+
+    /// Waits for a [signal](super::WorkflowRun::signal) with this name, of a person or another program. Signals that
+    /// came before wait in their order. `None` if none comes in time.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError`] if the signal is of another type.
+    pub fn wait<T>(
+        &self,
+        name: &str,
+        within: Option<Duration>,
+    ) -> impl Future<Output = Result<Option<T>, StepError>> + Send + use<'_, T>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let key = self.ask(name, Kind::Signal);
+        async move {
+            let began = |core: &mut Core, key: &str| {
+                core.put(key, Kind::Signal, State::Waits, Vec::new());
+                core.command(Command::Listen(key.into(), within));
+            };
+            match self.wait_for(&key, began).await {
+                State::TimedOut => Ok(None),
+                State::Done(record) => {
+                    let value = values::decode(&self.0.node, Run::KIND, "signal", &record);
+                    let failed = |error: crate::StateError| StepError {
+                        step: key.into(),
+                        reason: error.to_string(),
+                    };
+                    value.map(Some).map_err(failed)
+                }
+                over => self.result(&key, over).await.map(Some),
+            }
+        }
+    }
+
+    /// Starts another run, and waits for its result. It is started once.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError`] if the other run fails or is cancelled.
+    pub fn child<W: Workflow>(
+        &self,
+        id: &str,
+        input: &W::Input,
+    ) -> impl Future<Output = Result<W::Output, StepError>> + Send + use<'_, W> {
+        let key = self.ask(W::NAME, Kind::Child);
+        let encoded = values::encode(&self.0.node, Run::KIND, Vec::new(), input);
+        let child = key_of(W::NAME, id);
+        async move {
+            let failed = |reason| StepError { step: key.to_string(), reason };
+            let Encoded { record, numbers } = encoded.map_err(failed)?;
+            let began = |core: &mut Core, key: &str| {
+                let numbers = numbers.into_iter().flatten().collect();
+                core.put(key, Kind::Child, State::Waits, numbers);
+                let parent = Some(Parent { key: self.0.key.to_string(), step: key.to_owned() });
+                let begin = Begin { name: W::NAME.into(), input: record, parent };
+                core.command(Command::Do(Box::new(move |cx| {
+                    let child = cx.node().entity::<Run>(child);
+                    cx.send_durable(&child, begin);
+                })));
+            };
+            let over = self.wait_for(&key, began).await;
+            self.result(&key, over).await
+        }
+    }
+
+    /// Sends an entity a [durable message](DurableMessage), once.
+    pub fn send<R, M>(
+        &self,
+        to: &Entity<R>,
+        message: M,
+    ) -> impl Future<Output = ()> + Send + use<'_, R, M>
+    where
+        R: Durable + Handle<M>,
+        M: DurableMessage,
+    {
+        let key = self.ask(M::NAME, Kind::Send);
+        let to = to.clone();
+        async move {
+            let began = |core: &mut Core, key: &str| {
+                core.command(Command::Do(Box::new(move |cx| cx.send_durable(&to, message))));
+                core.put(key, Kind::Send, State::Done(Vec::new()), Vec::new());
+            };
+            self.wait_for(&key, began).await;
+            self.committed().await;
+        }
+    }
+
+    /// Calls an entity with a message, which is made for each attempt. The call acts once: the entity keeps its reply under an id of this step for 30 days.
+    ///
+    /// # Errors
+    ///
+    /// [`StepError`] after the last attempt that `retry` allows.
+    pub fn call<R, M>(
+        &self,
+        name: &str,
+        retry: Retry,
+        to: &Entity<R>,
+        message: impl Fn() -> M + Send,
+    ) -> impl Future<Output = Result<M::Reply, StepError>> + Send
+    where
+        R: Durable + Handle<M>,
+        M: Message,
+        M::Reply: Serialize + DeserializeOwned,
+    {
+        const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+        let key = self.ask(name, Kind::Step);
+        let limit = self.0.workflows.limit_of(name);
+        let id: Box<str> = format!("{}/{key}", self.0.key).into();
+        let to = to.clone();
+        self.run_step(key, retry, limit, move || {
+            to.call(message()).once(id.clone()).expires_after(KEPT)
+        })
+    }
+
+    /// Registers a closure that undoes what was done, for a workflow that fails or is cancelled: the last one registered
+    /// runs first, each as a step of its own. One that fails for good is logged, and the others run.
+    pub fn compensate<E, F, Fut>(&self, name: &str, retry: Retry, run: F)
+    where
+        E: Display + Send + 'static,
+        F: FnMut() -> Fut + Send + 'static,
+        Fut: Future<Output = Result<(), E>> + Send + 'static,
+    {
+        let name = format!("{UNDO}{name}");
+        let compensation: Compensation = Box::new(move |steps: Steps| {
+            Box::pin(async move {
+                if let Err(error) = steps.step(&name, retry, run).await {
+                    tracing::error!(run = &*steps.0.key, %error, "a compensation has failed");
+                }
+            })
+        });
+        self.0.lock().compensations.push(compensation);
+    }
+
+    /// Awaits all branches, and returns their results in their order.
+    pub async fn all<'f, T: Send>(&self, branches: Vec<Branch<'f, T>>) -> Vec<T> {
+        let mut branches: Vec<_> = branches.into_iter().map(|branch| (branch, None)).collect();
+        poll_fn(|cx| {
+            for (branch, result) in &mut branches {
+                if result.is_none()
+                    && let Poll::Ready(ready) = branch.as_mut().poll(cx)
+                {
+                    *result = Some(ready);
+                }
+            }
+            match branches.iter().all(|(_, result)| result.is_some()) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        })
+        .await;
+        branches.into_iter().filter_map(|(_, result)| result).collect()
+    }
+
+    /// Awaits the branch that is ready first, and drops the others. Returns its index and its result; a repeated run of
+    /// the workflow chooses the same branch.
+    ///
+    /// # Panics
+    ///
+    /// If there is no branch.
+    pub fn race<'f, T: Send + 'f>(
+        &self,
+        branches: Vec<Branch<'f, T>>,
+    ) -> impl Future<Output = (usize, T)> + Send + use<'_, 'f, T> {
+        assert!(!branches.is_empty(), "a race without a branch");
+        let key = self.ask("race", Kind::Race);
+        async move {
+            let mut branches: Vec<_> = branches.into_iter().map(|branch| (branch, None)).collect();
+            let chosen = match self.0.lock().journal.get(&key).map(|own| own.state.clone()) {
+                Some(State::Done(chosen)) => postcard::from_bytes::<usize>(&chosen).ok(),
+                _ => None,
+            };
+            // All are polled each time, so that a repeated run asks for the steps of all.
+            let first = poll_fn(|cx| {
+                for (branch, result) in &mut branches {
+                    if result.is_none()
+                        && let Poll::Ready(ready) = branch.as_mut().poll(cx)
+                    {
+                        *result = Some(ready);
+                    }
+                }
+                let is_ready = |(_, result): &(_, Option<T>)| result.is_some();
+                let first = match chosen {
+                    Some(chosen) => {
+                        branches.get(chosen).filter(|own| is_ready(own)).map(|_| chosen)
+                    }
+                    None => branches.iter().position(is_ready),
+                };
+                first.map_or(Poll::Pending, Poll::Ready)
+            })
+            .await;
+            if chosen.is_none() {
+                self.until(|core| core.begun.contains(&key).then_some(())).await;
+                let record = postcard::to_stdvec(&first).unwrap_or_default();
+                self.record(&key, Kind::Race, State::Done(record), Vec::new()).await;
+            }
+            match branches.swap_remove(first).1 {
+                Some(result) => (first, result),
+                None => unreachable!("the branch that was chosen is ready"),
+            }
+        }
+    }
+
+    /// Whether the run has come here with a program that has this version of the code: false for a run that was begun
+    /// before, and is repeated up to here. So the code can differ for runs under way.
+    pub fn version(&self, name: &str) -> bool {
+        let mut core = self.0.lock();
+        if core.journal.contains_key(name) {
+            core.matched.insert(name.into());
+            return true;
+        }
+        if core.left().is_some() {
+            return false;
+        }
+        core.put(name, Kind::Version, State::Done(Vec::new()), Vec::new());
+        true
+    }
+
+    /// Returns the time, which a repeated run gets again.
+    pub async fn now(&self) -> SystemTime {
+        let now = || {
+            let node = self.0.node.clone();
+            async move { Ok::<_, StepError>(node.store.since_1970()) }
+        };
+        let now = self.step("now", Retry::none(), now).await;
+        SystemTime::UNIX_EPOCH + now.unwrap_or_default()
+    }
+
+    /// Returns a number that is the same in each repetition of the run, for a name; evenly distributed.
+    pub fn random(&self, name: &str) -> u64 {
+        // FNV-1a with a finish: a run draws few numbers, and they must not change with the program.
+        let bytes = self.0.key.bytes().chain([0]).chain(name.bytes());
+        let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let mixed = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        mixed ^ mixed >> 29
+    }
+
+    /// Returns the id of the run.
+    pub fn id(&self) -> &str {
+        self.0.key.split_once('/').map_or(&self.0.key, |(_, id)| id)
+    }
+
+    /// Returns the node, through which a step can reach entities.
+    pub fn node(&self) -> Node {
+        Node::of(self.0.node.clone())
+    }
+
+    pub(super) fn encode<T: Serialize + DeserializeOwned + 'static>(
+        &self,
+        value: &T,
+    ) -> Result<Encoded, Failure> {
+        values::encode(&self.0.node, Run::KIND, Vec::new(), value).map_err(Failure::new)
+    }
+
+    /// Asks for a step, and returns its key.
+    fn ask(&self, name: &str, kind: Kind) -> Box<str> {
+        let mut core = self.0.lock();
+        let count = core.counts.entry(name.into()).or_default();
+        *count += 1;
+        let key: Box<str> = match *count {
+            1 => name.into(),
+            count => format!("{name}#{count}").into(),
+        };
+        match core.journal.get(&key).map(|own| own.kind) {
+            Some(known) if known == kind => {
+                core.matched.insert(key.clone());
+            }
+            Some(known) => {
+                core.mismatch.get_or_insert(format!(
+                    "the program comes to the {} {key:?}, where the journal has the {} {key:?}",
+                    kind.name(),
+                    known.name()
+                ));
+            }
+            None => core.asked.push((key.clone(), kind)),
+        }
+        key
+    }
+
+    /// Waits until a question about the shared state has an answer. Waits for ever once the program does not fit.
+    async fn until<R>(&self, answer: impl Fn(&mut Core) -> Option<R>) -> R {
+        poll_fn(|cx| {
+            let mut core = self.0.lock();
+            if core.mismatch.is_none()
+                && let Some(answer) = answer(&mut core)
+            {
+                return Poll::Ready(answer);
+            }
+            core.wakers.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Begins a step that waits, unless it is in the journal, and waits until it is over.
+    async fn wait_for(&self, key: &str, began: impl FnOnce(&mut Core, &str)) -> State {
+        let is_new = self.until(|core| match core.journal.contains_key(key) {
+            true => Some(false),
+            false => core.begun.contains(key).then_some(true),
+        });
+        if is_new.await {
+            began(&mut self.0.lock(), key);
+        }
+        let state = |core: &mut Core| core.journal.get(key).map(|own| own.state.clone());
+        self.until(|core| state(core).filter(State::is_over)).await
+    }
+
+    /// Records a step that is over, and waits until that is on disk.
+    async fn record(&self, key: &str, kind: Kind, state: State, numbers: Vec<Arc<Number>>) {
+        self.0.lock().put(key, kind, state, numbers);
+        self.committed().await;
+    }
+
+    /// Waits until everything that was recorded is on disk.
+    async fn committed(&self) {
+        let issued = self.0.lock().issued;
+        self.until(|core| (core.committed >= issued).then_some(())).await;
+    }
+
+    /// Returns the result of a step that is over.
+    async fn result<T: Serialize + DeserializeOwned + 'static>(
+        &self,
+        key: &str,
+        over: State,
+    ) -> Result<T, StepError> {
+        let failed = |reason| Err(StepError { step: key.into(), reason });
+        match over {
+            State::Done(record) => match values::decode(&self.0.node, Run::KIND, "step", &record) {
+                Ok(value) => Ok(value),
+                Err(error) => {
+                    let mismatch = format!("the result of the step {key:?} does not fit: {error}");
+                    self.0.lock().mismatch.get_or_insert(mismatch);
+                    self.until(|_| None::<Result<T, StepError>>).await
+                }
+            },
+            State::Failed(reason) => failed(reason),
+            _ => failed("it has timed out".into()),
+        }
+    }
+}
+
+impl fmt::Debug for Steps {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Steps").field(&self.0.key).finish()
+    }
+}
+
+/// Runs an attempt of a step, whose panic is a failure.
+async fn caught<T, E: Display, Fut: Future<Output = Result<T, E>>>(
+    run: &mut impl FnMut() -> Fut,
+) -> Result<T, String> {
+    let panicked = |panic: Panic| panic.to_string();
+    let mut attempt = pin!(catch(run).map_err(panicked)?);
+    let outcome = poll_fn(|cx| match catch(|| attempt.as_mut().poll(cx)) {
+        Ok(poll) => poll.map(|outcome| outcome.map_err(|error| error.to_string())),
+        Err(panic) => Poll::Ready(Err(panicked(panic))),
+    });
+    outcome.await
+}

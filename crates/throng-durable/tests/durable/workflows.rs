@@ -1,0 +1,478 @@
+//! Workflows: each step is recorded once and in order, whatever fails, and what was done is undone.
+//!
+//! `THRONG_WORKFLOW_SEEDS` is the number of seeds of the simulated orders, `THRONG_SIM_SEED` the only one.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use throng::prelude::*;
+use throng_durable::sim::{self, Sim};
+use throng_durable::{
+    Durable, Entity, Failure, Node, Options, Retry, RunStatus, Steps, Workflow, WorkflowError,
+    WorkflowRun, Workflows,
+};
+use throng_store::Store;
+use tokio::time::sleep;
+
+use crate::{number_or, start_again};
+
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn options() -> Options {
+    // A checkpoint every few groups, and a step of the sweeper each millisecond.
+    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
+    Node::options("").store(store).idle_after(Duration::from_millis(100)).live_max(2)
+}
+
+/// The world outside: what was done to it, by run.
+#[derive(Clone, Default)]
+struct World(Arc<Mutex<BTreeMap<String, Vec<String>>>>);
+
+impl World {
+    async fn act(&self, run: &str, what: &str, takes: Duration) -> Result<u64, String> {
+        sleep(takes).await;
+        let mut world = self.0.lock().unwrap();
+        let done = world.entry(run.to_owned()).or_default();
+        done.push(what.to_owned());
+        Ok(done.len() as u64)
+    }
+
+    fn of(&self, run: &str) -> Vec<String> {
+        self.0.lock().unwrap().get(run).cloned().unwrap_or_default()
+    }
+}
+
+/// An order: three steps with a pause, of which the last one may fail for good.
+struct PlaceOrder {
+    world: World,
+    /// Version of the program.
+    version: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Order {
+    fails: bool,
+    pause: Duration,
+    takes: Duration,
+}
+
+const ORDER: Order =
+    Order { fails: false, pause: Duration::from_millis(20), takes: Duration::from_millis(3) };
+
+impl Workflow for PlaceOrder {
+    const NAME: &'static str = "order";
+    type Input = Order;
+    type Output = Vec<u64>;
+
+    async fn run(&self, cx: &Steps, order: Order) -> Result<Vec<u64>, Failure> {
+        let act = |what: &'static str| {
+            let (world, run, takes) = (self.world.clone(), cx.id().to_owned(), order.takes);
+            move || {
+                let (world, run) = (world.clone(), run.clone());
+                async move { world.act(&run, what, takes).await }
+            }
+        };
+        let undo = |what: &'static str| {
+            let (world, run, takes) = (self.world.clone(), cx.id().to_owned(), order.takes);
+            move || {
+                let (world, run) = (world.clone(), run.clone());
+                async move { world.act(&run, what, takes).await.map(drop) }
+            }
+        };
+        let charge = if self.version == 2 { "pay" } else { "charge" };
+        let charged = cx.step(charge, Retry::times(3), act("charge")).await?;
+        cx.compensate("charge", Retry::times(3), undo("refund"));
+        if self.version == 3 && cx.version("with a check") {
+            cx.step("check", Retry::none(), act("check")).await?;
+        }
+        cx.sleep(order.pause).await;
+        let reserved = cx.step("reserve", Retry::times(3), act("reserve")).await?;
+        cx.compensate("reserve", Retry::times(3), undo("release"));
+        let shipped = cx.step("ship", Retry::none(), async || match order.fails {
+            true => Err("out of paper".to_owned()),
+            false => self.world.act(cx.id(), "ship", order.takes).await,
+        });
+        Ok(vec![charged, reserved, shipped.await?])
+    }
+}
+
+fn start(sim: &Sim, world: &World, version: u32) -> Node {
+    start_with(sim, Workflows::new().with(PlaceOrder { world: world.clone(), version }), options)
+}
+
+/// Starts a node for hours, with few steps of the sweeper.
+fn start_long(sim: &Sim, world: &World, version: u32) -> Node {
+    let workflows = Workflows::new().with(PlaceOrder { world: world.clone(), version });
+    start_with(sim, workflows, || options().idle_after(Duration::from_secs(60)))
+}
+
+fn start_with(sim: &Sim, workflows: Workflows, options: fn() -> Options) -> Node {
+    let node = start_again(sim, options);
+    node.run_workflows(workflows);
+    node
+}
+
+#[test]
+fn a_workflow_runs_to_its_result_and_its_start_repeats_nothing() {
+    sim::check(3, |sim: Sim| async move {
+        let world = World::default();
+        let node = start(&sim, &world, 1);
+        let run = node.workflow::<PlaceOrder>("a");
+        assert!(matches!(run.result().await, Err(WorkflowError::Unborn)));
+        assert_eq!(run.status().await.unwrap(), RunStatus::Unborn);
+        run.start(&ORDER).await.unwrap();
+        run.start(&Order { fails: true, ..ORDER }).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), [1, 2, 3]);
+        assert_eq!(run.status().await.unwrap(), RunStatus::Done);
+        let steps = run.steps().await.unwrap();
+        let names: Vec<_> = steps.iter().map(|own| (own.name.as_str(), own.kind)).collect();
+        let all = [("charge", "step"), ("sleep", "sleep"), ("reserve", "step"), ("ship", "step")];
+        assert_eq!(names, all);
+        assert!(steps.iter().all(|step| step.is_over && step.failure.is_none()), "{steps:?}");
+        assert_eq!(world.of("a"), ["charge", "reserve", "ship"]);
+        run.forget().await.unwrap();
+        assert_eq!(run.status().await.unwrap(), RunStatus::Unborn);
+        assert_eq!(run.steps().await.unwrap(), []);
+    });
+}
+
+#[test]
+fn a_workflow_that_sleeps_takes_no_memory_and_goes_on_after_a_restart() {
+    sim::check(2, |sim: Sim| async move {
+        let world = World::default();
+        let node = start_long(&sim, &world, 1);
+        node.workflow::<PlaceOrder>("a").start(&Order { pause: DAY / 24, ..ORDER }).await.unwrap();
+        sleep(Duration::from_secs(100)).await;
+        assert_eq!((world.of("a").len(), node.live()), (1, 0));
+        let activations = node.stat().unwrap().activations;
+        sleep(DAY / 100).await;
+        assert_eq!(node.stat().unwrap().activations, activations, "it is woken in vain");
+        sim.crash();
+        let node = start_long(&sim, &world, 1);
+        sleep(DAY / 24).await;
+        assert_eq!(world.of("a"), ["charge", "reserve", "ship"], "nobody has asked for it");
+        assert_eq!(node.workflow::<PlaceOrder>("a").result().await.unwrap(), [1, 2, 3]);
+    });
+}
+
+#[test]
+fn what_was_done_is_undone_in_reverse_if_a_step_fails_for_good() {
+    sim::check(3, |sim: Sim| async move {
+        let world = World::default();
+        let node = start(&sim, &world, 1);
+        let run = node.workflow::<PlaceOrder>("a");
+        run.start(&Order { fails: true, ..ORDER }).await.unwrap();
+        match run.result().await {
+            Err(WorkflowError::Failed(reason)) => assert!(reason.contains("out of paper")),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(world.of("a"), ["charge", "reserve", "release", "refund"]);
+    });
+}
+
+#[test]
+fn no_step_runs_after_a_cancel_and_what_was_done_is_undone() {
+    sim::check(20, |sim: Sim| async move {
+        let world = World::default();
+        let mut node = start(&sim, &world, 1);
+        let run = node.workflow::<PlaceOrder>("a");
+        run.start(&ORDER).await.unwrap();
+        sleep(Duration::from_millis(sim.random(40))).await;
+        let is_cancelled = run.cancel("no more").await.unwrap();
+        let done = world.of("a");
+        if sim.random(2) == 0 {
+            sim.crash();
+            node = start(&sim, &world, 1);
+        }
+        let run = node.workflow::<PlaceOrder>("a");
+        match run.result().await {
+            Err(WorkflowError::Cancelled(reason)) if is_cancelled => assert_eq!(reason, "no more"),
+            Ok(_) if !is_cancelled => return,
+            other => panic!("{is_cancelled}, {other:?}"),
+        }
+        let after = world.of("a").split_off(done.len());
+        let undone: Vec<&str> = after.iter().map(String::as_str).collect();
+        let steps = run.steps().await.unwrap();
+        let has = |name: &str| steps.iter().any(|step| step.name == name && step.is_over);
+        assert_eq!(has("undo:charge"), has("charge"), "{steps:?}");
+        assert_eq!(has("undo:reserve"), has("reserve"), "{steps:?}");
+        for what in undone {
+            assert!(["release", "refund"].contains(&what), "{what} after the cancel");
+        }
+    });
+}
+
+#[test]
+fn simulated_orders_record_each_step_once_and_in_order() {
+    let seeds = number_or("THRONG_WORKFLOW_SEEDS", 60);
+    let ended = AtomicU64::new(0);
+    sim::check(seeds, |sim: Sim| {
+        let ended = &ended;
+        async move {
+            const ORDERS: u64 = 4;
+            let world = World::default();
+            let order = |id: u64| Order { fails: id % 2 == 1, ..ORDER };
+            let mut begun = 0;
+            let mut lives = 1;
+            for _ in 0..3 {
+                let node = start(&sim, &world, 1);
+                match sim.random(5) {
+                    0 | 1 => sim.disk().fail_randomly(10 + sim.random(60) as u32),
+                    2 => sim.disk().set_room(Some(sim.random(400_000))),
+                    3 => _ = sim.faults().crash_anywhere(2),
+                    _ => {}
+                }
+                if sim.random(2) == 0 {
+                    sim.disk().cut_at(1 + sim.random(150));
+                }
+                while begun < ORDERS && sim.random(3) > 0 {
+                    let run = node.workflow::<PlaceOrder>(begun);
+                    if run.start(&order(begun)).await.is_err() {
+                        break;
+                    }
+                    begun += 1;
+                }
+                sleep(Duration::from_millis(sim.random(120))).await;
+                sim.faults().stop();
+                if sim.random(3) == 0 && !sim.disk().is_down() {
+                    node.shutdown().await;
+                }
+                sim.crash();
+                sim.disk().heal();
+                sim.disk().set_room(None);
+                lives += 1;
+            }
+            let node = start(&sim, &world, 1);
+            for id in 0..ORDERS {
+                let run = node.workflow::<PlaceOrder>(id);
+                run.start(&order(id)).await.unwrap();
+                let result = run.result().await;
+                assert_eq!(result.is_err(), order(id).fails, "{result:?}");
+                let all: &[&str] = match order(id).fails {
+                    true => &["charge", "reserve", "release", "refund"],
+                    false => &["charge", "reserve", "ship"],
+                };
+                // Each was done once, or again and again before the next one.
+                let mut done = world.of(&id.to_string());
+                assert!(done.len() <= all.len() + 20 * lives, "{done:?}");
+                done.dedup();
+                assert_eq!(done, all, "order {id}");
+                ended.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+    assert_eq!(ended.into_inner(), seeds * 4);
+}
+
+#[test]
+fn a_program_that_does_not_fit_the_journal_does_nothing_and_says_why() {
+    sim::check(1, |sim: Sim| async move {
+        let world = World::default();
+        let begin = |version| {
+            let node = start_long(&sim, &world, version);
+            (node.workflow::<PlaceOrder>("a"), node)
+        };
+        let (run, node) = begin(1);
+        run.start(&Order { pause: DAY / 24, ..ORDER }).await.unwrap();
+        sleep(Duration::from_secs(20)).await;
+        node.shutdown().await;
+        sim.crash();
+        // The second version has renamed a step.
+        let (run, node) = begin(2);
+        match run.status().await.unwrap() {
+            RunStatus::Running => sleep(Duration::from_secs(1)).await,
+            status => panic!("{status:?}"),
+        }
+        let RunStatus::Stuck(reason) = run.status().await.unwrap() else { panic!("not stuck") };
+        assert!(reason.contains("\"pay\"") && reason.contains("\"charge\""), "{reason}");
+        assert_eq!(world.of("a"), ["charge"]);
+        node.shutdown().await;
+        sim.crash();
+        // The third one has a step more, for runs that come to it for the first time.
+        let (run, node) = begin(3);
+        let later = node.workflow::<PlaceOrder>("b");
+        later.start(&ORDER).await.unwrap();
+        assert_eq!(later.result().await.unwrap(), [1, 3, 4]);
+        assert_eq!(run.result().await.unwrap(), [1, 2, 3]);
+        assert_eq!(world.of("a"), ["charge", "reserve", "ship"]);
+        assert_eq!(world.of("b"), ["charge", "check", "reserve", "ship"]);
+    });
+}
+
+/// An account that a workflow calls and sends to.
+#[derive(Durable, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[durable(kind = "till")]
+struct Till {
+    taken: u64,
+    got: u64,
+}
+
+#[process]
+impl Till {
+    #[message]
+    fn take(&mut self, cents: u64) -> u64 {
+        self.taken += cents;
+        self.taken
+    }
+
+    #[message(durable)]
+    fn give(&mut self, cents: u64) {
+        self.got += cents;
+    }
+
+    #[message]
+    fn read(&self) -> Till {
+        self.clone()
+    }
+}
+
+/// A workflow with one of everything.
+struct Everything(Arc<AtomicU64>);
+
+impl Workflow for Everything {
+    const NAME: &'static str = "everything";
+    type Input = u32;
+    type Output = String;
+
+    async fn run(&self, cx: &Steps, round: u32) -> Result<String, Failure> {
+        let till: Entity<Till> = cx.node().entity("till");
+        let attempts = self.0.clone();
+        let flaky = cx.step("flaky", Retry::times(4), move || {
+            let attempt = attempts.fetch_add(1, Ordering::Relaxed);
+            async move {
+                assert!(attempt != 0, "the first attempt panics");
+                if attempt < 3 { Err(format!("attempt {attempt}")) } else { Ok(attempt) }
+            }
+        });
+        let flaky = flaky.await?;
+        if round == 0 {
+            return Err(Failure::continue_as_new(cx, &1u32));
+        }
+        let taken = cx.call("take", Retry::times(3), &till, || Take { cents: 5 }).await?;
+        cx.send(&till, Give { cents: 7 }).await;
+        let child = cx.child::<Child>("child", &3).await?;
+        let failed = cx.child::<Child>("failing", &0).await.unwrap_err();
+        assert!(failed.reason.contains("too small"), "{failed}");
+        let first: Option<String> = cx.wait("approval", None).await?;
+        let second: Option<String> = cx.wait("approval", Some(Duration::from_secs(60))).await?;
+        let none: Option<String> = cx.wait("approval", Some(Duration::from_secs(60))).await?;
+        let branch = |name: &'static str, seconds: u64| {
+            let cx: &Steps = cx;
+            Box::pin(async move {
+                cx.sleep(Duration::from_secs(seconds)).await;
+                cx.step(name, Retry::none(), async || Ok::<_, Failed>(name.to_owned())).await
+            })
+        };
+        let all = cx.all(vec![branch("slow", 3), branch("fast", 1)]).await;
+        let all: Result<Vec<String>, _> = all.into_iter().collect();
+        let (winner, first_of) = cx.race(vec![branch("last", 9), branch("first", 2)]).await;
+        let now = cx.now().await;
+        Ok(format!(
+            "{flaky} {taken} {child} {first:?} {second:?} {none:?} {:?} {winner} {} {}",
+            all?,
+            first_of?,
+            now == cx.now().await
+        ))
+    }
+}
+
+/// An error of the test's own.
+#[derive(Debug, thiserror::Error)]
+#[error("failed")]
+struct Failed;
+
+struct Child;
+
+impl Workflow for Child {
+    const NAME: &'static str = "child";
+    type Input = u64;
+    type Output = u64;
+
+    async fn run(&self, cx: &Steps, number: u64) -> Result<u64, Failure> {
+        let doubled = cx.step("double", Retry::none(), async || match number {
+            0 => Err("too small"),
+            number => Ok(2 * number),
+        });
+        Ok(doubled.await?)
+    }
+}
+
+#[test]
+fn a_workflow_calls_sends_waits_branches_and_begins_anew_also_over_restarts() {
+    sim::check(12, |sim: Sim| async move {
+        let attempts = Arc::new(AtomicU64::new(0));
+        let workflows = || Workflows::new().with(Everything(attempts.clone())).with(Child);
+        let mut node = start_with(&sim, workflows(), options);
+        node.workflow::<Everything>("a").start(&0).await.unwrap();
+        node.workflow::<Everything>("a").signal("approval", &"one".to_owned()).await.unwrap();
+        let mut is_signalled = false;
+        let result = loop {
+            let run: WorkflowRun<Everything> = node.workflow("a");
+            let has_waited = |steps: &[throng_durable::StepInfo]| {
+                steps.iter().any(|step| step.name == "approval#2" && !step.is_over)
+            };
+            if !is_signalled && has_waited(&run.steps().await.unwrap()) {
+                run.signal("approval", &"two".to_owned()).await.unwrap();
+                is_signalled = true;
+            }
+            match run.status().await.unwrap() {
+                RunStatus::Done => break run.result().await.unwrap(),
+                RunStatus::Running => {}
+                status => panic!("{status:?}"),
+            }
+            if sim.random(8) == 0 {
+                if sim.random(2) == 0 {
+                    node.shutdown().await;
+                }
+                sim.crash();
+                node = start_with(&sim, workflows(), options);
+            }
+            sleep(Duration::from_secs(1)).await;
+        };
+        let (flaky, rest) = result.split_once(' ').unwrap();
+        assert!(flaky.parse::<u64>().unwrap() >= 3, "{result}");
+        let all = r#"5 6 Some("one") Some("two") None ["slow", "fast"] 1 first true"#;
+        assert!(rest == all || rest == all.replace("true", "false"), "{result}");
+        let till = node.entity::<Till>("till").read().await.unwrap();
+        assert_eq!(till, Till { taken: 5, got: 7 });
+    });
+}
+
+/// A workflow whose step notes how many run at the same time.
+struct Crowd(Arc<[AtomicU64; 2]>);
+
+impl Workflow for Crowd {
+    const NAME: &'static str = "crowd";
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, cx: &Steps, (): ()) -> Result<(), Failure> {
+        let step = cx.step("narrow", Retry::none(), async || {
+            let [now, most] = &*self.0;
+            most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            sleep(Duration::from_millis(10)).await;
+            now.fetch_sub(1, Ordering::Relaxed);
+            Ok::<_, Failed>(())
+        });
+        Ok(step.await?)
+    }
+}
+
+#[test]
+fn so_many_steps_of_a_name_run_at_once_and_no_more() {
+    sim::check(3, |sim: Sim| async move {
+        let counts = Arc::<[AtomicU64; 2]>::default();
+        let workflows = Workflows::new().with(Crowd(counts.clone())).limit("narrow", 3);
+        let node = start_with(&sim, workflows, || options().live_max(100));
+        for id in 0..20 {
+            node.workflow::<Crowd>(id).start(&()).await.unwrap();
+        }
+        for id in 0..20 {
+            node.workflow::<Crowd>(id).result().await.unwrap();
+        }
+        assert_eq!(counts[1].load(Ordering::Relaxed), 3);
+    });
+}
