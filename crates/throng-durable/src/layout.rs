@@ -307,6 +307,8 @@ mod tests {
     fn the_longest_keys_just_fit_the_store() {
         let state = state_key_of(u16::MAX, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
         assert_eq!(map(&state, u16::MAX).len() + CELL_KEY_BYTES_MAX, KEY_BYTES_MAX);
+        let reply = reply(&state, &"i".repeat(crate::ONCE_ID_BYTES_MAX));
+        assert!(expiry(u64::MAX, &reply).len() <= KEY_BYTES_MAX);
     }
 
     #[test]

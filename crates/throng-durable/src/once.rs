@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng::{Context, Handle, Message, Turn};
+use throng::{Context, Turn};
 use throng_store::ReadError;
 
 use crate::activation::Activation;
@@ -40,20 +40,22 @@ const REMOVALS_MAX: usize = 1_000;
 
 /// A call that takes effect once for each id, under way; from [`EntityCall::once`].
 #[must_use = "a call is not sent until it is awaited"]
-pub struct OnceCall<P: Durable + Handle<M>, M: Message>(EntityCall<P, Once<M>>)
+pub struct OnceCall<P: Durable, T: Turn<P>>(EntityCall<P, Once<T, T::Reply>>)
 where
-    M::Reply: Serialize + DeserializeOwned;
+    T::Reply: Serialize + DeserializeOwned;
 
 /// The message of such a call.
-struct Once<M> {
-    message: M,
+struct Once<T, R> {
+    message: T,
     id: Box<str>,
     expires_after: Duration,
+    /// Whether a reply is stored.
+    stores: fn(&R) -> bool,
 }
 
-impl<P: Durable + Handle<M>, M: Message> EntityCall<P, M>
+impl<P: Durable, T: Turn<P>> EntityCall<P, T>
 where
-    M::Reply: Serialize + DeserializeOwned,
+    T::Reply: Serialize + DeserializeOwned,
 {
     /// Makes the call one that takes effect once, however often it is repeated with this id.
     ///
@@ -88,20 +90,49 @@ where
     /// is of its type, and [`EntityError::Once`] otherwise. So is an id of more than [`ONCE_ID_BYTES_MAX`] bytes.
     ///
     /// Cost: a read of the store, and two more records in the turn's batch.
-    pub fn once(self, id: impl Into<Box<str>>) -> OnceCall<P, M> {
-        let id = id.into();
-        OnceCall(self.map(|message| Once { message, id, expires_after: EXPIRES_AFTER }))
+    pub fn once(self, id: impl Into<Box<str>>) -> OnceCall<P, T> {
+        let (id, expires_after) = (id.into(), EXPIRES_AFTER);
+        OnceCall(self.map(|message| Once { message, id, expires_after, stores: |_| true }))
     }
 }
 
-impl<P: Durable + Handle<M>, M: Message> OnceCall<P, M>
+impl<P: Durable, T: Turn<P>> OnceCall<P, T>
 where
-    M::Reply: Serialize + DeserializeOwned,
+    T::Reply: Serialize + DeserializeOwned,
 {
     /// Sets the time for which the reply is stored, 24 hours by default. A call with the same id after that takes
     /// effect again.
     pub fn expires_after(self, time: Duration) -> Self {
         OnceCall(self.0.map(|once| Once { expires_after: time, ..once }))
+    }
+
+    /// Stores the reply only if the condition holds for it, and otherwise leaves the id unused: a later call with it takes
+    /// effect. With `Result::is_ok`, a call that the handler refuses can be repeated. The changes of the turn are kept
+    /// in both cases.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// # use throng_durable::{Durable, EntityError, Node};
+    /// # #[derive(Durable, Default, Serialize, Deserialize)]
+    /// # #[durable(kind = "account")]
+    /// # struct Account { balance: u64 }
+    /// #[process]
+    /// impl Account {
+    ///     #[message]
+    ///     fn withdraw(&mut self, amount: u64) -> Result<u64, String> {
+    ///         self.balance = self.balance.checked_sub(amount).ok_or("the balance is too low")?;
+    ///         Ok(self.balance)
+    ///     }
+    /// }
+    ///
+    /// /// Withdraws once; a client that was refused may repeat the request after a deposit.
+    /// async fn handle(node: &Node, id: &str) -> Result<Result<u64, String>, EntityError> {
+    ///     node.entity::<Account>("alice").withdraw(5).once(id).stored_if(Result::is_ok).await
+    /// }
+    /// ```
+    pub fn stored_if(self, stores: fn(&T::Reply) -> bool) -> Self {
+        OnceCall(self.0.map(|once| Once { stores, ..once }))
     }
 
     /// Sets the deadline, as [`EntityCall::within`] does.
@@ -110,11 +141,11 @@ where
     }
 }
 
-impl<P: Durable + Handle<M>, M: Message> Future for OnceCall<P, M>
+impl<P: Durable, T: Turn<P>> Future for OnceCall<P, T>
 where
-    M::Reply: Serialize + DeserializeOwned,
+    T::Reply: Serialize + DeserializeOwned,
 {
-    type Output = Result<M::Reply, EntityError>;
+    type Output = Result<T::Reply, EntityError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut task::Context<'_>) -> Poll<Self::Output> {
         Pin::new(&mut self.0).poll(cx).map(Result::flatten)
@@ -122,19 +153,19 @@ where
 }
 
 /// Maximum length of the id of a call that takes effect [once](EntityCall::once), in bytes.
-pub const ONCE_ID_BYTES_MAX: usize = 128;
+pub const ONCE_ID_BYTES_MAX: usize = 240;
 
-impl<P: Durable + Handle<M>, M: Message> Turn<P> for Once<M>
+impl<P: Durable, T: Turn<P>> Turn<P> for Once<T, T::Reply>
 where
-    M::Reply: Serialize + DeserializeOwned,
+    T::Reply: Serialize + DeserializeOwned,
 {
-    type Reply = Result<M::Reply, EntityError>;
-    const READ_ONLY: bool = <P as Handle<M>>::READ_ONLY;
+    type Reply = Result<T::Reply, EntityError>;
+    const READ_ONLY: bool = T::READ_ONLY;
 
     async fn run(self, process: &mut P, cx: &mut Context<P>) -> Self::Reply {
-        let Once { message, id, expires_after } = self;
+        let Once { message, id, expires_after, stores } = self;
         let now = match Activation::of(cx) {
-            Some(own) => match own.stored_reply::<M::Reply>(&id) {
+            Some(own) => match own.stored_reply::<T::Reply>(&id) {
                 Ok(Found::Reply(reply)) => {
                     drop_user_value(message);
                     return Ok(reply);
@@ -147,8 +178,9 @@ where
             },
             None => unreachable!("only an entity's call has an id"),
         };
-        let reply = Turn::run(message, process, cx).await;
-        if let Some(own) = Activation::of(cx)
+        let reply = message.run(process, cx).await;
+        if stores(&reply)
+            && let Some(own) = Activation::of(cx)
             && let Err(error) = own.store_reply(&id, now.saturating_add(expires_after), &reply)
         {
             own.changes().fail(error);

@@ -180,6 +180,25 @@ fn a_turn_that_fails_stores_no_reply() {
 }
 
 #[test]
+fn a_reply_that_is_not_to_be_stored_leaves_its_id_unused() {
+    on_node(async |node| {
+        let till = node.entity::<Till>("it");
+        // With a span, too.
+        let take = async |number| {
+            let till = till.clone().in_current_span();
+            till.take(number, false).once("id").stored_if(Result::is_ok).await.unwrap()
+        };
+        for _ in 0..2 {
+            assert_eq!(take(13).await, Err("unlucky".into()));
+        }
+        for number in [1, 2, 13] {
+            assert_eq!(take(number).await, Ok(3), "{number}");
+        }
+        assert_eq!(till.all().await.unwrap(), [13, 13, 1], "the changes are kept");
+    });
+}
+
+#[test]
 fn ids_that_are_not_valid_or_taken_are_refused() {
     on_node(async |node| {
         let till = node.entity::<Till>("it");
