@@ -1,8 +1,8 @@
 //! [`SocialError`]: errors of the service, one for each reaction of a client.
 
 use std::error::Error;
-use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
 use throng_durable::{CellError, CommitError, EntityError, ReadError, SubmitError};
 
 use crate::ids::{IdError, PostId};
@@ -10,7 +10,8 @@ use crate::name::{Name, RoomName};
 use crate::password::HashError;
 
 /// Error of an operation of the service.
-#[derive(Debug, thiserror::Error)]
+// Serde's traits are for the types of stored replies; no error is stored.
+#[derive(Debug, thiserror::Error, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum SocialError {
     /// The name is already taken; choose another.
@@ -79,16 +80,6 @@ pub enum SocialError {
     /// The idempotency key was used for a different text; use a new key.
     #[error("the idempotency key was used for a different text; use a new key")]
     KeyReused,
-    /// The user has the maximum number of unexpired idempotency keys; post without a key, or wait
-    /// until the oldest expires.
-    #[error(
-        "you have used the maximum number of idempotency keys in the last 24 hours; \
-         post without a key, or try again later"
-    )]
-    KeysFull {
-        /// Time until the oldest key expires.
-        retry_after: Duration,
-    },
     /// The queue for hashing passwords is full, and this client has its share of it. Nothing was
     /// done; try again in a few seconds.
     #[error("too many logins and registrations at once; try again in a few seconds")]
@@ -96,6 +87,7 @@ pub enum SocialError {
     /// The machine cannot carry out the operation at present, and nothing was done; try again
     /// later.
     #[error("the service is temporarily unavailable and did nothing; try again later")]
+    #[serde(skip)]
     Unavailable(#[source] Box<dyn Error + Send + Sync>),
     /// The answer was lost; the operation may or may not have taken effect. Repeat it with the same
     /// idempotency key, or check.
@@ -103,12 +95,14 @@ pub enum SocialError {
         "the answer was lost; the operation may or may not have taken effect; \
          check, or repeat it with the same idempotency key"
     )]
+    #[serde(skip)]
     Uncertain(#[source] EntityError),
     /// The operation failed because of damage or a bug, and nothing was done; a retry will not
     /// help.
     #[error(
         "the service failed and did nothing; trying again will not help; its log has the reason"
     )]
+    #[serde(skip)]
     Broken(#[source] Box<dyn Error + Send + Sync>),
 }
 

@@ -22,8 +22,8 @@ use throng_durable::{Node, fuzzing};
 use throng_node::http::{Cursor, Limits, Server, Serving, Signer, Sockets};
 
 use crate::http::{RateLimits, Settings, routes};
+use crate::idempotency::IdempotencyKey;
 use crate::ids::PostId;
-use crate::keys::{IdempotencyKey, Keys};
 use crate::name::{Name, RoomName};
 use crate::password::Password;
 use crate::post::Text;
@@ -344,11 +344,7 @@ pub fn states(data: &[u8]) {
         3 => fuzzing::state::<Room>(record),
         4 => fuzzing::cell::<(u64, Name, Option<Text>)>(record),
         5 => fuzzing::cell::<(u64, Text)>(record),
-        6 => fuzzing::cell::<(IdempotencyKey, u64)>(record),
-        _ => {
-            fuzzing::cell::<Keys>(record);
-            fuzzing::cell::<Revoked>(record);
-            fuzzing::cell::<(PostId, u64)>(record);
-        }
+        6 => fuzzing::cell::<Revoked>(record),
+        _ => fuzzing::cell::<u64>(record),
     }
 }

@@ -75,8 +75,8 @@ use throng_node::http::{
 };
 
 use crate::error::SocialError;
+use crate::idempotency::IdempotencyKey;
 use crate::ids::PostId;
-use crate::keys::IdempotencyKey;
 use crate::listing::ListingName;
 use crate::name::{Name, NameError};
 use crate::openapi;
@@ -514,7 +514,6 @@ fn problem_of(error: &SocialError) -> (StatusCode, &'static str) {
         E::PostDeleted => (StatusCode::GONE, "post-deleted"),
         E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
         E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
-        E::KeysFull { .. } => (StatusCode::TOO_MANY_REQUESTS, "idempotency-keys-full"),
         E::TooManyLogins => (StatusCode::TOO_MANY_REQUESTS, "too-many-logins"),
         E::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
         E::Uncertain(_) => (StatusCode::SERVICE_UNAVAILABLE, "uncertain"),
@@ -535,12 +534,6 @@ impl From<SocialError> for Problem {
     fn from(error: SocialError) -> Problem {
         let (status, name) = problem_of(&error);
         let problem = Problem::new(status, name, error.to_string());
-        if let SocialError::KeysFull { retry_after } = error {
-            // Rounded up, so that there is room when the client retries.
-            let seconds = retry_after.as_millis().div_ceil(1000).max(1);
-            let seconds = HeaderValue::from(u64::try_from(seconds).unwrap_or(u64::MAX));
-            return problem.with_header(header::RETRY_AFTER, seconds);
-        }
         match status {
             // Every 401 needs a challenge.
             StatusCode::UNAUTHORIZED => {
@@ -618,17 +611,9 @@ mod tests {
 
     #[test]
     fn too_many_requests_get_a_retry_after_header() {
-        let full = |ms| SocialError::KeysFull { retry_after: Duration::from_millis(ms) };
-        for (error, seconds) in [
-            (full(0), "1"),
-            (full(2000), "2"),
-            (full(2001), "3"),
-            (SocialError::TooManyLogins, "3"),
-        ] {
-            let response = Problem::from(error).into_response();
-            assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-            assert_eq!(response.headers()[header::RETRY_AFTER], seconds);
-        }
+        let response = Problem::from(SocialError::TooManyLogins).into_response();
+        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
+        assert_eq!(response.headers()[header::RETRY_AFTER], "3");
     }
 
     #[test]

@@ -18,13 +18,15 @@
 use std::fmt;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use throng::prelude::*;
 use throng_durable::{Durable, EntityError, Node};
 use tokio::sync::Mutex;
+
+use crate::clock::since_1970;
 
 /// Id of a post. The ids of one node are ordered by assignment. In JSON an id is a decimal string,
 /// because many languages lose precision in numbers of that size.
@@ -206,11 +208,6 @@ fn clock_tick() -> u64 {
     tick_of(since_1970().saturating_sub(Duration::from_millis(EPOCH_MS)))
 }
 
-/// Returns the time since 1970 by the system's clock.
-pub(crate) fn since_1970() -> Duration {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
-}
-
 /// Returns a number that this program has not returned before, nor an earlier run of it before the clock's time: the
 /// microseconds since 1970, or more if they are taken.
 pub(crate) fn unique_micros() -> u64 {
@@ -230,7 +227,8 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
-    use crate::keys::{IdempotencyKey, Now};
+    use crate::clock::Now;
+    use crate::idempotency::IdempotencyKey;
     use crate::post::Text;
     use crate::testing::{on_a_node, with_the_service};
     use crate::user::{Account, UserClient};

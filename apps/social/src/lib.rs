@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!  http ──► Social ──call──► User "alice"   account, counts
-//!   │         │                 └ cells     following, followers, blocked, posts, idempotency keys
+//!   │         │                 └ cells     following, followers, blocked, posts
 //!   │         ├─call──► User "bob" ── new posts ──► Relay ──► Timeline "alice"
 //!   │         ├─call──► Timeline "alice"    newest posts, in memory while alice reads
 //!   │         ├─call──► Group "#rust"       best posts of a tag, by likes and time
@@ -49,6 +49,7 @@
 //!   state of the user or room.
 //! * Acknowledged data is on disk. A later timeline contains each acknowledged post exactly once.
 
+mod clock;
 mod deletion;
 mod error;
 mod fair_queue;
@@ -58,9 +59,9 @@ mod for_you;
 #[doc(hidden)]
 pub mod fuzzing;
 mod http;
+mod idempotency;
 mod ids;
 pub mod in_memory;
-mod keys;
 mod likes;
 mod listing;
 mod live;
@@ -87,8 +88,8 @@ pub use error::SocialError;
 pub use for_you::score::{Candidate, DefaultScore, Reader, Reason, Score};
 pub use for_you::{ForYou, ForYouPost, VisitPosition};
 pub use http::{RateLimits, Rates, Settings, routes};
+pub use idempotency::IdempotencyKey;
 pub use ids::PostId;
-pub use keys::IdempotencyKey;
 pub use listing::Listing;
 pub use name::{Name, NameError, RoomName};
 pub use password::{HashError, HashedPassword, Password, PasswordError};

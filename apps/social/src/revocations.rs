@@ -86,7 +86,7 @@ const COPIES_MAX: usize = 4_096;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keys::Now;
+    use crate::clock::Now;
 
     fn name(number: usize) -> Name {
         format!("user_{number}").parse().unwrap()

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::keys::Now;
+use crate::clock::Now;
 
 /// Times of a token, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

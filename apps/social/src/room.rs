@@ -6,15 +6,14 @@
 //!           members, messages    └─────► Relay 1 ───► Connection of carol
 //! ```
 //!
-//! A room has two sides. The durable side is a process per room: its members, its messages and the idempotency
-//! keys. The [live side](live) is in memory: the sockets that are present, with their users. It survives the
-//! passivation of the room's process, and a restart of the node empties it.
+//! A room has two sides. The durable side is a process per room: its members and its messages. The [live side](live) is
+//! in memory: the sockets that are present, with their users. It survives the passivation of the room's process, and a
+//! restart of the node empties it.
 //!
 //! ```text
 //! state   founding (owner, created), counts
 //! cells   members         NAME     → ()                   members, by name
 //!         messages        SEQUENCE → time, author, text   messages, oldest first; removed ones without a text
-//!         keys, keys-by-post                              idempotency keys of the members, see `keys.rs`
 //! ```
 //!
 //! ```
@@ -72,8 +71,9 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{CellError, Durable, DurableContext, Str, U64};
 
+use crate::clock::Now;
 use crate::error::SocialError;
-use crate::keys::{IdempotencyKey, Keys, Now};
+use crate::idempotency::Made;
 use crate::name::{Name, RoomName};
 use crate::post::{PageBudget, Text};
 
@@ -89,7 +89,6 @@ pub(crate) struct Room {
     members: u32,
     /// Number of messages, and the sequence number of the newest.
     messages: u64,
-    keys: Keys,
     /// Whether the room has ended, and may have cells that are left to be removed.
     is_over: bool,
 }
@@ -234,7 +233,6 @@ impl Room {
         let names = cells.map(|cell| cell.map(|(name, ())| name.to_owned()));
         let names = names.collect::<Result<Vec<String>, _>>()?;
         names.iter().for_each(|name| members.delete(name));
-        // Each key belongs to a message of a day, and all are removed with the state.
         Ok(sequences.len().max(names.len()) < CLEARED_AT_ONCE)
     }
 
@@ -301,34 +299,30 @@ impl Room {
         cx: &mut Context<Self>,
         author: Name,
         text: Text,
-        key: Option<IdempotencyKey>,
-    ) -> Result<Stored, SocialError> {
+    ) -> Result<Made<RoomMessage>, SocialError> {
         self.check_member(cx, &author)?;
-        let (key, now) = (key.map(|key| key.of_member(&author)), Now::by_the_clock());
-        if let Some(key) = &key {
-            if let Some(sequence) = self.keys.find::<u64>(cx, key, now)? {
-                let same = self.messages(cx, sequence..=sequence)?.pop();
-                let is_same =
-                    |message: &RoomMessage| message.text.as_ref().is_none_or(|its| *its == text);
-                return match same.filter(is_same) {
-                    Some(message) => Ok(Stored { message, repeated: true }),
-                    None => Err(SocialError::KeyReused),
-                };
-            }
-            self.keys.make_room(cx, now, u32::MAX)?;
-        }
         let sequence = self.messages + 1;
-        if let Some(key) = &key {
-            self.keys.remember(cx, key, sequence, now);
-        }
-        let cell = (now.ms(), author, Some(text));
+        let cell = (Now::by_the_clock().ms(), author, Some(text));
         cx.cells::<U64, MessageCell>(MESSAGES).put(&sequence, &cell);
         self.messages = sequence;
         let message = RoomMessage::of(sequence, cell);
         let (room, live) = (name(cx), cx.deps().live.clone());
         let said = Arc::new(SaidMessage::new(room, message.clone()));
         cx.after_commit(move || live.publish(&said));
-        Ok(Stored { message, repeated: false })
+        Ok(Made { number: sequence, new: Some(message) })
+    }
+
+    /// Returns a message to a member.
+    #[message]
+    pub(crate) fn find_message(
+        &self,
+        cx: &mut Context<Self>,
+        reader: Name,
+        sequence: u64,
+    ) -> Result<RoomMessage, SocialError> {
+        self.check_member(cx, &reader)?;
+        let found = self.messages(cx, sequence..=sequence)?.pop();
+        found.ok_or(SocialError::NoSuchMessage(sequence))
     }
 
     /// Returns the newest messages below `before`, newest first: at most `limit`, and at most 256 KiB of text. Also
@@ -430,6 +424,6 @@ const CLEARED_AT_ONCE: usize = 1_000;
 /// Maximum number of missed messages that a socket gets. They fit a socket's queue, which has 128 places by default.
 const MISSED_MAX: u64 = 100;
 
-/// Names of the maps of cells; see also `keys.rs`.
+/// Names of the maps of cells.
 const MEMBERS: &str = "members";
 const MESSAGES: &str = "messages";

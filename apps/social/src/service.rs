@@ -8,6 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Bytes;
 use serde::Serialize;
@@ -16,18 +17,19 @@ use throng_durable::{CellError, Durable, InstrumentedEntity, Node};
 use throng_node::http::Signer;
 use tokio::sync::Mutex;
 
+use crate::clock::Now;
 use crate::error::{SocialError, unavailable};
 use crate::for_you::collector::Collectors;
 use crate::for_you::score::Scoring;
 use crate::for_you::visits::Visits;
+use crate::idempotency::{IdempotencyKey, make};
 use crate::ids::{IdGenerator, PostId};
-use crate::keys::{IdempotencyKey, Now};
 use crate::listing::{Listing, ListingName, PostPage, wanted};
 use crate::live::{Live, News, Position, Watching};
 use crate::merge::Merge;
 use crate::name::Name;
 use crate::password::{Client, HashedPassword, Password, Passwords};
-use crate::post::{Posted, Text};
+use crate::post::{LikedPost, Posted, Text};
 use crate::revocations::Revocations;
 use crate::revoked::Issued;
 use crate::room::live::LiveRooms;
@@ -234,7 +236,7 @@ impl Social {
         account: Account,
     ) -> Result<Registration, SocialError> {
         let age = Now::by_the_clock().ms().abs_diff(account.created_ms);
-        let is_recent = u128::from(age) < IdempotencyKey::KEPT.as_millis();
+        let is_recent = u128::from(age) < REPEATED_WITHIN.as_millis();
         let taken = Err(SocialError::NameTaken(name.clone()));
         if !is_recent {
             return taken;
@@ -445,16 +447,24 @@ impl Social {
     ///
     /// # Errors
     /// [`NoSuchUser`](SocialError::NoSuchUser), [`KeyReused`](SocialError::KeyReused),
-    /// [`KeysFull`](SocialError::KeysFull), [`PostDeleted`](SocialError::PostDeleted).
+    /// [`PostDeleted`](SocialError::PostDeleted).
     pub async fn post(
         &self,
         author: &Name,
         text: Text,
         key: Option<IdempotencyKey>,
     ) -> Result<Posted, SocialError> {
-        let posted = self.user(author).publish(text, key).await??;
+        let made = make(self.user(author).publish(text.clone()), key).await?;
         self.live.settle().await;
-        Ok(posted)
+        if let Some(post) = made.new {
+            return Ok(Posted { post, repeated: false });
+        }
+        match self.find_post(author, PostId::new(made.number)).await {
+            Ok(LikedPost { post, .. }) if post.text == text => Ok(Posted { post, repeated: true }),
+            Ok(_) => Err(SocialError::KeyReused),
+            Err(SocialError::NoSuchPost(_)) => Err(SocialError::PostDeleted),
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the newest `limit` posts (at least one) of `author` with ids below `before`; fewer,
@@ -613,6 +623,9 @@ pub(crate) fn stored_names<P: Durable, N: FromStr>(
     Ok((found, more))
 }
 
+/// Time within which a registration can be repeated.
+const REPEATED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -665,7 +678,7 @@ mod tests {
     fn a_registration_is_repeated_within_a_day_only() {
         const PASSWORD: &str = "correct horse";
         with_the_service(1, async |social| {
-            let kept = u64::try_from(IdempotencyKey::KEPT.as_millis()).unwrap();
+            let kept = u64::try_from(REPEATED_WITHIN.as_millis()).unwrap();
             let now = Now::by_the_clock().ms();
             // Half an hour to both sides of the end, for slow machines.
             for (name, age, is_repeatable) in

@@ -10,7 +10,6 @@
 //!         likes, like-counts, unliked       likes of the posts, see `likes.rs`
 //!         rooms           ROOM    → ()      rooms of which the user may be a member, see `room/membership.rs`
 //!         interests       TAG     → ()      tags that interest the user, see `for_you/interests.rs`
-//!         keys, keys-by-post                idempotency keys, see `keys.rs`
 //! ```
 //!
 //! Invariants: the state is small and of bounded size, because every turn that changes it writes
@@ -29,14 +28,15 @@ use throng::prelude::*;
 use throng_durable::{CellError, Durable, DurableContext, Str, U64};
 use throng_node::http::Signer;
 
+use crate::clock::Now;
 use crate::error::SocialError;
 use crate::for_you::collector::{ChangeKind, Collectors, PostChange};
+use crate::idempotency::Made;
 use crate::ids::{IdGenerator, PostId};
-use crate::keys::{IdempotencyKey, Keys, Now};
 use crate::listing::{CachedBody, ListingName, PostPage, wanted};
 use crate::live::{Change, Live};
 use crate::name::{Name, RoomName};
-use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Posted, Text};
+use crate::post::{AuthorPage, LikedPost, PageBudget, Post, Text};
 use crate::revocations::Revocations;
 use crate::revoked::{Issued, Revoked};
 use crate::room::membership;
@@ -51,7 +51,6 @@ pub(crate) struct User {
     account: Option<Account>,
     following: u32,
     posts: u64,
-    keys: Keys,
     revoked: Revoked,
     blocks: u32,
     followers: u64,
@@ -381,28 +380,11 @@ impl User {
         &mut self,
         cx: &mut Context<Self>,
         text: Text,
-        key: Option<IdempotencyKey>,
-    ) -> Result<Posted, SocialError> {
+    ) -> Result<Made<Post>, SocialError> {
         self.account(cx)?;
-        let (author, now) = (name(cx), Now::by_the_clock());
-        if let Some(key) = &key {
-            if let Some(id) = self.keys.find::<PostId>(cx, key, now)? {
-                return match cx.cells::<U64, PostCell>(POSTS).get(&id.get())? {
-                    Some((time, posted)) if posted == text => {
-                        Ok(Posted { post: Post { id, author, text, time }, repeated: true })
-                    }
-                    Some(_) => Err(SocialError::KeyReused),
-                    None => Err(SocialError::PostDeleted),
-                };
-            }
-            self.keys.make_room(cx, now, IdempotencyKey::COUNT_MAX)?;
-        }
+        let (author, time) = (name(cx), Now::by_the_clock().ms());
         let node = cx.node();
         let id = cx.deps().ids.next(&node).await?;
-        if let Some(key) = &key {
-            self.keys.remember(cx, key, id, now);
-        }
-        let time = now.ms();
         let cell = (time, text);
         cx.cells::<U64, PostCell>(POSTS).put(&id.get(), &cell);
         self.posts += 1;
@@ -412,7 +394,7 @@ impl User {
         let shared = cx.deps().live.posts().share(post.clone());
         self.announce(cx, Change::Posted(shared));
         self.rank(cx, id, &post.text, ChangeKind::Posted);
-        Ok(Posted { post, repeated: false })
+        Ok(Made { number: id.get(), new: Some(post) })
     }
 
     /// Deletes a post.
@@ -657,7 +639,7 @@ const BLOCKS_MAX: u32 = 5000;
 /// Maximum number of posts, and of follows in each direction, that a turn of a closed account removes.
 const CLEARED_AT_ONCE: usize = 100;
 
-/// Names of the maps of cells; see also `keys.rs`.
+/// Names of the maps of cells.
 const FOLLOWING: &str = "following";
 const BLOCKED: &str = "blocked";
 const POSTS: &str = "posts";
@@ -665,7 +647,6 @@ const POSTS: &str = "posts";
 #[cfg(test)]
 mod tests {
     use throng_durable::{Entity, Node};
-    use throng_store::Bytes;
 
     use super::*;
     use crate::testing::on_a_node;
@@ -706,28 +687,6 @@ mod tests {
             let following = alice.following().await.unwrap().unwrap();
             assert_eq!(following.len(), FOLLOWING_MAX as usize);
             assert!(following.is_sorted() && !following.contains(&somebody(7)));
-        });
-    }
-
-    /// Cell of the key "again", as the store names it: kind 1, map 1.
-    const KEY_CELL: &[u8] = b"C\0\x01\x05alice\0\x01again";
-
-    #[test]
-    fn a_post_is_not_kept_without_its_key() {
-        with_a_user(async |node, alice| {
-            let publish =
-                || alice.publish(Text::new("hello").unwrap(), IdempotencyKey::new("again"));
-            let records = node.store().default_database::<Bytes, Bytes>();
-            records.put(KEY_CELL, b"\x80").await.unwrap();
-            let failed = publish().await.unwrap();
-            assert!(matches!(failed, Err(SocialError::Broken(_))), "{failed:?}");
-            assert!(alice.posts(None, None, None, 10).await.unwrap().unwrap().posts.is_empty());
-
-            records.delete(KEY_CELL).await.unwrap();
-            let (first, second) = (publish().await.unwrap(), publish().await.unwrap());
-            let (first, second) = (first.unwrap(), second.unwrap());
-            assert_eq!((first.repeated, second.repeated), (false, true));
-            assert_eq!(alice.describe().await.unwrap().unwrap().posts, 1);
         });
     }
 }

@@ -444,6 +444,16 @@ fn a_key_says_once_and_belongs_to_one_member_of_one_room() {
         assert_eq!((other.repeated, other.message.sequence), (false, 2));
         let elsewhere = say(&go, &alice, "hello").await.unwrap();
         assert_eq!((elsewhere.repeated, elsewhere.message.sequence), (false, 1));
+        // A refusal leaves the key unused, however long key and name are.
+        let (long, key) = (name(&"n".repeat(32)), || IdempotencyKey::new(&"k".repeat(128)));
+        register(social, &[long.as_str()]).await;
+        let refused = social.say(&go, &long, text("hello"), key()).await;
+        assert!(matches!(refused, Err(SocialError::NotMember(_))), "{refused:?}");
+        social.join_room(&go, &long).await.unwrap();
+        for repeated in [false, true] {
+            let said = social.say(&go, &long, text("hello"), key()).await.unwrap();
+            assert_eq!((said.repeated, said.message.sequence), (repeated, 2));
+        }
         // The same words without a key are another message.
         let again = social.say(&rust, &alice, text("hello"), None).await.unwrap();
         assert_eq!(again.message.sequence, 3);

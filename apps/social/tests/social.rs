@@ -109,6 +109,12 @@ fn a_key_posts_once_however_many_posts_follow() {
 
         let reused = social.post(&alice, text("another"), IdempotencyKey::new("key-9")).await;
         assert!(matches!(reused, Err(SocialError::KeyReused)));
+        // A refusal leaves the key unused.
+        let (bob, key) = (name("bob"), || IdempotencyKey::new("key"));
+        let refused = social.post(&bob, text("hello"), key()).await;
+        assert!(matches!(refused, Err(SocialError::NoSuchUser(_))), "{refused:?}");
+        register(social, &["bob"]).await;
+        assert!(!social.post(&bob, text("hello"), key()).await.unwrap().repeated);
     });
 }
 
@@ -472,6 +478,8 @@ fn all_data_survives_a_restart_and_ids_keep_rising() {
         assert_eq!(social.following(&alice).await.unwrap(), std::slice::from_ref(&bob));
         let again = social.post(&bob, text("before"), IdempotencyKey::new("key")).await.unwrap();
         assert_eq!((again.repeated, &again.post), (true, &post));
+        let reused = social.post(&bob, text("other"), IdempotencyKey::new("key")).await;
+        assert!(matches!(reused, Err(SocialError::KeyReused)), "{reused:?}");
         let after = social.post(&bob, text("after"), None).await.unwrap().post;
         assert!(after.id > post.id);
         assert_eq!(social.timeline(&alice, None, 10).await.unwrap().posts, [after, post]);

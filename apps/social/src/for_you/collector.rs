@@ -36,9 +36,9 @@ use throng_durable::{Node, WeakNode};
 use super::group::{Group, GroupClient, GroupKey, Updates};
 use super::ranking::{HALF_LIFE_MS, POSTS_MAX, Ranked};
 use super::trends::{TRENDS, Trends, TrendsClient};
+use crate::clock::Now;
 use crate::error::{SocialError, unavailable};
 use crate::ids::PostId;
-use crate::keys::Now;
 use crate::name::Name;
 use crate::tags::Tag;
 

@@ -13,7 +13,9 @@ Users post, follow each other and meet in rooms.
 messages holds at most 256 KiB of text, or one entry, so it may have fewer entries than `limit`.
 
 **Repetition.** A client that has lost an answer may repeat any request. PUT and DELETE name the state that is \
-wanted; the DELETE of something that had an id of its own, such as a post, is answered 404 the second time. POST of a post or a message stores it once, if each repetition has the same `Idempotency-Key`.
+wanted; the DELETE of something that had an id of its own, such as a post, is answered 404 the second time. POST of a post or a \
+message stores it once, if each repetition within 24 hours has the same `Idempotency-Key`; a request that is refused \
+leaves its key unused.
 
 **Sizes.** By default, a body has at most 64 KiB and a head 32 KiB.
 
@@ -83,7 +85,7 @@ delete /blocks/{name} unblock (token) Ends the blocking of a user
 post /posts publish (token IdempotencyKey NewPost) Publishes a post
     200 Post The post that was published before under the same key.
     201 Post The new post.
-    ! text-length post-deleted idempotency-keys-full
+    ! text-length post-deleted
 delete /posts/{id} deletePost (token) Deletes a post of the user
     204 - The post is deleted.
 get /timeline readTimeline (token Cursor Limit) Lists the posts of the user and of the followed users, newest first

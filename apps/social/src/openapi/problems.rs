@@ -105,7 +105,6 @@ pub(super) const ALL: &[Listed] = &[
     listed(422, "unprocessable", "the body is JSON of another shape; `detail` names the field"),
     listed(426, "upgrade-required", "the request does not upgrade HTTP/1.1 to a WebSocket"),
     listed(426, "websocket-version", "the version of the WebSocket protocol is not 13"),
-    listed(429, "idempotency-keys-full", "you have used the maximum number of keys"),
     listed(429, "rate-limited", "the account or the client network has made too many requests"),
     listed(
         429,

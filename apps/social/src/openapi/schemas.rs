@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::reference;
 use crate::http::{LIMIT_DEFAULT, LIMIT_MAX};
-use crate::keys::IdempotencyKey;
+use crate::idempotency::IdempotencyKey;
 use crate::name::Name;
 use crate::password::Password;
 use crate::post::Text;

@@ -4,8 +4,9 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 use throng::prelude::*;
 use throng_durable::InstrumentedEntity;
 
+use crate::clock::Now;
 use crate::error::SocialError;
-use crate::keys::{IdempotencyKey, Now};
+use crate::idempotency::{IdempotencyKey, make};
 use crate::name::{Name, RoomName};
 use crate::post::Text;
 use crate::service::{Social, stored_names};
@@ -271,7 +272,15 @@ impl Social {
         text: Text,
         key: Option<IdempotencyKey>,
     ) -> Result<Stored, SocialError> {
-        self.room(room).say(author.clone(), text, key).await?
+        let key = key.map(|key| key.of_member(author));
+        let made = make(self.room(room).say(author.clone(), text.clone()), key).await?;
+        if let Some(message) = made.new {
+            return Ok(Stored { message, repeated: false });
+        }
+        let message = self.room(room).find_message(author.clone(), made.number).await??;
+        // A message whose text was removed may have had this one.
+        let is_same = message.text.as_ref().is_none_or(|its| *its == text);
+        if is_same { Ok(Stored { message, repeated: true }) } else { Err(SocialError::KeyReused) }
     }
 
     /// Returns the newest `limit` messages (at least one) of a room with sequence numbers below `before`; fewer, if

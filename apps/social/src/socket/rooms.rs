@@ -23,7 +23,7 @@ use throng_node::http::{Frames, Limited};
 use crate::error::SocialError;
 use crate::http::limits::Class;
 use crate::http::slug;
-use crate::keys::IdempotencyKey;
+use crate::idempotency::IdempotencyKey;
 use crate::name::{Name, RoomName};
 use crate::post::Text;
 use crate::room::live::{Entered, RoomNews};

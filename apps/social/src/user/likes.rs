@@ -142,7 +142,7 @@ mod tests {
     }
 
     async fn post(alice: &Entity<User>) -> PostId {
-        alice.publish(Text::new("hello").unwrap(), None).await.unwrap().unwrap().post.id
+        PostId::new(alice.publish(Text::new("hello").unwrap()).await.unwrap().unwrap().number)
     }
 
     #[test]

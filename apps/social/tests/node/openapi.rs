@@ -28,7 +28,6 @@ const ELSEWHERE: &[&str] = &[
     "draining",
     "following-full",
     "head-timeout",
-    "idempotency-keys-full",
     "interests-full",
     "internal",
     "malformed-request",

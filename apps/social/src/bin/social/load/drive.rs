@@ -375,11 +375,8 @@ async fn talker(target: &Target, user: &User, seed: u64) -> Result<mpsc::Sender<
 }
 
 fn refused(error: &str) -> Outcome {
-    if LIMITED.contains(&error) { Outcome::Limited } else { Outcome::Failed(error.to_owned()) }
+    if error == "rate-limited" { Outcome::Limited } else { Outcome::Failed(error.to_owned()) }
 }
-
-/// Problems of a message that are answered 429 over HTTP: the rate of the user, and 10,000 messages within a day.
-const LIMITED: [&str; 2] = ["rate-limited", "idempotency-keys-full"];
 
 /// Arrivals that may wait for a connection. More of them would only wait longer than any client
 /// would: at 1,000 requests a second, the last of these waits for ten seconds.
