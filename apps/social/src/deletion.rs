@@ -1,8 +1,8 @@
 //! The deletion of an account, by its user or by the operator of the service.
 //!
 //! ```text
-//! mark the name ─► close the account ─► again and again: remove some of what is left ─► forget the state
-//!      │                │                   posts, follows in both directions, memberships
+//! mark the name ─► close the account ─► leave rooms ─► remove posts and follows ─► forget the state
+//!      │                │                                        └─ durable messages to followers and followed users
 //!  never given     no login, no token,
 //!  out again       no post is shown
 //! ```
@@ -11,6 +11,7 @@
 //! * After the second step the user is gone for everybody. A timeline passes over the posts of an author without an
 //!   account, so a deletion that is lost in between leaves no timeline that cannot be read. Repeating it as the operator
 //!   completes it.
+//! * Followers and followed users learn of the end by durable messages, so their lists have the name for moments.
 //! * A name is not given out again: messages in rooms still bear it, and blocks and owned rooms still mean it.
 //! * Messages in rooms and the likes that the user has given stay. A room of which the user was the last member ends, and
 //!   an owned room with other members goes on without its owner.
@@ -23,7 +24,7 @@ use crate::error::SocialError;
 use crate::name::Name;
 use crate::password::Password;
 use crate::service::Social;
-use crate::user::{Left, NoteFollower, User, UserClient};
+use crate::user::{User, UserClient};
 
 /// Mark of a name whose account was deleted; one durable process for each.
 #[derive(Durable, Debug, Default, Serialize, Deserialize)]
@@ -52,7 +53,7 @@ impl Social {
     /// # Errors
     /// [`WrongCredentials`](SocialError::WrongCredentials), [`TooManyLogins`](SocialError::TooManyLogins).
     ///
-    /// Cost: a turn for each 100 posts or follows, and a call to each followed user, follower and room.
+    /// Cost: a turn for each 100 posts or follows, a call to each room, and a message to each followed user and follower.
     pub async fn delete_account(&self, name: &Name, password: String) -> Result<(), SocialError> {
         self.log_in(name, password).await?;
         self.remove_user(name).await
@@ -69,32 +70,13 @@ impl Social {
             return Err(SocialError::NoSuchUser(name.clone()));
         }
         self.node.entity::<Deleted>(name.as_str()).mark().await?;
-        user.close().await?;
-        let mut done = Left::default();
-        loop {
-            let left = user.clear(done).await??;
-            if left.is_empty() {
-                break;
+        for room in user.close().await?? {
+            match self.leave_room(&room, name).await {
+                Ok(()) | Err(SocialError::NoSuchRoom(_)) => {}
+                Err(error) => return Err(error),
             }
-            for follower in &left.followers {
-                match self.user(follower).unfollow(name.clone()).await? {
-                    Ok(()) | Err(SocialError::NoSuchUser(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            for target in &left.following {
-                let (follower, sequence) = (name.clone(), left.sequence);
-                let note = NoteFollower { follower, sequence, follows: false };
-                self.user(target).call(note).await?;
-            }
-            for room in &left.rooms {
-                match self.leave_room(room, name).await {
-                    Ok(()) | Err(SocialError::NoSuchRoom(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            done = left;
         }
+        while user.clear().await?? {}
         self.node.entity::<User>(name.as_str()).forget().await?;
         Ok(())
     }

@@ -131,6 +131,7 @@ impl From<EntityError> for SocialError {
             | E::ShutDown
             | E::Started(_)
             | E::NotCommitted(_)
+            | E::Full { .. }
             | E::Died
             | E::Overloaded
             | E::TimedOut { enqueued: false } => unavailable(error),

@@ -1,4 +1,4 @@
-//! Operations on the followers of a user. `user/outbox.rs` keeps the lists.
+//! Operations on the followers of a user. `user/followers.rs` keeps the lists.
 
 use crate::error::SocialError;
 use crate::name::Name;
@@ -10,9 +10,7 @@ impl Social {
     /// order, and whether there are more.
     ///
     /// The list lags behind: it shows a follow, or the end of a follow, once the process of `name` has handled a
-    /// message of the follower, usually within milliseconds. A message that was lost, with the program or for want of
-    /// room, is sent again after ten seconds, or when the follower is next active. A follow that was stored by a
-    /// version without lists of followers is added when the follower is next active.
+    /// message of the follower, usually within milliseconds.
     ///
     /// ```
     /// # use social::{Name, Password, Social};

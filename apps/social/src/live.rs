@@ -38,7 +38,7 @@ use std::time::Duration;
 use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng::{MonitorRef, Registry, Restart, SupervisorSpec, Timeout};
+use throng::{MonitorRef, Registry, Restart, Timeout};
 use throng_node::http::Signer;
 
 use crate::error::{SocialError, unavailable};
@@ -132,21 +132,6 @@ impl Live {
     /// # Errors
     /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
     pub(crate) fn start(runtime: &RuntimeHandle) -> Result<Live, SocialError> {
-        let (supervisor, live) = Live::prepare(runtime);
-        Ok(live(supervisor.start(runtime).map_err(unavailable)?))
-    }
-
-    /// Starts the relays in the simulator, where no thread may wait.
-    #[cfg(test)]
-    pub(crate) async fn start_simulated(runtime: &RuntimeHandle) -> Live {
-        let (supervisor, live) = Live::prepare(runtime);
-        live(supervisor.start_async(runtime).await.unwrap())
-    }
-
-    /// Returns the relays' supervisor, and the function that makes the handle from its address.
-    fn prepare(
-        runtime: &RuntimeHandle,
-    ) -> (SupervisorSpec, impl FnOnce(Address<Supervisor>) -> Live) {
         let (subscriptions, epoch) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         // A relay has nothing that must not be lost, so it may fail often.
         let mut supervisor = Supervisor::one_for_one().intensity(1_000, Duration::from_secs(1));
@@ -159,19 +144,17 @@ impl Live {
             supervisor = supervisor.child(number.to_string(), relay);
         }
         let (timelines, relays) = (Registry::new(runtime), relays.into());
-        let live = move |supervisor| {
-            let (posts, bodies) = (SharedPosts::default(), BodyMemory::default());
-            Live(Arc::new(Shared {
-                timelines,
-                posts,
-                bodies,
-                supervisor,
-                relays,
-                subscriptions,
-                epoch,
-            }))
-        };
-        (supervisor, live)
+        let (posts, bodies) = (SharedPosts::default(), BodyMemory::default());
+        let supervisor = supervisor.start(runtime).map_err(unavailable)?;
+        Ok(Live(Arc::new(Shared {
+            timelines,
+            posts,
+            bodies,
+            supervisor,
+            relays,
+            subscriptions,
+            epoch,
+        })))
     }
 
     /// Sends a change in an author's posts to all live timelines that follow the author.

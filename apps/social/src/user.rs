@@ -1,13 +1,12 @@
 //! A user: one durable process and its messages.
 //!
 //! ```text
-//! state   account (password hash, created), counts, revoked tokens, outbox
+//! state   account (password hash, created), counts, revoked tokens
 //! cells   following       NAME    → ()      followed users, by name
-//!         outbox          NAME    → number  changes of follows, see `outbox.rs`
-//!         followers, unfollowed             users that follow or have followed, see `outbox.rs`
+//!         followers       NAME    → ()      users that follow, see `user/followers.rs`
 //!         blocked         NAME    → ()      blocked users, by name
 //!         posts           POST-ID → time, text     posts, oldest first
-//!         likes, like-counts, unliked       likes of the posts, see `likes.rs`
+//!         likes, like-counts                likes of the posts, see `user/likes.rs`
 //!         rooms           ROOM    → ()      rooms of which the user may be a member, see `room/membership.rs`
 //!         interests       TAG     → ()      tags that interest the user, see `for_you/interests.rs`
 //! ```
@@ -17,15 +16,16 @@
 //! without an account stands for an unregistered name, and stores nothing. Post ids rise from cell
 //! to cell, because they are assigned within the author's turn.
 
+mod followers;
 mod likes;
-mod outbox;
 
+use std::error::Error;
 use std::sync::Arc;
 
 use axum::body::Bytes;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, Str, U64};
+use throng_durable::{CellError, Durable, DurableContext, OnFailure, Str, U64};
 use throng_node::http::Signer;
 
 use crate::clock::Now;
@@ -42,11 +42,10 @@ use crate::revoked::{Issued, Revoked};
 use crate::room::membership;
 use crate::tags::Tag;
 
-use outbox::Outbox;
-
 /// State of a registered user, or of an unregistered name.
 #[derive(Durable, Debug, Default, Serialize, Deserialize)]
-#[durable(kind = "user", deps = Deps)]
+// The attempts at a durable message last for minutes, in which a store that cannot be read may recover.
+#[durable(kind = "user", deps = Deps, on_failure = OnFailure::park_after(20))]
 pub(crate) struct User {
     account: Option<Account>,
     following: u32,
@@ -54,11 +53,8 @@ pub(crate) struct User {
     revoked: Revoked,
     blocks: u32,
     followers: u64,
-    outbox: Outbox,
     /// Whether the account was deleted, and may have left cells.
     is_closed: bool,
-    /// Number of cells in the maps "outbox" and "unliked": work that goes on when the process starts.
-    unfinished: u32,
     /// Cached body of the newest page of posts.
     #[serde(skip)]
     newest: CachedBody,
@@ -74,24 +70,6 @@ pub(crate) struct Account {
     pub(crate) password_hash: String,
     /// Time of registration, in milliseconds since 1970.
     pub(crate) created_ms: u64,
-}
-
-/// Some of what a deleted account has left. The others that it names have to learn of its end.
-#[derive(Debug, Default)]
-pub(crate) struct Left {
-    pub(crate) followers: Vec<Name>,
-    pub(crate) following: Vec<Name>,
-    pub(crate) rooms: Vec<RoomName>,
-    /// Number of the end of the follows, as in the outbox.
-    pub(crate) sequence: u64,
-    /// Number of posts that were removed.
-    posts: usize,
-}
-
-impl Left {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.followers.len() + self.following.len() + self.rooms.len() + self.posts == 0
-    }
 }
 
 /// Parts of the service that users' processes use.
@@ -119,11 +97,6 @@ pub struct Profile {
 
 #[process(never_blocks)]
 impl User {
-    #[hook]
-    fn started(&mut self, cx: &mut Context<Self>) {
-        outbox::report(self.resume(cx, None));
-    }
-
     /// Registers the user, unless the name is taken.
     #[message]
     pub(crate) fn register(
@@ -189,9 +162,9 @@ impl User {
         self.account.is_some() || self.is_closed
     }
 
-    /// Ends the account; idempotent. All tokens are revoked.
+    /// Ends the account; idempotent. All tokens are revoked. Returns the list of the user's rooms.
     #[message]
-    pub(crate) fn close(&mut self, cx: &mut Context<Self>) {
+    pub(crate) fn close(&mut self, cx: &mut Context<Self>) -> Result<Vec<RoomName>, CellError> {
         if self.account.take().is_some() {
             self.is_closed = true;
             self.newest.invalidate();
@@ -200,36 +173,35 @@ impl User {
             recheck_tokens(cx);
             refresh(cx, reader);
         }
+        membership::listed(cx)
     }
 
-    /// Removes some posts of a closed account, and the follows of those who have learned of its end. Returns some of
-    /// what is left; nothing if the account is not closed.
+    /// Removes some posts and follows of a closed account, and tells the other users of those follows. Returns whether
+    /// there were any.
     #[message]
-    pub(crate) fn clear(
-        &mut self,
-        cx: &mut Context<Self>,
-        done: Left,
-    ) -> Result<Left, SocialError> {
+    pub(crate) fn clear(&mut self, cx: &mut Context<Self>) -> Result<bool, SocialError> {
         if !self.is_closed {
-            return Ok(Left::default());
+            return Ok(false);
         }
-        for target in &done.following {
-            remove(cx, FOLLOWING, &mut self.following, target)?;
-        }
-        self.forget_followers(cx, &done.followers)?;
         let mut posts = cx.cells::<U64, PostCell>(POSTS);
         let ids = posts.range(..).take(CLEARED_AT_ONCE).map(|cell| cell.map(|(id, _)| id));
         let ids: Vec<u64> = ids.collect::<Result<_, _>>()?;
         for id in &ids {
             self.remove_post(cx, PostId::new(*id))?;
         }
-        // Higher than the numbers of all changes that may be on their way.
-        let sequence = self.outbox.next();
         let mut following = names(cx, FOLLOWING, self.following)?;
         following.truncate(CLEARED_AT_ONCE);
+        for target in &following {
+            remove(cx, FOLLOWING, &mut self.following, target)?;
+            User::tell_target(cx, target, false);
+        }
         let (followers, _) = self.some_followers(cx, None, CLEARED_AT_ONCE)?;
-        let rooms = membership::listed(cx)?;
-        Ok(Left { followers, following, rooms, sequence, posts: ids.len() })
+        for follower in &followers {
+            self.follower_changed(cx, follower, false);
+            let (target, follower) = (name(cx), cx.node().entity::<User>(follower.as_str()));
+            cx.send_durable(&follower, LoseTarget { target });
+        }
+        Ok(ids.len() + following.len() + followers.len() > 0)
     }
 
     /// Returns the password hash, or `None` if there is no user with the name.
@@ -265,7 +237,7 @@ impl User {
         }
         let (following, full) = (&mut self.following, SocialError::FollowingFull);
         if add(cx, FOLLOWING, following, &target, FOLLOWING_MAX, full)? {
-            self.follow_changed(cx, &target, true)?;
+            User::tell_target(cx, &target, true);
             let reader = name(cx);
             refresh(cx, reader);
         }
@@ -281,11 +253,20 @@ impl User {
     ) -> Result<(), SocialError> {
         self.account(cx)?;
         if remove(cx, FOLLOWING, &mut self.following, &target)? {
-            self.follow_changed(cx, &target, false)?;
+            User::tell_target(cx, &target, false);
             let reader = name(cx);
             refresh(cx, reader);
         }
         Ok(())
+    }
+
+    /// Stops following a user whose account was deleted.
+    #[message(durable)]
+    fn lose_target(&mut self, cx: &mut Context<Self>, target: Name) {
+        match self.unfollow(cx, target) {
+            Err(SocialError::NoSuchUser(_)) => {}
+            outcome => or_try_again(outcome),
+        }
     }
 
     /// Returns the names of the followed users, in alphabetical order.
@@ -295,28 +276,12 @@ impl User {
         names(cx, FOLLOWING, self.following)
     }
 
-    /// Records whether another user follows this user, as of the follower's change with a number.
-    #[message(send)]
-    pub(crate) fn note_follower(
-        &mut self,
-        cx: &mut Context<Self>,
-        follower: Name,
-        sequence: u64,
-        follows: bool,
-    ) {
-        outbox::report(self.follower_changed(cx, follower, sequence, follows));
-    }
-
-    /// Removes a change of a follow from the outbox, because the target has it on disk.
-    #[message(send)]
-    pub(crate) fn acknowledge(&mut self, cx: &mut Context<Self>, target: Name, sequence: u64) {
-        outbox::report(self.acknowledged(cx, &target, sequence));
-    }
-
-    /// Sends the changes in the outbox behind `after` again, and resumes other unfinished work.
-    #[message(send)]
-    pub(crate) fn resend(&mut self, cx: &mut Context<Self>, after: Option<String>) {
-        outbox::report(self.resume(cx, after));
+    /// Records that another user follows this user, or does so no more. A name without an account stores nothing.
+    #[message(durable)]
+    fn note_follower(&mut self, cx: &mut Context<Self>, follower: Name, follows: bool) {
+        if self.account.is_some() {
+            self.follower_changed(cx, &follower, follows);
+        }
     }
 
     /// Returns the first `limit` followers after a name, in alphabetical order, and whether there are more.
@@ -327,7 +292,8 @@ impl User {
         after: Option<Name>,
         limit: usize,
     ) -> Result<(Vec<Name>, bool), SocialError> {
-        self.followers_page(cx, after.as_ref(), limit)
+        self.account(cx)?;
+        Ok(self.some_followers(cx, after.as_ref(), limit)?)
     }
 
     /// Blocks a user and stops following them; idempotent.
@@ -433,10 +399,10 @@ impl User {
         self.set_like(cx, &reader, id, likes).map(drop)
     }
 
-    /// Removes some likes of deleted posts.
-    #[message(send)]
-    pub(crate) fn remove_likes(&mut self, cx: &mut Context<Self>) {
-        outbox::report(self.remove_next_likes(cx));
+    /// Removes further likes of a deleted post.
+    #[message(durable)]
+    fn remove_likes(&mut self, cx: &mut Context<Self>, id: PostId) {
+        or_try_again(self.remove_some_likes(cx, id));
     }
 
     /// Returns a post and the number of its likes.
@@ -573,6 +539,13 @@ fn recheck_tokens(cx: &mut Context<User>) {
     cx.after_commit(move || live.revoke(&reader));
 }
 
+/// Fails the turn of a durable message by a panic after an error, so that the message is tried again.
+fn or_try_again(outcome: Result<(), impl Error>) {
+    if let Err(error) = outcome {
+        panic!("a durable message has to be tried again: {error}");
+    }
+}
+
 /// Adds a name to a map of `count` names, unless it has it. Returns whether it was added.
 ///
 /// # Errors
@@ -652,11 +625,8 @@ mod tests {
     use crate::testing::on_a_node;
 
     pub(super) fn deps(runtime: &RuntimeHandle, node: &Node) -> Deps {
-        deps_with(Live::start(runtime).unwrap(), Collectors::start(runtime, node).unwrap())
-    }
-
-    pub(super) fn deps_with(live: Live, collectors: Collectors) -> Deps {
-        let ids = Arc::new(IdGenerator::new(0));
+        let collectors = Collectors::start(runtime, node).unwrap();
+        let (ids, live) = (Arc::new(IdGenerator::new(0)), Live::start(runtime).unwrap());
         Deps { ids, live, collectors, revocations: Revocations::default() }
     }
 

@@ -1,6 +1,5 @@
 //! Random programs of the service's operations against a plain model, restarts included: each reader's timeline
 //! is the merge of the posts of those whom the reader follows, and each user's followers are the inverse of the follows.
-//! `src/user/outbox.rs` tests followers through power cuts.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
 use std::collections::{BTreeMap, BTreeSet};

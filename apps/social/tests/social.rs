@@ -358,8 +358,12 @@ fn a_deleted_account_is_gone_and_leaves_no_timeline_that_cannot_be_read() {
             social.timeline(&bob, None, 10).await.unwrap().posts,
             std::slice::from_ref(&kept)
         );
-        assert_eq!(social.following(&bob).await.unwrap(), std::slice::from_ref(&carol));
-        assert_eq!(social.followers(&bob, None, 10).await.unwrap().0, []);
+        // Bob learns of the end by messages.
+        while social.following(&bob).await.unwrap() != [carol.clone()]
+            || !social.followers(&bob, None, 10).await.unwrap().0.is_empty()
+        {
+            tokio::task::yield_now().await;
+        }
         let revoked = social.check_token(&alice, since).await;
         assert!(matches!(revoked, Err(SocialError::TokenRevoked)), "{revoked:?}");
         let login = social.log_in(&alice, PASSWORD.to_owned()).await;

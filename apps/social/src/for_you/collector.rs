@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt};
 use throng::prelude::*;
-use throng::{Pool, Restart, SupervisorSpec, Timeout};
+use throng::{Pool, Restart, Timeout};
 use throng_durable::{Node, WeakNode};
 
 use super::group::{Group, GroupClient, GroupKey, Updates};
@@ -86,22 +86,6 @@ impl Collectors {
     /// # Errors
     /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
     pub(crate) fn start(runtime: &RuntimeHandle, node: &Node) -> Result<Collectors, SocialError> {
-        let (supervisor, collectors) = Collectors::prepare(runtime, node);
-        Ok(collectors(supervisor.start(runtime).map_err(unavailable)?))
-    }
-
-    /// Starts the collectors in the simulator, where no thread may wait.
-    #[cfg(test)]
-    pub(crate) async fn start_simulated(runtime: &RuntimeHandle, node: &Node) -> Collectors {
-        let (supervisor, collectors) = Collectors::prepare(runtime, node);
-        collectors(supervisor.start_async(runtime).await.unwrap())
-    }
-
-    /// Returns the collectors' supervisor, and the function that makes the handle from its address.
-    fn prepare(
-        runtime: &RuntimeHandle,
-        node: &Node,
-    ) -> (SupervisorSpec, impl FnOnce(Address<Supervisor>) -> Collectors) {
         let workers = runtime.metrics().workers;
         let workers = workers.iter().filter(|worker| !worker.guest && !worker.spare).count();
         let dropped = Arc::<AtomicU64>::default();
@@ -112,8 +96,8 @@ impl Collectors {
         });
         // A collector has nothing that must not be lost, so it may fail often.
         let supervisor = supervisor.intensity(1_000, Duration::from_secs(1));
-        let handle = move |supervisor| Collectors(Arc::new(Shared { pool, supervisor, dropped }));
-        (supervisor, handle)
+        let supervisor = supervisor.start(runtime).map_err(unavailable)?;
+        Ok(Collectors(Arc::new(Shared { pool, supervisor, dropped })))
     }
 
     /// Sends the change of a post to the author's collector, or counts the change as dropped if that fails.

@@ -3,12 +3,11 @@
 //! ```text
 //! cells   likes         POST-ID NAME → ()       likes, by post and by the name of the user who likes it
 //!         like-counts   POST-ID      → number   posts with likes
-//!         unliked       POST-ID      → ()       deleted posts of which likes are left
 //! ```
 //!
 //! Invariants: the count of a post is the number of its likes, and a post without likes has no count. A deleted post
-//! has no count and is in "unliked" until its likes are removed, [`REMOVED_AT_ONCE`] in a turn; a process that starts
-//! goes on with that. An id is never used again, so a like that is left belongs to no other post.
+//! has no count, and its likes are removed, [`REMOVED_AT_ONCE`] in a turn: a turn that may leave some sends its own
+//! entity a durable message. An id is never used again, so a like that is left belongs to no other post.
 
 use throng::prelude::*;
 use throng_durable::{Bytes, CellError, DurableContext, U64};
@@ -74,29 +73,25 @@ impl User {
             return Ok(());
         }
         cx.cells::<U64, u64>(COUNTS).delete(&id.get());
-        cx.cells::<U64, ()>(UNLIKED).put(&id.get(), &());
-        self.unfinished += 1;
-        self.remove_next_likes(cx)
+        self.remove_some_likes(cx, id)
     }
 
-    /// Removes some likes of deleted posts, and requests another turn if there may be more.
-    pub(super) fn remove_next_likes(&mut self, cx: &mut Context<Self>) -> Result<(), CellError> {
-        let Some(post) = cx.cells::<U64, ()>(UNLIKED).range(..).next() else { return Ok(()) };
-        let (id, ()) = post?;
+    /// Removes some likes of a deleted post, and sees to the rest.
+    pub(super) fn remove_some_likes(
+        &mut self,
+        cx: &mut Context<Self>,
+        id: PostId,
+    ) -> Result<(), CellError> {
         let mut likes = cx.cells::<Bytes, ()>(LIKES);
-        let next = likes.prefix(id.to_be_bytes()).take(REMOVED_AT_ONCE);
+        let next = likes.prefix(id.get().to_be_bytes()).take(REMOVED_AT_ONCE);
         let next: Vec<Vec<u8>> =
             next.map(|like| Ok(like?.0.to_vec())).collect::<Result<_, CellError>>()?;
         for like in &next {
             likes.delete(like);
         }
-        if next.len() < REMOVED_AT_ONCE {
-            cx.cells::<U64, ()>(UNLIKED).delete(&id);
-            self.finished();
-        }
-        if self.unfinished > 0 {
+        if next.len() == REMOVED_AT_ONCE {
             let me = cx.entity();
-            cx.after_commit(move || drop(me.send(RemoveLikes {})));
+            cx.send_durable(&me, RemoveLikes { id });
         }
         Ok(())
     }
@@ -113,7 +108,6 @@ const REMOVED_AT_ONCE: usize = 1_000;
 /// Names of the maps of cells; see also `user.rs`.
 const LIKES: &str = "likes";
 const COUNTS: &str = "like-counts";
-const UNLIKED: &str = "unliked";
 
 #[cfg(test)]
 mod tests {
@@ -128,16 +122,16 @@ mod tests {
         format!("reader_{number}").parse().unwrap()
     }
 
-    /// Asks a user for the numbers of likes and of posts with likes, and for the unfinished work.
+    /// Asks a user for the numbers of likes and of posts with likes.
     struct Stored;
     impl Message for Stored {
-        type Reply = (usize, usize, u32);
+        type Reply = (usize, usize);
     }
     impl Handle<Stored> for User {
-        async fn handle(&mut self, _: Stored, cx: &mut Context<Self>) -> (usize, usize, u32) {
+        async fn handle(&mut self, _: Stored, cx: &mut Context<Self>) -> (usize, usize) {
             let likes = cx.cells::<Bytes, ()>(LIKES).range(..).count();
             let counts = cx.cells::<U64, u64>(COUNTS).range(..).count();
-            (likes, counts, self.unfinished)
+            (likes, counts)
         }
     }
 
@@ -167,7 +161,7 @@ mod tests {
             }
             let counts =
                 posts.iter().filter(|id| likes.iter().any(|(post, _)| post == *id)).count();
-            assert_eq!(alice.call(Stored).await.unwrap(), (likes.len(), counts, 0));
+            assert_eq!(alice.call(Stored).await.unwrap(), (likes.len(), counts));
         });
     }
 
@@ -193,7 +187,7 @@ mod tests {
             for outcome in futures_util::future::join_all(likes).await {
                 outcome.unwrap().unwrap();
             }
-            assert_eq!(alice.call(Stored).await.unwrap(), (count + 1, 2, 0));
+            assert_eq!(alice.call(Stored).await.unwrap(), (count + 1, 2));
             alice.delete_post(deleted).await.unwrap().unwrap();
             node.shutdown().await;
             drop((node, alice));
@@ -203,7 +197,7 @@ mod tests {
             let gone = alice.find_post(deleted).await.unwrap();
             assert!(matches!(gone, Err(SocialError::NoSuchPost(id)) if id == deleted));
             let mut attempts = 0;
-            while alice.call(Stored).await.unwrap() != (1, 1, 0) {
+            while alice.call(Stored).await.unwrap() != (1, 1) {
                 attempts += 1;
                 assert!(attempts < 10_000, "likes are left");
                 tokio::time::sleep(std::time::Duration::from_millis(1)).await;
