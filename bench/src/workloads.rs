@@ -15,6 +15,7 @@ pub(crate) mod collector;
 pub(crate) mod durable;
 pub(crate) mod durable_live;
 pub(crate) mod durable_rest;
+pub(crate) mod durable_send;
 pub(crate) mod durable_turns;
 pub(crate) mod fairness;
 pub(crate) mod http;
@@ -22,6 +23,7 @@ pub(crate) mod http_social;
 pub(crate) mod latency;
 pub(crate) mod message_node;
 pub(crate) mod monitors;
+pub(crate) mod once;
 pub(crate) mod part;
 pub(crate) mod processes;
 pub(crate) mod records;
@@ -79,9 +81,10 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// The unit, derived from the end of the name: `1/s`, `ns`, `s`, `1` per call, or else `bytes`.
+    /// The unit, derived from the end of the name: `1/s`, `ns`, `s`, `1`, or else `bytes`.
     pub(crate) fn unit(self) -> &'static str {
-        let ends = [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s"), ("_per_call", "1")];
+        let ends =
+            [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s"), ("_per_call", "1"), ("_ratio", "1")];
         let end = ends.iter().find(|(end, _)| self.name.ends_with(end));
         end.map_or("bytes", |(_, unit)| unit)
     }
@@ -153,6 +156,8 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
         "store-rest" => store_rest::run,
         "store-recover" => store_recover::run,
         "durable-turns" => durable_turns::run,
+        "once" => once::run,
+        "durable-send" => durable_send::run,
         "durable-live" => durable_live::run,
         "activate" => activate::run,
         "durable-rest" => durable_rest::run,

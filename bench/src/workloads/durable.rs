@@ -1,5 +1,5 @@
 //! Durable counters, the calls that load them, and the checks of their values: the shared parts of
-//! `durable-turns`, `durable-live`, `activate` and `durable-rest`.
+//! `durable-turns`, `once`, `durable-send`, `durable-live`, `activate` and `durable-rest`.
 //!
 //! ```text
 //! Home ── open ──► Counters ◄── add, read ── caller × inflight: the next call after the reply to the last
@@ -29,7 +29,7 @@ use hdrhistogram::Histogram;
 use tokio::sync::oneshot;
 
 pub(super) use self::tellus::TellusHome;
-pub(super) use self::throng::{ThrongHome, load, processes};
+pub(super) use self::throng::{TIMEOUT, ThrongCounters, ThrongHome, load, processes};
 pub(super) use self::tokio_heed::TokioHeedHome;
 use super::latency;
 use super::records::{rate, scattered};
@@ -202,6 +202,10 @@ pub(super) struct Replies {
 }
 
 impl Replies {
+    pub(super) fn latencies(&self) -> &Histogram<u64> {
+        &self.latencies
+    }
+
     /// Adds the rate under a name, and the percentiles, to an outcome.
     pub(super) fn report(&self, outcome: &mut Outcome, name: &str) {
         outcome.metric(name, rate(self.count, self.time));

@@ -186,6 +186,8 @@ verified_on_each_row! {
     store_update "store-update"
     store_recover "store-recover"
     durable_turns "durable-turns"
+    once "once"
+    durable_send "durable-send"
     durable_live "durable-live"
     activate "activate"
     durable_rest "durable-rest"

@@ -1,4 +1,4 @@
-//! Durable counters in throng: entities of a node. No other file of these workloads knows the node.
+//! Durable counters in throng: entities of a node.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::runtimes;
 use crate::settings::Settings;
 
 /// Limit of each call, and idle time after which an entity leaves memory; far longer than any run.
-const TIMEOUT: Duration = Duration::from_secs(3600);
+pub(in super::super) const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Number of entities that may be live while counters are stored.
 const LIVE_MAX_LOADING: u64 = 100_000;
@@ -102,6 +102,10 @@ impl Home for ThrongHome {
 }
 
 impl ThrongCounters {
+    pub(in super::super) fn node(&self) -> &Node {
+        &self.node
+    }
+
     pub(in super::super) fn live(&self) -> u64 {
         self.node.live() as u64
     }
@@ -109,6 +113,12 @@ impl ThrongCounters {
     /// Number of times that a counter was brought into memory since the node was started.
     pub(in super::super) fn activations(&self) -> io::Result<u64> {
         Ok(self.node.stat().map_err(io::Error::other)?.activations)
+    }
+
+    /// Adds 1 to a counter unless an addition with this id was made before; returns the value after that addition.
+    pub(in super::super) async fn add_once(&self, number: u64, id: &str) -> io::Result<u64> {
+        let call = self.entity(number)?.call(Add(1)).once(id).within(TIMEOUT);
+        call.await.map_err(io::Error::other)
     }
 
     fn entity(&self, number: u64) -> io::Result<Entity<Counter>> {
