@@ -9,6 +9,8 @@
 //! where a key may have several. A change in memory hides the entry of LMDB with its sort key. The
 //! cursor moves like LMDB's own, which reads a table without changes in memory.
 
+use std::ops::Bound;
+
 use crate::disk::lmdb::{self, Entry, Error, Move};
 use crate::memtable::Walk;
 use crate::memtable::change::Change;
@@ -32,6 +34,8 @@ pub(crate) struct Merged<'s> {
     /// Direction of the last move; `None` if the next entries are not known.
     direction: Option<Direction>,
     at: Option<Entry<'s>>,
+    /// Bound behind which a move forward finds nothing.
+    end: Bound<Box<[u8]>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,7 +79,16 @@ impl<'s> Cursor<'s> {
             next: (None, None),
             direction: None,
             at: None,
+            end: Bound::Unbounded,
         })))
+    }
+
+    /// Lets moves forward over changes in memory find nothing behind a bound, so that they do not pass over deleted
+    /// keys there. LMDB has no deleted keys, and its own cursor goes on.
+    pub(crate) fn end_at(&mut self, end: &Bound<Box<[u8]>>) {
+        if let Cursor::Merged(cursor) = self {
+            cursor.end = end.clone();
+        }
     }
 
     /// Moves; `None` if there is no entry. A cursor without a position has no current entry.
@@ -261,6 +274,11 @@ impl<'s> Merged<'s> {
                 },
                 (change, _) => change.is_some(),
             };
+            let next = if takes_change { change_key } else { entry_key };
+            if direction == Direction::Forward && next.is_some_and(|(key, _)| self.is_behind(key)) {
+                self.at = None;
+                return Ok(None);
+            }
             if takes_change {
                 if change_key == entry_key {
                     self.next.1 = self.step_engine(step)?;
@@ -279,6 +297,14 @@ impl<'s> Merged<'s> {
                 self.at = entry;
                 return Ok(entry);
             }
+        }
+    }
+
+    fn is_behind(&self, key: &[u8]) -> bool {
+        match &self.end {
+            Bound::Unbounded => false,
+            Bound::Included(end) => key > &**end,
+            Bound::Excluded(end) => key >= &**end,
         }
     }
 
@@ -486,5 +512,27 @@ mod tests {
         let mut cursor = cursor.unwrap();
         assert_eq!(cursor.step(Move::Last).unwrap(), Some((&b"a"[..], &b"1"[..])));
         assert_eq!(cursor.step(Move::Next).unwrap(), None);
+    }
+
+    #[test]
+    fn a_bounded_cursor_passes_over_no_deleted_keys_behind_its_end() {
+        let (table, kind) = (Table(1), Kind::Checked);
+        let keys: Vec<_> = (0..2_000u16).map(u16::to_be_bytes).collect();
+        let delete = |key| Change { operation: Operation::Delete, table, key, value: b"" };
+        let deletions: Vec<_> = keys.iter().map(|key| delete(&key[..])).collect();
+        for (end, is_tiresome) in [
+            (Bound::Excluded(keys[500].into()), false),
+            (Bound::Included(keys[500].into()), false),
+            (Bound::Unbounded, true),
+        ] {
+            let memtable = Memtable::new(2, 0);
+            memtable.add(1, encoded(&deletions));
+            let layers = Layers::of(memtable);
+            let cursor = Cursor::new(TableRef { table, kind }, layers.walk(table), || Ok(None));
+            let mut cursor = cursor.unwrap();
+            cursor.end_at(&end);
+            assert_eq!(cursor.seek_range(&keys[10]).unwrap(), None);
+            assert_eq!(layers.memtables[0].is_tiresome(), is_tiresome, "{end:?}");
+        }
     }
 }

@@ -121,6 +121,7 @@ impl<'s, K: Codec, V: Codec> Range<'s, K, V> {
             Some(cursor) => cursor.step(Move::Next),
             empty => {
                 let cursor = empty.insert(self.source.cursor(self.table_ref)?);
+                cursor.end_at(end);
                 match start {
                     Bound::Unbounded => cursor.step(Move::First),
                     Bound::Included(key) => cursor.seek_range(key),
