@@ -361,6 +361,11 @@ impl<P: Durable> Activation<P> {
         }
     }
 
+    /// Whether the entity is stored, or its first record is submitted.
+    pub(crate) fn is_stored(&self) -> bool {
+        self.stored
+    }
+
     /// Whether a turn of the activation has used reminders.
     pub(crate) fn has_reminders(&self) -> bool {
         self.kept.as_ref().is_some_and(|kept| kept.reminders.is_some())

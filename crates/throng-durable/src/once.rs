@@ -14,7 +14,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{self, Poll};
 use std::time::Duration;
 
@@ -24,13 +23,12 @@ use throng::{Context, Turn};
 use throng_store::ReadError;
 
 use crate::activation::Activation;
-use crate::catalogue::Numbered;
-use crate::durable::{Versioned, encode_into};
 use crate::layout;
+use crate::message::Encoded;
 use crate::node::Inner;
 use crate::users::drop_user_value;
 use crate::view::View;
-use crate::{CommitError, Durable, EntityCall, EntityError, OldState, StateError};
+use crate::{CommitError, Durable, EntityCall, EntityError, StateError, values};
 
 /// Time for which a reply is kept, unless the call says otherwise.
 const EXPIRES_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
@@ -198,12 +196,6 @@ enum Found<R> {
     },
 }
 
-/// Returns the number of a kind's stored replies: that of a message without a name.
-fn replies(node: &Inner, kind: &str) -> Result<Arc<Numbered>, EntityError> {
-    let full = || EntityError::Once("the kind has the most messages, 65535".into());
-    node.catalogue.message(kind, "").ok_or_else(full)
-}
-
 impl<P: Durable> Activation<P> {
     /// Looks for the stored reply of an earlier call with an id.
     fn stored_reply<R: Serialize + DeserializeOwned + 'static>(
@@ -233,9 +225,7 @@ impl<P: Durable> Activation<P> {
         if expiry <= milliseconds(now) {
             return Ok(Found::Nothing { now });
         }
-        let migrate = |old: OldState<'_>| -> Result<R, StateError> { Err(old.not_migrated()) };
-        let reply = Versioned { kind: "reply", version: 0, migrate };
-        let reply = reply.decode(&*replies(&node, P::KIND)?, record);
+        let reply = values::decode(&node, P::KIND, "reply", record);
         let unfit = |error: StateError| {
             EntityError::Once(format!("another call with the id has stored its reply: {error}"))
         };
@@ -254,16 +244,13 @@ impl<P: Durable> Activation<P> {
             let message = std::any::type_name::<R>();
             EntityError::NotCommitted(CommitError::Message { message, reason })
         };
-        let numbered = replies(&node, P::KIND)?;
-        let shaped = numbered.shape_of::<R>(0).map_err(|reason| failed(reason.into()))?;
         let expiry = milliseconds(expires);
-        let mut record = expiry.to_le_bytes().to_vec();
-        encode_into(reply, shaped, &mut record).map_err(failed)?;
+        let encoded = values::encode(&node, P::KIND, expiry.to_le_bytes().to_vec(), reply);
+        let Encoded { record, numbers } = encoded.map_err(failed)?;
         let key = layout::reply(self.name().state_key(), id);
         let expires = layout::expiry(expiry, &key);
-        let numbers = [numbered.unstored(), shaped.unstored()].into_iter().flatten();
         self.changes().forget_settled(&node.gate);
-        self.changes().set_own(key, Some(record.into()), numbers);
+        self.changes().set_own(key, Some(record.into()), numbers.into_iter().flatten());
         self.changes().set_record(expires, Some(Vec::new()));
         Ok(())
     }

@@ -60,6 +60,10 @@ impl<P: Durable> Outgoing for Moved<P> {
 impl<P: Durable> Activation<P> {
     /// Returns the reminders of the entity, which are read first if they are not known.
     fn list(&mut self) -> Result<&mut List, ReadError> {
+        if !self.is_stored() && self.reminders().is_none() {
+            // An entity with a reminder is stored.
+            *self.reminders() = Some(Box::default());
+        }
         if self.reminders().is_none() {
             let view = View::of(&self.node().table)?;
             let list = List::load(&view, self.name().state_key())?;

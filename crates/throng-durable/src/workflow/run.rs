@@ -164,11 +164,12 @@ impl Durable for Run {
 impl Process for Run {
     async fn started(&mut self, cx: &mut Context<Self>) {
         self.revive(cx);
+        self.drive(cx);
     }
 }
 
 impl Run {
-    /// Brings the workflow into memory, if it is under way, and has it polled.
+    /// Brings the workflow into memory, if it is under way, to be polled.
     fn revive(&mut self, cx: &mut Context<Run>) {
         if !matches!(self.phase, Phase::Running | Phase::Stopping { .. }) {
             return;
@@ -192,7 +193,6 @@ impl Run {
         };
         let notice = Arc::new(Notice { run: cx.address(), is_sent: AtomicBool::new(false) });
         let waker = Waker::from(notice.clone());
-        waker.wake_by_ref();
         let (is_undoing, is_resuming) = (false, None);
         self.live = Some(Box::new(Live { future, is_undoing, shared, notice, waker, is_resuming }));
     }
@@ -212,6 +212,7 @@ impl Run {
             (self.name, self.input, self.parent) = (name.into(), input, parent);
             self.phase = Phase::Running;
             self.revive(cx);
+            self.drive(cx);
         }
     }
 
@@ -243,7 +244,8 @@ impl Run {
                         drop(core);
                         return self.stick(cx, reason);
                     }
-                    if core.is_stopping && !live.is_undoing {
+                    // What is recorded has to reach the workflow first, which then registers how to undo it.
+                    if core.is_stopping && !live.is_undoing && !core.is_delivering() {
                         drop(core);
                         live.undo();
                         continue;
@@ -303,6 +305,10 @@ impl Run {
             }
             self.revive(cx);
             set_resume(cx, true);
+            if let Some(live) = &self.live {
+                // In another turn, because the workflow may begin anew without a step.
+                live.waker.wake_by_ref();
+            }
             return false;
         }
         self.phase = Phase::Stopping { reason: failure.reason, is_cancelled: false };
@@ -482,12 +488,10 @@ impl Handle<Cancel> for Run {
         }
         self.phase = Phase::Stopping { reason, is_cancelled: true };
         match &mut self.live {
-            Some(live) => {
-                live.undo();
-                self.drive(cx);
-            }
+            Some(live) => live.shared.lock().is_stopping = true,
             None => self.revive(cx),
         }
+        self.drive(cx);
         true
     }
 }
@@ -532,6 +536,7 @@ impl Handle<Resume> for Run {
         // The activation has polled it already, unless it was stuck.
         if self.live.is_none() {
             self.revive(cx);
+            self.drive(cx);
         }
     }
 }

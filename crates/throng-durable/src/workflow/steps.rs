@@ -184,7 +184,17 @@ impl Core {
 
     /// Whether the workflow goes on without a time, a message or another run that wakes it.
     pub(super) fn goes_on(&self) -> bool {
-        self.running > 0 || self.committed < self.over
+        self.running > 0 || self.is_delivering()
+    }
+
+    /// Whether a step is over whose result has not reached the workflow.
+    pub(super) fn is_delivering(&self) -> bool {
+        self.committed < self.over
+    }
+
+    /// Whether a step may not go on, because what was done is undone.
+    fn is_stopped(&self, key: &str) -> bool {
+        self.is_stopping && !key.starts_with(UNDO)
     }
 
     /// Takes the steps that undo others, the last one first.
@@ -264,7 +274,7 @@ impl Steps {
     {
         loop {
             let before = self.until(|core| match core.journal.get(&key).map(|own| &own.state) {
-                Some(State::Again { .. }) if core.is_stopping && !key.starts_with(UNDO) => None,
+                Some(State::Again { .. }) if core.is_stopped(&key) => None,
                 Some(State::Again { attempts }) => Some(Ok(*attempts)),
                 Some(State::Waits | State::Fails { .. }) => None,
                 Some(over) => Some(Err(over.clone())),
@@ -282,7 +292,7 @@ impl Steps {
                     Some(limit) => limit.acquire_owned().await.ok(),
                     None => None,
                 };
-                caught(&mut run).await
+                self.attempt(&key, &mut run).await
             };
             let outcome = outcome.and_then(|value| {
                 values::encode(&self.0.node, Run::KIND, Vec::new(), &value)
@@ -443,7 +453,8 @@ impl Steps {
     }
 
     /// Registers a closure that undoes what was done, for a workflow that fails or is cancelled: the last one registered
-    /// runs first, each as a step of its own. One that fails for good is logged, and the others run.
+    /// runs first, each as a step of its own. Register it before a step whose effect may remain although the step has
+    /// failed, or was under way when the run was cancelled. One that fails for good is logged, and the others run.
     pub fn compensate<E, F, Fut>(&self, name: &str, retry: Retry, run: F)
     where
         E: Display + Send + 'static,
@@ -583,6 +594,27 @@ impl Steps {
         values::encode(&self.0.node, Run::KIND, Vec::new(), value).map_err(Failure::new)
     }
 
+    /// Runs an attempt of a step, whose panic is a failure.
+    async fn attempt<T, E: Display, Fut: Future<Output = Result<T, E>>>(
+        &self,
+        key: &str,
+        run: &mut impl FnMut() -> Fut,
+    ) -> Result<T, String> {
+        let panicked = |panic: Panic| panic.to_string();
+        let mut attempt = pin!(catch(run).map_err(panicked)?);
+        let outcome = poll_fn(|cx| {
+            // It is dropped with the workflow.
+            if self.0.lock().is_stopped(key) {
+                return Poll::Pending;
+            }
+            match catch(|| attempt.as_mut().poll(cx)) {
+                Ok(poll) => poll.map(|outcome| outcome.map_err(|error| error.to_string())),
+                Err(panic) => Poll::Ready(Err(panicked(panic))),
+            }
+        });
+        outcome.await
+    }
+
     /// Asks for a step, and returns its key.
     fn ask(&self, name: &str, kind: Kind) -> Box<str> {
         let mut core = self.0.lock();
@@ -674,17 +706,4 @@ impl fmt::Debug for Steps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Steps").field(&self.0.key).finish()
     }
-}
-
-/// Runs an attempt of a step, whose panic is a failure.
-async fn caught<T, E: Display, Fut: Future<Output = Result<T, E>>>(
-    run: &mut impl FnMut() -> Fut,
-) -> Result<T, String> {
-    let panicked = |panic: Panic| panic.to_string();
-    let mut attempt = pin!(catch(run).map_err(panicked)?);
-    let outcome = poll_fn(|cx| match catch(|| attempt.as_mut().poll(cx)) {
-        Ok(poll) => poll.map(|outcome| outcome.map_err(|error| error.to_string())),
-        Err(panic) => Poll::Ready(Err(panicked(panic))),
-    });
-    outcome.await
 }

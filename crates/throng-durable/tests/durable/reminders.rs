@@ -199,7 +199,7 @@ async fn settle(node: &Node) -> Vec<Alarm> {
 
 #[test]
 fn simulated_reminders_come_exactly_once() {
-    let seeds = number_or("THRONG_REMINDER_SEEDS", 60);
+    let seeds = number_or("THRONG_REMINDER_SEEDS", 30);
     let rung = AtomicU64::new(0);
     sim::check(seeds, |sim: Sim| {
         let rung = &rung;
