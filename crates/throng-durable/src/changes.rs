@@ -64,7 +64,7 @@ pub(crate) struct OwnWrite {
 }
 
 /// Least number of cells at which settled ones are removed although others are not settled.
-const TRIM_MIN: usize = 64;
+const TRIM_MIN: usize = 8;
 
 impl Changes {
     /// Whether the running turn has changed neither a cell nor a record of another table.
