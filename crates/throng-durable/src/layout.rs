@@ -208,6 +208,12 @@ pub(crate) fn expiry(expiry_ms: u64, reply: &[u8]) -> Vec<u8> {
     [EXPIRIES, &expiry_ms.to_be_bytes(), reply.get(1..).unwrap_or_default()].concat()
 }
 
+/// Returns the time of the record of an expiry.
+pub(crate) fn time_of_expiry(expiry: &[u8]) -> Option<u64> {
+    let (time, _) = expiry.strip_prefix(EXPIRIES)?.split_first_chunk()?;
+    Some(u64::from_be_bytes(*time))
+}
+
 /// Returns the key of the stored reply that has the record of an expiry.
 pub(crate) fn reply_of_expiry(expiry: &[u8]) -> Option<Vec<u8>> {
     let (_, entity) = expiry.strip_prefix(EXPIRIES)?.split_first_chunk::<8>()?;
@@ -349,6 +355,7 @@ mod tests {
             let reply_key = reply(&state, "id");
             let expires = expiry(number.into(), &reply_key);
             prop_assert_eq!(reply_of_expiry(&expires), Some(reply_key.clone()));
+            prop_assert_eq!(time_of_expiry(&expires), Some(number.into()));
             prop_assert_eq!(reply_key.starts_with(&replies(&other)), same);
             let due = due(&state, b's', number.into());
             prop_assert_eq!(state_key_of_due(&due), Some((number.into(), state.clone())));

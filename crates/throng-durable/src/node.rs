@@ -126,6 +126,7 @@ pub(crate) struct Inner {
     pub(crate) sequence: Sequence,
     /// Has entities rung whose reminders are due.
     pub(crate) bell: Arc<Bell>,
+    pub(crate) expiries: once::Expiries,
     /// Maximum share of the messages that wait for an entity.
     pub(crate) inbox_max: u64,
     live_max: usize,
@@ -314,6 +315,7 @@ impl Options {
             redelivery: Redelivery::default(),
             sequence,
             bell,
+            expiries: once::Expiries::default(),
             inbox_max: self.inbox_max,
             live_max: self.live_max,
             live_bytes_max: self.live_bytes_max,

@@ -14,6 +14,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll};
 use std::time::Duration;
 
@@ -249,6 +250,7 @@ impl<P: Durable> Activation<P> {
         let Encoded { record, numbers } = encoded.map_err(failed)?;
         let key = layout::reply(self.name().state_key(), id);
         let expires = layout::expiry(expiry, &key);
+        node.expiries.note(expiry);
         self.changes().forget_settled(&node.gate);
         self.changes().set_own(key, Some(record.into()), numbers.into_iter().flatten());
         self.changes().set_record(expires, Some(Vec::new()));
@@ -279,11 +281,36 @@ pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, Read
     Ok(keys)
 }
 
+/// The time at which the sweeper looks for replies that have expired, so that it need not look at each step.
+#[derive(Debug, Default)]
+pub(crate) struct Expiries {
+    /// Milliseconds since 1970. No reply that is stored expires before, but one that was stored during a look.
+    next: AtomicU64,
+}
+
+/// Longest time between two looks, in milliseconds: for replies that were stored during a look.
+const LOOK_LONGEST: u64 = 60_000;
+
+impl Expiries {
+    fn note(&self, expiry_ms: u64) {
+        self.next.fetch_min(expiry_ms, Ordering::Relaxed);
+    }
+}
+
 /// Removes replies that have expired, if there are some.
 pub(crate) async fn remove_expired(node: &Inner) {
     let now = milliseconds(node.store.since_1970());
+    let Expiries { next } = &node.expiries;
+    if now < next.load(Ordering::Relaxed) && next.load(Ordering::Relaxed) <= now + LOOK_LONGEST {
+        return;
+    }
+    next.store(now + LOOK_LONGEST, Ordering::Relaxed);
     let expired = View::of(&node.table).and_then(|view| {
         let end = layout::expiry(now.saturating_add(1), &[]);
+        let first = view.prefix(layout::EXPIRIES).next_key().transpose()?;
+        if let Some(first) = first.and_then(layout::time_of_expiry) {
+            node.expiries.note(first);
+        }
         let mut expired = view.range(layout::EXPIRIES..&end[..]);
         let keys = std::iter::from_fn(|| expired.next_key()).take(REMOVALS_MAX);
         keys.map(|key| Ok(key?.to_vec())).collect::<Result<Vec<_>, ReadError>>()

@@ -213,6 +213,27 @@ impl Run {
             self.phase = Phase::Running;
             self.revive(cx);
             self.drive(cx);
+            return;
+        }
+        // Another run waits for one that was started before.
+        let is_own =
+            |own: &Parent, other: &Parent| (&own.key, &own.step) == (&other.key, &other.step);
+        let Some(other) =
+            parent.filter(|other| !self.parent.as_ref().is_some_and(|own| is_own(own, other)))
+        else {
+            return;
+        };
+        let result = self.result().unwrap_or_else(|| Err("it was started before, and runs".into()));
+        tell_parent(cx, &other, result);
+    }
+
+    /// Returns the result of a run that has ended, for the run that waits for it.
+    fn result(&self) -> Option<Result<Vec<u8>, String>> {
+        match &self.phase {
+            Phase::Unborn | Phase::Running | Phase::Stopping { .. } => None,
+            Phase::Done(result) => Some(Ok(result.clone())),
+            Phase::Failed(reason) => Some(Err(reason.clone())),
+            Phase::Cancelled(reason) => Some(Err(format!("it was cancelled: {reason}"))),
         }
     }
 
@@ -330,16 +351,10 @@ impl Run {
         drop_user_value(self.live.take());
         self.stuck = None;
         cx.cancel_reminder(RESUME);
-        if let Some(Parent { key, step }) = &self.parent {
-            let result = match &phase {
-                Phase::Done(result) => Ok(result.clone()),
-                Phase::Failed(reason) => Err(reason.clone()),
-                _ => Err("it was cancelled".to_owned()),
-            };
-            let parent = cx.node().entity::<Run>(key);
-            cx.send_durable(&parent, ChildDone { step: step.clone(), result });
-        }
         self.phase = phase;
+        if let (Some(parent), Some(result)) = (&self.parent, self.result()) {
+            tell_parent(cx, parent, result);
+        }
         let (workflows, key) = (cx.deps().clone(), cx.key().to_owned());
         cx.after_commit(move || workflows.tell(&key));
     }
@@ -391,6 +406,12 @@ impl Live {
         drop_user_value(before);
         self.is_undoing = true;
     }
+}
+
+fn tell_parent(cx: &mut Context<Run>, parent: &Parent, result: Result<Vec<u8>, String>) {
+    let Parent { key, step } = parent;
+    let parent = cx.node().entity::<Run>(key);
+    cx.send_durable(&parent, ChildDone { step: step.clone(), result });
 }
 
 /// Sets the reminder of a run that goes on, or removes it.

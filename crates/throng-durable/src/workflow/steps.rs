@@ -36,7 +36,7 @@ use crate::{Durable, DurableContext, DurableMessage, Entity, Node, values};
 
 /// The steps of a workflow that runs, as passed to [`Workflow::run`].
 ///
-/// A step has a name, under which its result is stored. Steps of the same name are numbered in the order in which the
+/// A step has a name of 1 to 100 bytes without `#`, under which its result is stored. Steps of the same name are numbered in the order in which the
 /// workflow asks for them, so give steps of branches that run at the same time names of their own. A step is asked for
 /// when its method is called, and goes on when its future is awaited.
 pub struct Steps(pub(super) Arc<Shared>);
@@ -98,6 +98,9 @@ pub(super) enum Command {
 
 /// Begin of the names of steps that undo others.
 const UNDO: &str = "undo:";
+
+/// Maximum length of the name of a step, in bytes, which is a part of the key of a reminder.
+const STEP_NAME_BYTES_MAX: usize = 100;
 
 impl Shared {
     pub(super) fn new(
@@ -372,7 +375,8 @@ impl Steps {
         }
     }
 
-    /// Starts another run, and waits for its result. It is started once.
+    /// Starts another run, and waits for its result. It is started once; the result of one that has ended before is
+    /// taken, and one that somebody else has started and that still runs is an error.
     ///
     /// # Errors
     ///
@@ -618,6 +622,11 @@ impl Steps {
     /// Asks for a step, and returns its key.
     fn ask(&self, name: &str, kind: Kind) -> Box<str> {
         let mut core = self.0.lock();
+        if name.is_empty() || name.len() > STEP_NAME_BYTES_MAX || name.contains('#') {
+            core.mismatch.get_or_insert(format!(
+                "the name {name:?} of a step is not valid: it has 1 to {STEP_NAME_BYTES_MAX} bytes, and no '#'"
+            ));
+        }
         let count = core.counts.entry(name.into()).or_default();
         *count += 1;
         let key: Box<str> = match *count {

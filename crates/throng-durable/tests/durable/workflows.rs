@@ -352,6 +352,9 @@ impl Workflow for Everything {
         let child = cx.child::<Child>("child", &3).await?;
         let failed = cx.child::<Child>("failing", &0).await.unwrap_err();
         assert!(failed.reason.contains("too small"), "{failed}");
+        // It has ended before.
+        let same = cx.child::<Child>("child", &5).await?;
+        assert_eq!(same, child);
         let first: Option<String> = cx.wait("approval", None).await?;
         let second: Option<String> = cx.wait("approval", Some(Duration::from_secs(60))).await?;
         let none: Option<String> = cx.wait("approval", Some(Duration::from_secs(60))).await?;
@@ -373,6 +376,35 @@ impl Workflow for Everything {
             now == cx.now().await
         ))
     }
+}
+
+/// A workflow with a step whose name is not valid.
+struct Misnamed;
+
+impl Workflow for Misnamed {
+    const NAME: &'static str = "misnamed";
+    type Input = String;
+    type Output = ();
+
+    async fn run(&self, cx: &Steps, name: String) -> Result<(), Failure> {
+        Ok(cx.step(&name, Retry::none(), async || Ok::<_, Failed>(())).await?)
+    }
+}
+
+#[test]
+fn a_step_whose_name_is_not_valid_is_told() {
+    sim::check(1, |sim: Sim| async move {
+        let node = start_with(&sim, Workflows::new().with(Misnamed), options);
+        for name in [String::new(), "a#2".into(), "n".repeat(101)] {
+            let run = node.workflow::<Misnamed>(name.len());
+            run.start(&name).await.unwrap();
+            let RunStatus::Stuck(reason) = run.status().await.unwrap() else { panic!("{name}") };
+            assert!(reason.contains("not valid"), "{reason}");
+        }
+        let run = node.workflow::<Misnamed>("longest");
+        run.start(&"n".repeat(100)).await.unwrap();
+        run.result().await.unwrap();
+    });
 }
 
 /// An error of the test's own.
