@@ -79,7 +79,14 @@ fn parsed<T: for<'de> Deserialize<'de>>(text: &str) -> T {
 fn metrics(workload: &str) -> Vec<(String, &'static str)> {
     let all: Workloads = parsed(include_str!("../../workloads.toml"));
     let workload = all.workload.into_iter().find(|known| known.name == workload);
-    let ends = [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s"), ("_per_call", "1"), ("", "bytes")];
+    let ends = [
+        ("_per_s", "1/s"),
+        ("_ns", "ns"),
+        ("_s", "s"),
+        ("_per_call", "1"),
+        ("_ratio", "1"),
+        ("", "bytes"),
+    ];
     let unit =
         |name: &str| ends.iter().find(|(end, _)| name.ends_with(end)).map_or("", |(_, unit)| unit);
     let metrics = workload.expect("the workload exists").metrics;
