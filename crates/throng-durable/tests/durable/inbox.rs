@@ -16,7 +16,7 @@ use throng_durable::{
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{number_or, start_again};
+use crate::{draw_faults, end, mend, number_or, start_again};
 
 const WALLETS: u64 = 4;
 const CLIENTS: u64 = 3;
@@ -119,20 +119,6 @@ async fn disturb(sim: Sim, node: Node) {
     }
 }
 
-/// Draws the faults of a life.
-fn draw_faults(sim: &Sim) {
-    match sim.random(6) {
-        0 | 1 => sim.disk().fail_randomly(10 + sim.random(60) as u32),
-        2 => sim.disk().set_room(Some(sim.random(400_000))),
-        3 => _ = sim.faults().crash::<Wallet>(5).delay(Duration::from_millis(2), 5),
-        4 => _ = sim.faults().crash_anywhere(2),
-        _ => {}
-    }
-    if sim.random(2) == 0 {
-        sim.disk().cut_at(1 + sim.random(150));
-    }
-}
-
 /// Waits until no message waits, and returns the wallets by their keys.
 async fn settle(node: &Node) -> BTreeMap<String, Wallet> {
     let mut wallets = BTreeMap::new();
@@ -206,7 +192,7 @@ fn simulated_payments_take_place_exactly_once_and_in_order() {
             let told = Arc::new(Told::default());
             for life in 0..LIVES {
                 let node = start_again(&sim, options);
-                draw_faults(&sim);
+                draw_faults::<Wallet>(&sim, 150);
                 for client in 0..CLIENTS {
                     let client = life * CLIENTS + client;
                     sim.spawn("client", pay(sim.clone(), node.clone(), client, told.clone()));
@@ -216,16 +202,10 @@ fn simulated_payments_take_place_exactly_once_and_in_order() {
                 sim.faults().stop();
                 if sim.random(2) == 0 && !sim.disk().is_down() {
                     // What waits is handled without a restart.
-                    sim.disk().heal();
-                    sim.disk().set_room(None);
+                    mend(&sim);
                     settle(&node).await;
                 }
-                if sim.random(3) == 0 && !sim.disk().is_down() {
-                    node.shutdown().await;
-                }
-                sim.crash();
-                sim.disk().heal();
-                sim.disk().set_room(None);
+                end(&sim, node).await;
             }
             let node = start_again(&sim, options);
             let wallets = settle(&node).await;

@@ -117,6 +117,35 @@ async fn reopen(options: Options, runtime: &RuntimeHandle) -> Node {
     }
 }
 
+/// Draws the faults of a simulated program: of the disk, of its processes, or of the power within so many operations.
+fn draw_faults<P: Process>(sim: &Sim, operations: u64) {
+    match sim.random(6) {
+        0 | 1 => sim.disk().fail_randomly(10 + sim.random(60) as u32),
+        2 => sim.disk().set_room(Some(sim.random(400_000))),
+        3 => _ = sim.faults().crash::<P>(5).delay(Duration::from_millis(2), 5),
+        4 => _ = sim.faults().crash_anywhere(2),
+        _ => {}
+    }
+    if sim.random(2) == 0 {
+        sim.disk().cut_at(1 + sim.random(operations));
+    }
+}
+
+/// Ends the faults of a simulated disk.
+fn mend(sim: &Sim) {
+    sim.disk().heal();
+    sim.disk().set_room(None);
+}
+
+/// Ends a simulated program, in order or not.
+async fn end(sim: &Sim, node: Node) {
+    if sim.random(3) == 0 && !sim.disk().is_down() {
+        node.shutdown().await;
+    }
+    sim.crash();
+    mend(sim);
+}
+
 /// Starts a simulated node, also if operations of the disk fail meanwhile, or the power.
 fn start_again(sim: &Sim, options: impl Fn() -> Options) -> Node {
     loop {

@@ -16,7 +16,7 @@ use throng_durable::{
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{number_or, start_again};
+use crate::{draw_faults, end, mend, number_or, start_again};
 
 /// Time since 1970 at which a simulation begins.
 const BEGIN: Duration = Duration::from_secs(1_000_000_000);
@@ -160,19 +160,6 @@ async fn disturb(sim: Sim, node: Node) {
     }
 }
 
-fn draw_faults(sim: &Sim) {
-    match sim.random(6) {
-        0 | 1 => sim.disk().fail_randomly(10 + sim.random(60) as u32),
-        2 => sim.disk().set_room(Some(sim.random(400_000))),
-        3 => _ = sim.faults().crash::<Alarm>(5).delay(Duration::from_millis(2), 5),
-        4 => _ = sim.faults().crash_anywhere(2),
-        _ => {}
-    }
-    if sim.random(2) == 0 {
-        sim.disk().cut_at(1 + sim.random(120));
-    }
-}
-
 /// Waits until no reminder is left.
 async fn settle(node: &Node) -> Vec<Alarm> {
     let alarms: Vec<_> = (0..CLOCKS).map(|key| node.entity::<Alarm>(key.to_string())).collect();
@@ -207,7 +194,7 @@ fn simulated_reminders_come_exactly_once() {
             let (fails, next) = (Fails::default(), Arc::new(AtomicU64::new(1)));
             for _ in 0..LIVES {
                 let node = start(&sim, &fails);
-                draw_faults(&sim);
+                draw_faults::<Alarm>(&sim, 120);
                 for _ in 0..2 {
                     sim.spawn("setter", set(sim.clone(), node.clone(), next.clone()));
                 }
@@ -216,16 +203,10 @@ fn simulated_reminders_come_exactly_once() {
                 sim.faults().stop();
                 if sim.random(2) == 0 && !sim.disk().is_down() {
                     // What is due comes without a restart.
-                    sim.disk().heal();
-                    sim.disk().set_room(None);
+                    mend(&sim);
                     settle(&node).await;
                 }
-                if sim.random(3) == 0 && !sim.disk().is_down() {
-                    node.shutdown().await;
-                }
-                sim.crash();
-                sim.disk().heal();
-                sim.disk().set_room(None);
+                end(&sim, node).await;
             }
             let node = start(&sim, &fails);
             for alarm in settle(&node).await {
@@ -337,6 +318,22 @@ fn what_the_last_change_of_a_turn_says_counts() {
         for alarm in [set, cancelled, again] {
             assert_eq!(alarm.reminders().unwrap(), []);
         }
+    });
+}
+
+#[test]
+fn the_shortest_time_comes_at_once_and_the_longest_never() {
+    sim::check(3, |sim: Sim| async move {
+        let node = start(&sim, &Fails::default());
+        let alarm = node.entity::<Alarm>("a");
+        for (key, time) in [("zero", Duration::ZERO), ("long", Duration::MAX)] {
+            alarm.set_by(key.into(), Schedule::after(time)).await.unwrap();
+        }
+        alarm.set_by("past".into(), Schedule::at(SystemTime::UNIX_EPOCH)).await.unwrap();
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(alarm.read().await.unwrap().rung, [0, 0]);
+        assert_eq!(alarm.reminders().unwrap().len(), 1);
+        assert!(alarm.cancel("long".into()).await.unwrap());
     });
 }
 
