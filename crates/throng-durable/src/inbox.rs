@@ -61,7 +61,7 @@ pub(crate) use self::backlog::{
     Backlog, Found, Recheck, feed_next, find_waiting, weight_of_waiting,
 };
 pub use self::failure::OnFailure;
-pub(crate) use self::failure::{Failed, is_of_message, submit};
+pub(crate) use self::failure::{Failed, is_of_message};
 pub use self::list::{FailedAttempt, Inbox, StoredMessage};
 pub(crate) use self::redelivery::{Redelivery, waits};
 pub(crate) use self::sequence::Sequence;

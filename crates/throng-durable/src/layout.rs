@@ -76,7 +76,7 @@ const PIN: u8 = PINS[0];
 const STATE: u8 = b'S';
 const CELL: u8 = b'C';
 
-/// Table of the messages of entities, in which each has a key of a sequence number.
+/// Table of records of entities, each with a sequence number or an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Table {
@@ -86,6 +86,10 @@ pub(crate) enum Table {
     Attempts = b'A',
     /// Parked messages.
     Parked = b'X',
+    /// Stored replies.
+    Replies = b'R',
+    /// Reminders.
+    Reminders = b'T',
 }
 
 /// Length of the key of a state without the entity's own key.
@@ -160,14 +164,21 @@ fn of_entity(table: u8, state_key: &[u8]) -> Vec<u8> {
     [&table, key].concat()
 }
 
-/// Returns the common prefix of the keys of a table's messages of a kind.
+/// Returns the common prefix of the keys of a table's records of a kind.
 pub(crate) fn table_of_kind(table: Table, kind: u16) -> [u8; 3] {
     prefix_of(table as u8, kind)
 }
 
-/// Returns the common prefix of the keys of a table's messages of an entity.
+/// Returns the common prefix of the keys of a table's records of an entity.
 pub(crate) fn table_of(table: Table, state_key: &[u8]) -> Vec<u8> {
     of_entity(table as u8, state_key)
+}
+
+/// Returns the key of the record with an id in a table.
+pub(crate) fn record(table: Table, state_key: &[u8], id: &str) -> Vec<u8> {
+    let mut key = table_of(table, state_key);
+    key.extend_from_slice(id.as_bytes());
+    key
 }
 
 /// Returns the key of a message in a table.
@@ -189,20 +200,6 @@ pub(crate) fn state_key_of_entry(record: &[u8]) -> Option<(Vec<u8>, u64)> {
 /// Common prefix of the records of expiries.
 pub(crate) const EXPIRIES: &[u8] = b"Y";
 
-const REPLY: u8 = b'R';
-
-/// Returns the common prefix of the keys of an entity's stored replies.
-pub(crate) fn replies(state_key: &[u8]) -> Vec<u8> {
-    of_entity(REPLY, state_key)
-}
-
-/// Returns the key of the stored reply to a call with an id.
-pub(crate) fn reply(state_key: &[u8], id: &str) -> Vec<u8> {
-    let mut key = replies(state_key);
-    key.extend_from_slice(id.as_bytes());
-    key
-}
-
 /// Returns the key of the record of a stored reply's expiry, in milliseconds since 1970.
 pub(crate) fn expiry(expiry_ms: u64, reply: &[u8]) -> Vec<u8> {
     [EXPIRIES, &expiry_ms.to_be_bytes(), reply.get(1..).unwrap_or_default()].concat()
@@ -217,26 +214,13 @@ pub(crate) fn time_of_expiry(expiry: &[u8]) -> Option<u64> {
 /// Returns the key of the stored reply that has the record of an expiry.
 pub(crate) fn reply_of_expiry(expiry: &[u8]) -> Option<Vec<u8>> {
     let (_, entity) = expiry.strip_prefix(EXPIRIES)?.split_first_chunk::<8>()?;
-    Some([&[REPLY], entity].concat())
+    Some([&[Table::Replies as u8], entity].concat())
 }
 
-const REMINDER: u8 = b'T';
 const DUE: u8 = b'U';
 
 /// Bytes of a time in a key, in milliseconds since 1970.
 const TIME_BYTES: usize = 6;
-
-/// Returns the common prefix of the keys of an entity's reminders.
-pub(crate) fn reminders(state_key: &[u8]) -> Vec<u8> {
-    of_entity(REMINDER, state_key)
-}
-
-/// Returns the key of a reminder of an entity.
-pub(crate) fn reminder(state_key: &[u8], key: &str) -> Vec<u8> {
-    let mut reminder = reminders(state_key);
-    reminder.extend_from_slice(key.as_bytes());
-    reminder
-}
 
 /// Returns the common prefix of the keys of the times of a kind's reminders by a clock.
 pub(crate) fn due_of_kind(kind: u16, clock: u8) -> [u8; 4] {
@@ -313,7 +297,7 @@ mod tests {
     fn the_longest_keys_just_fit_the_store() {
         let state = state_key_of(u16::MAX, &"k".repeat(ENTITY_KEY_BYTES_MAX)).unwrap();
         assert_eq!(map(&state, u16::MAX).len() + CELL_KEY_BYTES_MAX, KEY_BYTES_MAX);
-        let reply = reply(&state, &"i".repeat(crate::ONCE_ID_BYTES_MAX));
+        let reply = record(Table::Replies, &state, &"i".repeat(crate::ONCE_ID_BYTES_MAX));
         assert!(expiry(u64::MAX, &reply).len() <= KEY_BYTES_MAX);
     }
 
@@ -352,16 +336,16 @@ mod tests {
             let entry = entry(Table::Inbox, &state, number.into());
             prop_assert_eq!(state_key_of_entry(&entry), Some((state.clone(), number.into())));
             prop_assert_eq!(entry.starts_with(&table_of(Table::Inbox, &other)), same);
-            let reply_key = reply(&state, "id");
+            let reply_key = record(Table::Replies, &state, "id");
             let expires = expiry(number.into(), &reply_key);
             prop_assert_eq!(reply_of_expiry(&expires), Some(reply_key.clone()));
             prop_assert_eq!(time_of_expiry(&expires), Some(number.into()));
-            prop_assert_eq!(reply_key.starts_with(&replies(&other)), same);
+            prop_assert_eq!(reply_key.starts_with(&table_of(Table::Replies, &other)), same);
             let due = due(&state, b's', number.into());
             prop_assert_eq!(state_key_of_due(&due), Some((number.into(), state.clone())));
             prop_assert!(due >= due_from(kind, b's', number.into()));
             prop_assert!(due < due_from(kind, b's', u64::from(number) + 1));
-            prop_assert_eq!(reminder(&state, "id").starts_with(&reminders(&other)), same);
+            prop_assert_eq!(record(Table::Reminders, &state, "id").starts_with(&table_of(Table::Reminders, &other)), same);
             let all = cells(&state);
             prop_assert!(stored.starts_with(&all) && stored < after(&all));
             prop_assert_eq!(other_stored.starts_with(&all), same);

@@ -127,6 +127,8 @@ pub(crate) struct Inner {
     /// Has entities rung whose reminders are due.
     pub(crate) bell: Arc<Bell>,
     pub(crate) expiries: once::Expiries,
+    /// Number of times that a run of a workflow got stuck.
+    pub(crate) stuck_runs: AtomicU64,
     /// Maximum share of the messages that wait for an entity.
     pub(crate) inbox_max: u64,
     live_max: usize,
@@ -316,6 +318,7 @@ impl Options {
             sequence,
             bell,
             expiries: once::Expiries::default(),
+            stuck_runs: AtomicU64::new(0),
             inbox_max: self.inbox_max,
             live_max: self.live_max,
             live_bytes_max: self.live_bytes_max,
@@ -462,6 +465,8 @@ impl Node {
             parked,
             stopped,
             reminders_skipped: self.inner().bell.skipped(),
+            reminders_late: self.inner().bell.late(),
+            workflows_stuck: self.inner().stuck_runs.load(Ordering::Relaxed),
             redeliveries: self.inner().redelivery.entities.load(Ordering::Relaxed),
             unclaimed: self.inner().unclaimed(&stored),
             stored,

@@ -24,7 +24,7 @@ use throng::{Context, Turn};
 use throng_store::ReadError;
 
 use crate::activation::Activation;
-use crate::layout;
+use crate::layout::{self, Table};
 use crate::message::Encoded;
 use crate::node::Inner;
 use crate::users::drop_user_value;
@@ -211,7 +211,7 @@ impl<P: Durable> Activation<P> {
         }
         let node = self.node().clone();
         let now = node.store.since_1970();
-        let key = layout::reply(self.name().state_key(), id);
+        let key = layout::record(Table::Replies, self.name().state_key(), id);
         let view;
         let stored = match self.changes().own(&key) {
             Some(own) => own,
@@ -248,7 +248,7 @@ impl<P: Durable> Activation<P> {
         let expiry = milliseconds(expires);
         let encoded = values::encode(&node, P::KIND, expiry.to_le_bytes().to_vec(), reply);
         let Encoded { record, numbers } = encoded.map_err(failed)?;
-        let key = layout::reply(self.name().state_key(), id);
+        let key = layout::record(Table::Replies, self.name().state_key(), id);
         let expires = layout::expiry(expiry, &key);
         node.expiries.note(expiry);
         self.changes().forget_settled(&node.gate);
@@ -271,7 +271,7 @@ fn milliseconds(time: Duration) -> u64 {
 /// Returns the keys of an entity's stored replies, and of the records of their expiry.
 pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, ReadError> {
     let mut keys = Vec::new();
-    for reply in view.prefix(&layout::replies(state_key)) {
+    for reply in view.prefix(&layout::table_of(Table::Replies, state_key)) {
         let (key, record) = reply?;
         if let Some((expiry, _)) = split(record) {
             keys.push(layout::expiry(expiry, key).into());
@@ -284,7 +284,7 @@ pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, Read
 /// The time at which the sweeper looks for replies that have expired, so that it need not look at each step.
 #[derive(Debug, Default)]
 pub(crate) struct Expiries {
-    /// Milliseconds since 1970. No reply that is stored expires before, but one that was stored during a look.
+    /// Milliseconds since 1970. No stored reply expires earlier, except one that was stored during a look.
     next: AtomicU64,
 }
 
@@ -300,11 +300,12 @@ impl Expiries {
 /// Removes replies that have expired, if there are some.
 pub(crate) async fn remove_expired(node: &Inner) {
     let now = milliseconds(node.store.since_1970());
-    let Expiries { next } = &node.expiries;
-    if now < next.load(Ordering::Relaxed) && next.load(Ordering::Relaxed) <= now + LOOK_LONGEST {
+    let next = node.expiries.next.load(Ordering::Relaxed);
+    // A later time is from before the clock was set back.
+    if (now + 1..=now + LOOK_LONGEST).contains(&next) {
         return;
     }
-    next.store(now + LOOK_LONGEST, Ordering::Relaxed);
+    node.expiries.next.store(now + LOOK_LONGEST, Ordering::Relaxed);
     let expired = View::of(&node.table).and_then(|view| {
         let end = layout::expiry(now.saturating_add(1), &[]);
         let first = view.prefix(layout::EXPIRIES).next_key().transpose()?;

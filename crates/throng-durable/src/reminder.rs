@@ -10,7 +10,7 @@
 //!                      └──(fails)──▶ one commit: the message in the inbox, with its failure; T and U as after success
 //! ```
 //!
-//! So an occurrence has one effect: its turn deletes it. Messages whose handler fails go on as other
+//! An occurrence has one effect, because its turn deletes it. Messages whose handler fails go on as other
 //! [durable messages](crate::DurableMessage) that fail.
 
 mod list;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use throng::{Address, Context, Handle, Turn};
-use throng_store::{Batch, ReadError, Submission};
+use throng_store::{ReadError, Submission};
 
 use self::list::Record;
 pub use self::list::Reminder;
@@ -32,7 +32,7 @@ pub use self::schedule::{CronError, Missed, Schedule};
 use crate::activation::{Activation, Closed, commit, conclude, discard, submit_turn};
 use crate::changes::Outgoing;
 use crate::inbox::{self, Failed};
-use crate::layout;
+use crate::layout::{self, Table};
 use crate::message::{Encoded, Unput, encode, put};
 use crate::name::Name;
 use crate::node::Inner;
@@ -100,7 +100,7 @@ impl<P: Durable> Activation<P> {
         let Encoded { record: message, numbers } = encode(self.directory(), message)?;
         let record = list::encode(due, &schedule, &message);
         self.list()?.insert(key.into(), due, schedule, &message);
-        let stored = layout::reminder(self.name().state_key(), key);
+        let stored = layout::record(Table::Reminders, self.name().state_key(), key);
         self.changes().forget_settled(&node.gate);
         self.changes().set_own(stored, Some(record.into()), numbers.into_iter().flatten());
         Ok(())
@@ -110,10 +110,18 @@ impl<P: Durable> Activation<P> {
     pub(crate) fn cancel_reminder(&mut self, key: &str) -> Result<bool, EntityError> {
         let was_set = self.list()?.remove(key);
         if was_set {
-            let stored = layout::reminder(self.name().state_key(), key);
+            let stored = layout::record(Table::Reminders, self.name().state_key(), key);
             self.changes().set_own(stored, None, []);
         }
         Ok(was_set)
+    }
+
+    /// Removes all reminders.
+    pub(crate) fn cancel_reminders(&mut self) -> Result<(), EntityError> {
+        for key in self.list()?.keys() {
+            self.cancel_reminder(&key)?;
+        }
+        Ok(())
     }
 
     /// Returns the reminders as the running turn has left them.
@@ -158,7 +166,7 @@ impl<P: Durable> Activation<P> {
 
     /// Returns the record of a reminder as the running turn or an earlier one has left it.
     fn reminder_record(&mut self, key: &str) -> Result<Box<[u8]>, EntityError> {
-        let stored = layout::reminder(self.name().state_key(), key);
+        let stored = layout::record(Table::Reminders, self.name().state_key(), key);
         let record = match self.changes().own(&stored) {
             Some(own) => own.map(Box::from),
             None => View::of(&self.node().table)?.get(&stored)?.map(Box::from),
@@ -172,10 +180,8 @@ impl<P: Durable> Activation<P> {
         let state_key = self.name().state_key().to_vec();
         let Some(clock) = self.list()?.clock(key) else { return Ok(()) };
         let record = self.reminder_record(key)?;
-        let message = || match list::decode(&record) {
-            Ok(Record { message, .. }) => Ok(message.into()),
-            Err(reason) => Err(EntityError::Reminder(reason)),
-        };
+        let message =
+            || list::decode(&record).map(|own| own.message.into()).map_err(EntityError::Reminder);
         let now = node.bell.now(clock, &node);
         let (stored, record) = self.list()?.advance(&state_key, key, now, message)?;
         self.changes().forget_settled(&node.gate);
@@ -248,7 +254,7 @@ impl<P: Durable + Handle<M>, M: DurableMessage> Turn<P> for Fire<M> {
                 end_turn(fire_next(process, cx, None).await, cx);
             }
             Err(error) => {
-                let pause = admit(cx, &firing, &error, M::NAME).await;
+                let pause = admit(process, cx, &firing, &error, M::NAME).await;
                 discard(cx, &error);
                 let Some(own) = Activation::of(cx) else { return };
                 let (node, name) = (own.node().clone(), own.name().clone());
@@ -327,10 +333,7 @@ impl<P: Durable> Activation<P> {
         }
         let firing = list.fire(key.clone(), due);
         let record = self.reminder_record(&key)?;
-        let message = match list::decode(&record) {
-            Ok(Record { message, .. }) => message,
-            Err(reason) => return Err(EntityError::Reminder(reason)),
-        };
+        let Record { message, .. } = list::decode(&record).map_err(EntityError::Reminder)?;
         match put(&node, message, |receives| receives.fire, firing, address) {
             Ok(()) => Ok(Step::Wait),
             // It is rung again.
@@ -339,18 +342,30 @@ impl<P: Durable> Activation<P> {
                 Ok(Step::Wait)
             }
             Err(Unput::Unusable { error, message: name }) => {
-                self.list()?.unfire();
-                let failed =
-                    Failed::new::<P>(&node, self.name().state_key(), message, &error, true);
-                self.end_occurrence(&key)?;
-                for (key, value) in &failed.records {
-                    self.changes().set_record(key.clone(), Some(value.clone()));
-                }
-                failed.report::<P>(&node, self.key(), &name);
-                self.changes().use_numbers(failed.block);
+                self.move_to_inbox(&key, &error, true)?.report::<P>(&node, self.key(), &name);
                 Ok(Step::Changed)
             }
         }
+    }
+
+    /// Moves the message of a reminder whose occurrence is over into the inbox, with its failure, and with the changes of
+    /// the turn that runs. A message that no attempt can handle is parked at once.
+    fn move_to_inbox(
+        &mut self,
+        key: &str,
+        error: &EntityError,
+        is_lasting: bool,
+    ) -> Result<Failed, EntityError> {
+        let (node, name) = (self.node().clone(), self.name().clone());
+        let record = self.reminder_record(key)?;
+        let Record { message, .. } = list::decode(&record).map_err(EntityError::Reminder)?;
+        let mut failed = Failed::new::<P>(&node, name.state_key(), message, error, is_lasting);
+        self.end_occurrence(key)?;
+        for (key, value) in failed.records.drain(..) {
+            self.changes().set_record(key, Some(value));
+        }
+        self.changes().use_numbers(failed.block.take());
+        Ok(failed)
     }
 
     /// Tells the queue of the entity's reminders, of which none is due. Returns whether a record of the entity is to be
@@ -370,6 +385,7 @@ impl<P: Durable> Activation<P> {
 
 /// Moves the message of a reminder whose turn has failed into the inbox. Returns the time to the next attempt.
 async fn admit<P: Durable>(
+    process: &mut P,
     cx: &mut Context<P>,
     firing: &Firing,
     error: &EntityError,
@@ -377,75 +393,48 @@ async fn admit<P: Durable>(
 ) -> Duration {
     let Some(own) = Activation::of(cx) else { return Duration::ZERO };
     own.drop_changes();
-    let (node, name, last) = (own.node().clone(), own.name().clone(), own.last());
+    // The handler may have changed them as well.
+    *own.reminders() = None;
     // After a failure of the disk the reminder comes again as it is.
     if !inbox::is_of_message(error) {
         return Duration::ZERO;
     }
+    let (node, name, last) = (own.node().clone(), own.name().clone(), own.last());
     let admitted = async {
         // The reminder may not be in the store yet.
         node.gate.settled(last).await?;
-        let (batch, failed, moved) = prepare_admission::<P>(&node, &name, firing, error)?;
-        let block = failed.block.clone();
-        let batch = block
-            .iter()
-            .fold(batch, |batch, number| number.add_to(batch, &node.table, node.gate.outcomes()));
-        inbox::submit(cx, batch).await?;
-        if let Some(own) = Activation::of(cx) {
-            let submission = own.last();
-            block.iter().for_each(|number| number.submitted(submission));
-        }
-        for (clock, due) in moved {
-            node.directory::<P>().queue().moved(clock, name.state_key(), due);
-        }
-        failed.report::<P>(&node, name.key(), message);
-        Ok::<_, EntityError>(failed.pause)
+        prepare_admission(cx, firing, error)
     };
-    admitted.await.unwrap_or_else(|error| {
-        let (kind, key) = (P::KIND, name.key());
-        tracing::error!(kind, key, message, %error, "a failed attempt was not noted");
-        Duration::ZERO
-    })
+    let admitted = match admitted.await {
+        // Without the state, which the handler has left half changed.
+        Ok(failed) => match submit_turn(process, cx, true) {
+            Ok(Some(waiting)) => commit(waiting, cx).await.map(|()| failed),
+            Ok(None) => Ok(failed),
+            Err(error) => Err(error),
+        },
+        Err(error) => Err(error),
+    };
+    match admitted {
+        Ok(failed) => {
+            failed.report::<P>(&node, name.key(), message);
+            failed.pause
+        }
+        Err(error) => {
+            let (kind, key) = (P::KIND, name.key());
+            tracing::error!(kind, key, message, %error, "a failed attempt was not noted");
+            Duration::ZERO
+        }
+    }
 }
 
-/// Clocks with the earliest times by them.
-type Earliest = Vec<(Clock, Option<u64>)>;
-
 fn prepare_admission<P: Durable>(
-    node: &Inner,
-    name: &Name<P>,
+    cx: &mut Context<P>,
     firing: &Firing,
     error: &EntityError,
-) -> Result<(Batch, Failed, Earliest), EntityError> {
-    let (view, state_key) = (View::of(&node.table)?, name.state_key());
-    let mut list = List::load(&view, state_key)?;
-    let stored = layout::reminder(state_key, &firing.key);
-    let record = view.get(&stored)?.map(list::decode);
-    let Some(Ok(Record { due, schedule, message })) = record else {
-        return Err(EntityError::Reminder(format!("{:?} cannot be read", firing.key)));
-    };
-    if due != firing.due {
+) -> Result<Failed, EntityError> {
+    let Some(own) = Activation::of(cx) else { return Err(EntityError::Died) };
+    if own.list()?.due_of(&firing.key) != Some(firing.due) {
         return Err(EntityError::Reminder(format!("{:?} was set anew", firing.key)));
     }
-    let now = node.bell.now(schedule.clock(), node);
-    let (key, record) = list.advance(state_key, &firing.key, now, || Ok(message.into()))?;
-    let failed = Failed::new::<P>(node, state_key, message, error, false);
-    let mut batch = match record {
-        Some(record) => Batch::new().put(&node.table, &key, &record),
-        None => Batch::new().delete(&node.table, &key),
-    };
-    for (key, value) in &failed.records {
-        batch = batch.put(&node.table, key, value);
-    }
-    let mut moved = Vec::new();
-    for (clock, due, records) in list.index(state_key) {
-        for (key, value) in records {
-            batch = match value {
-                Some(value) => batch.put(&node.table, &key, &value),
-                None => batch.delete(&node.table, &key),
-            };
-        }
-        moved.push((clock, due));
-    }
-    Ok((batch, failed, moved))
+    own.move_to_inbox(&firing.key, error, false)
 }

@@ -27,7 +27,9 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use self::journal::State;
-use self::run::{Cancel, Outcome, Phase, Read, ReadSteps, Run, Seen, Signal, Start, key_of};
+use self::run::{
+    Cancel, Outcome, Phase, Read, ReadSteps, Run, SIGNALS_MAX, Seen, Signal, Start, key_of,
+};
 pub use self::steps::{Branch, Steps};
 use crate::due::lock;
 use crate::message::Encoded;
@@ -35,7 +37,7 @@ use crate::{CommitError, Durable, Entity, EntityError, Node, OnFailure, StateErr
 
 /// An async function that survives the end of its program.
 ///
-/// What the function does to the world is done in [steps](Steps), each of which is stored when it is over. After a crash
+/// The function acts on the world in [steps](Steps), each of which is stored when it is over. After a crash
 /// or a restart the function is run again from its begin; the steps that are over return what was stored, and the
 /// function goes on behind them. So all that it does between two steps has to come out the same each time: it takes
 /// time, chance and ids from [`Steps`].
@@ -91,10 +93,10 @@ pub trait Workflow: Send + Sync + 'static {
     /// Name of the workflow in the store. The name must never change.
     const NAME: &'static str;
 
-    /// What a run begins with.
+    /// Type of the input of a run.
     type Input: Serialize + DeserializeOwned + Send + Sync + 'static;
 
-    /// What a run ends with.
+    /// Type of the result of a run.
     type Output: Serialize + DeserializeOwned + Send + 'static;
 
     /// Runs the workflow, anew after each activation of its run. `self` has what the steps need: clients, settings.
@@ -152,7 +154,7 @@ pub struct StepError {
     pub reason: String,
 }
 
-/// How often a step is tried, and with which pauses.
+/// Policy for the attempts at a step: their number, and the pauses between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
     attempts: u32,
@@ -277,8 +279,25 @@ impl Workflows {
         }
     }
 
-    fn watch(&self, key: &str) -> watch::Receiver<()> {
-        lock(&self.0.waiting).entry(key.into()).or_default().subscribe()
+    fn watch(&self, key: &str) -> Watch {
+        let ended = lock(&self.0.waiting).entry(key.into()).or_default().subscribe();
+        Watch { workflows: self.clone(), key: key.into(), ended }
+    }
+}
+
+/// Waits for the end of a run, until it is dropped.
+struct Watch {
+    workflows: Workflows,
+    key: Box<str>,
+    ended: watch::Receiver<()>,
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let mut waiting = lock(&self.workflows.0.waiting);
+        if waiting.get(&self.key).is_some_and(|own| own.receiver_count() <= 1) {
+            waiting.remove(&self.key);
+        }
     }
 }
 
@@ -362,6 +381,15 @@ pub enum WorkflowError {
     /// It was never started.
     #[error("the workflow was not started")]
     Unborn,
+    /// It has ended.
+    #[error("the workflow has ended")]
+    Ended,
+    /// So many signals of this name wait for the run that it takes no more: try again when it has waited for some.
+    #[error("{SIGNALS_MAX} signals {name:?} wait for the workflow already")]
+    TooManySignals {
+        /// Name of the signal.
+        name: String,
+    },
     /// It has failed.
     #[error("the workflow has failed: {0}")]
     Failed(String),
@@ -401,7 +429,7 @@ impl<W: Workflow> WorkflowRun<W> {
         /// Time after which a run is asked again that may have ended unheard.
         const AGAIN: Duration = Duration::from_secs(5);
         loop {
-            let mut ended = self.entity.deps()?.watch(self.entity.key());
+            let mut watch = self.entity.deps()?.watch(self.entity.key());
             match self.entity.call(Read {}).await?.phase {
                 Phase::Unborn => return Err(WorkflowError::Unborn),
                 Phase::Running | Phase::Stopping { .. } => {}
@@ -412,7 +440,7 @@ impl<W: Workflow> WorkflowRun<W> {
                 Phase::Failed(reason) => return Err(WorkflowError::Failed(reason)),
                 Phase::Cancelled(reason) => return Err(WorkflowError::Cancelled(reason)),
             }
-            let _ = timeout(AGAIN, ended.changed()).await;
+            let _ = timeout(AGAIN, watch.ended.changed()).await;
         }
     }
 
@@ -438,7 +466,7 @@ impl<W: Workflow> WorkflowRun<W> {
     ///
     /// # Errors
     ///
-    /// [`WorkflowError::Entity`]
+    /// [`WorkflowError`]: the run was not started or has ended, or 1,000 signals of this name wait.
     pub async fn signal<T: Serialize + DeserializeOwned + 'static>(
         &self,
         name: &str,
@@ -446,7 +474,7 @@ impl<W: Workflow> WorkflowRun<W> {
     ) -> Result<(), WorkflowError> {
         let Encoded { record: value, numbers } = self.encode(value)?;
         let numbers = numbers.into_iter().flatten().collect();
-        Ok(self.entity.call(Signal { name: name.into(), value, numbers }).await?)
+        self.entity.call(Signal { name: name.into(), value, numbers }).await?
     }
 
     /// Cancels the run: no further step begins, and what was done is [undone](Steps::compensate). Returns false if it has
@@ -466,6 +494,8 @@ impl<W: Workflow> WorkflowRun<W> {
     /// [`WorkflowError::Entity`]
     pub async fn steps(&self) -> Result<Vec<StepInfo>, WorkflowError> {
         let steps = self.entity.call(ReadSteps {}).await?;
+        let failed = |error| EntityError::NotCommitted(CommitError::Cell(error));
+        let steps = steps.map_err(failed)?;
         let describe = |(name, entry): (String, journal::Entry)| {
             let is_over = entry.state.is_over();
             let (failures, failure) = match entry.state {

@@ -278,10 +278,7 @@ async fn park<P: Durable>(
 }
 
 /// Submits a batch that has none of a turn's changes.
-pub(crate) async fn submit<P: Durable>(
-    cx: &mut Context<P>,
-    mut batch: Batch,
-) -> Result<(), EntityError> {
+async fn submit<P: Durable>(cx: &mut Context<P>, mut batch: Batch) -> Result<(), EntityError> {
     loop {
         let Some(own) = Activation::of(cx) else { return Ok(()) };
         let node = own.node().clone();

@@ -39,6 +39,11 @@ pub struct NodeStat {
     /// Number of occurrences of [reminders](crate::DurableContext::remind) since the node was started that were missed,
     /// and did not come: see [`Missed::Skip`](crate::Missed::Skip).
     pub reminders_skipped: u64,
+    /// Number of entities with a reminder that is due for a second or longer: they cannot be activated, work on another
+    /// message, or have stopped.
+    pub reminders_late: usize,
+    /// Number of times since the node was started that the run of a workflow got [stuck](crate::RunStatus::Stuck).
+    pub workflows_stuck: u64,
     /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
     /// is not on disk.
     pub stored: BTreeMap<String, u64>,
@@ -113,6 +118,16 @@ impl NodeStat {
                 "throng_reminders_skipped_total",
                 "Occurrences of reminders that were missed, and did not come.",
                 self.reminders_skipped,
+            ),
+            (
+                "throng_reminders_late",
+                "Entities with a reminder that is due for a second or longer.",
+                self.reminders_late as u64,
+            ),
+            (
+                "throng_workflows_stuck_total",
+                "Times the run of a workflow got stuck.",
+                self.workflows_stuck,
             ),
             (
                 "throng_entities_evicted_with_ties_total",

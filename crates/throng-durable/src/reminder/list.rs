@@ -17,8 +17,9 @@ use throng_store::ReadError;
 
 use super::schedule::{Clock, Schedule};
 use crate::catalogue::Catalogue;
+use crate::layout::{self, Table};
 use crate::view::View;
-use crate::{EntityError, layout};
+use crate::{EntityError, inbox};
 
 /// A reminder that an entity has set, from [`DurableContext::reminders`](crate::DurableContext::reminders) or
 /// [`Entity::reminders`](crate::Entity::reminders).
@@ -117,9 +118,7 @@ pub(crate) fn read(
 
 /// Returns the keys of all records of an entity's reminders.
 pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, ReadError> {
-    let mut records = view.prefix(&layout::reminders(state_key));
-    let records = std::iter::from_fn(|| records.next_key());
-    let mut keys = records.map(|key| Ok(key?.into())).collect::<Result<Vec<_>, ReadError>>()?;
+    let mut keys = inbox::list::keys(view, Table::Reminders, state_key)?;
     keys.extend(List::load(view, state_key)?.index_keys(state_key));
     Ok(keys)
 }
@@ -127,7 +126,7 @@ pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, Read
 impl List {
     /// Reads the reminders of an entity. One that this program cannot read stays in the store.
     pub(super) fn load(view: &View, state_key: &[u8]) -> Result<List, ReadError> {
-        let prefix = layout::reminders(state_key);
+        let prefix = layout::table_of(Table::Reminders, state_key);
         let mut list = List::default();
         for record in view.prefix(&prefix) {
             let (key, record) = record?;
@@ -170,6 +169,11 @@ impl List {
             }
         };
         Ok(self.reminders.iter().map(describe).collect())
+    }
+
+    /// Returns the keys of all reminders.
+    pub(super) fn keys(&self) -> Vec<Arc<str>> {
+        self.reminders.keys().cloned().collect()
     }
 
     /// Returns the time of the earliest reminder by a clock.
@@ -244,7 +248,7 @@ impl List {
         now: u64,
         message: impl FnOnce() -> Result<Box<[u8]>, EntityError>,
     ) -> Result<OwnChange, EntityError> {
-        let stored = layout::reminder(state_key, key);
+        let stored = layout::record(Table::Reminders, state_key, key);
         let Some(own) = self.reminders.get(key) else { return Ok((stored, None)) };
         let (schedule, due) = (own.schedule.clone(), own.due);
         let Some(next) = schedule.occurrence(due, now).next else {
@@ -260,6 +264,11 @@ impl List {
     /// Whether the occurrence of a reminder that is due comes.
     pub(super) fn runs(&self, key: &str, now: u64) -> bool {
         self.reminders.get(key).is_some_and(|own| own.schedule.occurrence(own.due, now).runs)
+    }
+
+    /// Returns the time of a reminder.
+    pub(super) fn due_of(&self, key: &str) -> Option<u64> {
+        self.reminders.get(key).map(|own| own.due)
     }
 
     /// Returns the clock of a reminder.

@@ -20,7 +20,7 @@
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ pub(crate) struct Due {
     pub(crate) rings: u32,
 }
 
-/// What the queues of a node share: the clocks, and the wake-up of the task.
+/// The clocks and the wake-up of the task, which the queues of a node share.
 #[derive(Debug)]
 pub(crate) struct Bell {
     wake: Notify,
@@ -101,6 +101,8 @@ pub(crate) struct Bell {
     began: (Instant, Duration),
     /// Number of occurrences that were missed and did not come.
     skipped: AtomicU64,
+    /// Number of entities that were rung more than once and have not answered.
+    late: AtomicUsize,
 }
 
 impl Bell {
@@ -110,6 +112,7 @@ impl Bell {
             wake: Notify::new(),
             began: (Instant::now(), since_1970),
             skipped: AtomicU64::new(0),
+            late: AtomicUsize::new(0),
         }
     }
 
@@ -131,6 +134,11 @@ impl Bell {
         self.skipped.load(Ordering::Relaxed)
     }
 
+    /// Returns the number of entities that do not answer.
+    pub(crate) fn late(&self) -> usize {
+        self.late.load(Ordering::Relaxed)
+    }
+
     /// Has the task look at all queues.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
@@ -149,7 +157,7 @@ impl Queue {
         let due = due.filter(|due| line.horizon.is_some_and(|horizon| *due <= horizon));
         let known = line.armed.get(state_key).map(|armed| armed.due);
         if known != due {
-            line.disarm(state_key);
+            line.disarm(state_key, &self.bell);
             if let Some(due) = due {
                 line.arm(state_key.into(), due);
             }
@@ -200,7 +208,7 @@ impl Queue {
                     Some(cursor.unwrap_or_else(|| layout::due_from(kind, clock.byte(), end + 1)));
                 for (due, state_key) in found {
                     if line.armed.get(&*state_key).is_none_or(|armed| due < armed.due) {
-                        line.disarm(&state_key);
+                        line.disarm(&state_key, &self.bell);
                         line.arm(state_key, due);
                     }
                 }
@@ -226,7 +234,10 @@ impl Queue {
             own.rings = own.rings.saturating_add(1);
             match own.rings {
                 1 => *rung_once += 1,
-                2 => *rung_once -= 1,
+                2 => {
+                    *rung_once -= 1;
+                    self.bell.late.fetch_add(1, Ordering::Relaxed);
+                }
                 _ => {}
             }
             let again = AGAIN_FIRST.saturating_mul(1 << (own.rings - 1).min(16));
@@ -241,6 +252,8 @@ impl Queue {
     fn pause(&self, clock: Clock, now: u64) -> u64 {
         let mut line = lock(&self.lines[clock as usize]);
         let longest = match clock {
+            // The last search has failed, or submissions were lost since.
+            _ if line.horizon.is_none() => AGAIN_FIRST,
             Clock::Wall if !line.armed.is_empty() => PAUSE_WALL,
             _ => PAUSE_LONGEST,
         };
@@ -284,9 +297,10 @@ impl Line {
         }
     }
 
-    fn disarm(&mut self, state_key: &[u8]) {
+    fn disarm(&mut self, state_key: &[u8], bell: &Bell) {
         if let Some((state_key, own)) = self.armed.remove_entry(state_key) {
             self.rung_once -= usize::from(own.rings == 1);
+            bell.late.fetch_sub(usize::from(own.rings > 1), Ordering::Relaxed);
             let list = if own.rings == 0 { &mut self.fresh } else { &mut self.rung };
             list.remove(&(own.next, state_key));
         }
@@ -387,19 +401,20 @@ mod tests {
         queue.moved(Clock::Steady, &key(2), Some(400));
         queue.moved(Clock::Steady, &key(3), Some(1_000_001));
         assert_eq!(queue.len(), 2, "the horizon is before the third one");
-        assert_eq!(taken(&queue, 399), []);
+        assert!(taken(&queue, 399).is_empty());
         assert_eq!(taken(&queue, 500), [2, 1]);
         // The same time again is no answer.
         queue.moved(Clock::Steady, &key(1), Some(500));
         queue.moved(Clock::Steady, &key(2), None);
-        assert_eq!(taken(&queue, 1_499), []);
+        assert!(taken(&queue, 1_499).is_empty());
         assert_eq!(taken(&queue, 1_500), [1]);
-        assert_eq!(taken(&queue, 3_499), []);
+        assert_eq!(queue.bell.late(), 1);
+        assert!(taken(&queue, 3_499).is_empty());
         assert_eq!(taken(&queue, 3_500), [1]);
         queue.moved(Clock::Steady, &key(1), Some(3_600));
         assert_eq!(taken(&queue, 3_600), [1]);
         queue.moved(Clock::Steady, &key(1), None);
-        assert_eq!((queue.len(), lock(&queue.lines[0]).rung_once), (0, 0));
+        assert_eq!((queue.len(), lock(&queue.lines[0]).rung_once, queue.bell.late()), (0, 0, 0));
     }
 
     #[test]

@@ -61,8 +61,8 @@ struct Parsed {
     zone: TimeZone,
 }
 
-/// What happens to the occurrences of a [`Schedule`] that have passed while nobody could handle them, as while the
-/// node was not open.
+/// Policy of a [`Schedule`] for occurrences that have passed while nobody could handle them, as while the node was not
+/// open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Missed {
     /// The first one comes late, and stands for all others that have passed.
@@ -137,7 +137,7 @@ impl Schedule {
     /// Returns the schedule of a cron expression in a time zone: minute, hour, day of the month, month and day of the
     /// week, as in `"30 9 * * MON-FRI"`. A sixth field before these is for seconds, and a seventh behind them for years.
     ///
-    /// Where the clocks of the zone skip a time of day, its occurrence comes after the gap; where they show it twice, it
+    /// An occurrence in a gap that the clocks of the zone skip comes after the gap, and one at a time that they show twice
     /// comes the first time. An expression with `*` for the hour or the minute goes on through both.
     ///
     /// # Errors

@@ -11,7 +11,6 @@
 //! Invariants: a run that goes on without anybody who wakes it has the reminder `RESUME`, so that it goes on after the
 //! end of the program. One that waits for a time, a signal or another run has none, and may leave memory.
 
-use std::collections::HashMap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,12 +22,15 @@ use throng::{Address, Context, Handle, Message, Process};
 
 use super::journal::{Entry, Kind, State};
 use super::steps::{Branch, Command, Shared, Steps};
-use super::{Failure, Workflows};
+use super::{Failure, WorkflowError, Workflows};
 use crate::activation::Activation;
 use crate::catalogue::Number;
 use crate::message::{Encoded, Receives};
 use crate::users::{catch, drop_user_value};
-use crate::{Durable, DurableContext, DurableMessage, Schedule, Str};
+use crate::{
+    CellError, CommitError, Durable, DurableContext, DurableMessage, EntityError, OnFailure,
+    Schedule, Str,
+};
 
 /// Key of the reminder of a run that goes on.
 const RESUME: &str = "resume";
@@ -36,6 +38,9 @@ const RESUME: &str = "resume";
 const RESUME_EVERY: Duration = Duration::from_secs(10);
 /// Longest pause of a run that is stuck.
 const STUCK_LONGEST: Duration = Duration::from_secs(60);
+
+/// Most signals of a name that wait for a step.
+pub(super) const SIGNALS_MAX: usize = 1_000;
 
 /// Maps of cells.
 const STEPS: &str = "steps";
@@ -49,6 +54,8 @@ pub(super) struct Run {
     input: Vec<u8>,
     phase: Phase,
     parent: Option<Parent>,
+    /// Number of times that the run has begun anew.
+    round: u32,
     /// Reason why the run does not go on, and number of attempts.
     stuck: Option<(String, u32)>,
     #[serde(skip)]
@@ -56,10 +63,12 @@ pub(super) struct Run {
 }
 
 /// The run that waits for this one.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Parent {
     pub(super) key: String,
     pub(super) step: String,
+    /// Number of times that it has begun anew.
+    pub(super) round: u32,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,13 +133,13 @@ macro_rules! messages {
 messages! {
     Start { name: &'static str, input: Vec<u8>, numbers: Vec<Arc<Number>> } -> ();
     Cancel { reason: String } -> bool;
-    Signal { name: String, value: Vec<u8>, numbers: Vec<Arc<Number>> } -> ();
+    Signal { name: String, value: Vec<u8>, numbers: Vec<Arc<Number>> } -> Result<(), WorkflowError>;
     Read {} -> Seen;
-    ReadSteps {} -> Vec<(String, Entry)>;
+    ReadSteps {} -> Result<Vec<(String, Entry)>, CellError>;
     Begin = "begin" { name: String, input: Vec<u8>, parent: Option<Parent> } -> ();
     Woken = "woken" { step: String } -> ();
     Resume = "resume" {} -> ();
-    ChildDone = "child-done" { step: String, result: Result<Vec<u8>, String> } -> ();
+    ChildDone = "child-done" { step: String, round: u32, result: Result<Vec<u8>, String> } -> ();
 }
 
 /// Has the workflow polled.
@@ -154,6 +163,8 @@ impl Durable for Run {
         Receives::of::<Resume>(),
         Receives::of::<ChildDone>(),
     ];
+    /// No message of a run is at fault by itself: a store that cannot be read recovers, or somebody mends it.
+    const ON_FAILURE: OnFailure = OnFailure::park_after(u32::MAX);
     type Deps = Workflows;
 
     fn initial(_: &str, _: &Workflows) -> Run {
@@ -164,11 +175,18 @@ impl Durable for Run {
 impl Process for Run {
     async fn started(&mut self, cx: &mut Context<Self>) {
         self.revive(cx);
-        self.drive(cx);
+        // In a turn of its own: one that is refused must not keep the run from being cancelled.
+        self.poll_later();
     }
 }
 
 impl Run {
+    fn poll_later(&self) {
+        if let Some(live) = &self.live {
+            live.waker.wake_by_ref();
+        }
+    }
+
     /// Brings the workflow into memory, if it is under way, to be polled.
     fn revive(&mut self, cx: &mut Context<Run>) {
         if !matches!(self.phase, Phase::Running | Phase::Stopping { .. }) {
@@ -176,12 +194,12 @@ impl Run {
         }
         let mut steps = cx.cells::<Str, Entry>(STEPS);
         let steps = steps.range(..).map(|own| own.map(|(key, entry)| (key.into(), entry)));
-        let journal = match steps.collect::<Result<HashMap<Box<str>, Entry>, _>>() {
+        let journal = match steps.collect::<Result<Vec<(Box<str>, Entry)>, _>>() {
             Ok(journal) => journal,
             Err(error) => return self.stick(cx, format!("its journal cannot be read: {error}")),
         };
         let (node, workflows) = (cx.node().inner().clone(), cx.deps().clone());
-        let shared = Shared::new(node, cx.key(), workflows.clone(), journal);
+        let shared = Shared::new(node, cx.key(), self.round, workflows.clone(), journal);
         shared.lock().is_stopping = matches!(self.phase, Phase::Stopping { .. });
         let Some(workflow) = workflows.find(&self.name) else {
             let reason = format!("the program has no workflow {:?}", self.name);
@@ -201,6 +219,7 @@ impl Run {
     fn stick(&mut self, cx: &mut Context<Run>, reason: String) {
         let attempts = self.stuck.take().map_or(0, |(_, attempts)| attempts);
         tracing::error!(run = cx.key(), reason, attempts, "a workflow is stuck");
+        cx.node().inner().stuck_runs.fetch_add(1, Ordering::Relaxed);
         self.stuck = Some((reason, attempts.saturating_add(1)));
         drop_user_value(self.live.take());
         let pause = Duration::from_secs(1 << attempts.min(6)).min(STUCK_LONGEST);
@@ -216,11 +235,7 @@ impl Run {
             return;
         }
         // Another run waits for one that was started before.
-        let is_own =
-            |own: &Parent, other: &Parent| (&own.key, &own.step) == (&other.key, &other.step);
-        let Some(other) =
-            parent.filter(|other| !self.parent.as_ref().is_some_and(|own| is_own(own, other)))
-        else {
+        let Some(other) = parent.filter(|other| self.parent.as_ref() != Some(other)) else {
             return;
         };
         let result = self.result().unwrap_or_else(|| Err("it was started before, and runs".into()));
@@ -248,7 +263,9 @@ impl Run {
             let mut waker = task::Context::from_waker(&live.waker);
             let polled = catch(|| live.future.as_mut().poll(&mut waker));
             let shared = live.shared.clone();
-            let has_acted = act(cx, &shared);
+            if let Err(reason) = act(cx, &shared) {
+                return self.stick(cx, reason);
+            }
             match polled {
                 Err(panic) => return self.stick(cx, format!("the workflow {panic}")),
                 Ok(Poll::Ready(outcome)) => {
@@ -273,9 +290,7 @@ impl Run {
                     }
                     let goes_on = core.goes_on();
                     drop(core);
-                    if has_acted {
-                        self.stuck = None;
-                    }
+                    self.stuck = None;
                     if live.is_resuming.replace(goes_on) != Some(goes_on) {
                         set_resume(cx, goes_on);
                     }
@@ -295,9 +310,7 @@ impl Run {
         }
         let failure = match (outcome, &self.phase) {
             (Ok(Encoded { record, numbers }), Phase::Running) => {
-                if let Some(own) = Activation::of(cx) {
-                    own.changes().use_numbers(numbers.into_iter().flatten());
-                }
+                use_numbers(cx, numbers.into_iter().flatten());
                 self.close(cx, Phase::Done(record));
                 return false;
             }
@@ -320,16 +333,12 @@ impl Run {
         };
         if let Some(Encoded { record, numbers }) = failure.restart {
             self.clear(cx);
-            self.input = record;
-            if let Some(own) = Activation::of(cx) {
-                own.changes().use_numbers(numbers.into_iter().flatten());
-            }
+            (self.input, self.round) = (record, self.round.wrapping_add(1));
+            use_numbers(cx, numbers.into_iter().flatten());
             self.revive(cx);
             set_resume(cx, true);
-            if let Some(live) = &self.live {
-                // In another turn, because the workflow may begin anew without a step.
-                live.waker.wake_by_ref();
-            }
+            // In another turn, because the workflow may begin anew without a step.
+            self.poll_later();
             return false;
         }
         self.phase = Phase::Stopping { reason: failure.reason, is_cancelled: false };
@@ -340,17 +349,20 @@ impl Run {
     /// Removes the journal, whose workflow begins anew.
     fn clear(&mut self, cx: &mut Context<Run>) {
         drop_user_value(self.live.take());
+        cancel_reminders(cx);
         let mut steps = cx.cells::<Str, Entry>(STEPS);
-        let keys: Vec<String> =
-            steps.range(..).filter_map(|own| Some(own.ok()?.0.to_string())).collect();
-        keys.iter().for_each(|key| steps.delete(key));
+        let keys = steps.range(..).map(|own| own.map(|(key, _)| key.to_string()));
+        let keys = keys.collect::<Result<Vec<String>, _>>();
+        for key in checked(cx, keys).unwrap_or_default() {
+            cx.cells::<Str, Entry>(STEPS).delete(&key);
+        }
     }
 
     /// Ends the run.
     fn close(&mut self, cx: &mut Context<Run>, phase: Phase) {
         drop_user_value(self.live.take());
         self.stuck = None;
-        cx.cancel_reminder(RESUME);
+        cancel_reminders(cx);
         self.phase = phase;
         if let (Some(parent), Some(result)) = (&self.parent, self.result()) {
             tell_parent(cx, parent, result);
@@ -361,29 +373,30 @@ impl Run {
 
     /// Notes in the journal what has become of a step, and shows it to the workflow once that is on disk.
     fn settle(&mut self, cx: &mut Context<Run>, step: &str, state: State) {
-        let mut steps = cx.cells::<Str, Entry>(STEPS);
-        let Ok(Some(entry)) = steps.get(step) else { return };
-        let entry = Entry { state, ..entry };
-        steps.put(step, &entry);
-        if let Some(live) = &self.live {
+        if let Some(entry) = change(cx, step, state)
+            && let Some(live) = &self.live
+        {
             let (shared, step) = (live.shared.clone(), step.to_owned());
             cx.after_commit(move || shared.show(&step, entry));
         }
     }
 
     /// Returns the first step that waits for a signal with this name.
-    fn listener(cx: &mut Context<Run>, name: &str) -> Option<String> {
+    fn listener(cx: &mut Context<Run>, name: &str) -> Result<Option<String>, CellError> {
         let mut steps = cx.cells::<Str, Entry>(STEPS);
-        let own =
-            |key: &str| key == name || key.strip_prefix(name).is_some_and(|n| n.starts_with('#'));
+        let is_own = |key: &str| {
+            key.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('#'))
+        };
         let waits = |entry: &Entry| entry.kind == Kind::Signal && entry.state == State::Waits;
-        let mut found: Vec<(u32, String)> = steps
-            .prefix(name)
-            .filter_map(|step| step.ok().filter(|(key, entry)| own(key) && waits(entry)))
-            .map(|(key, entry)| (entry.order, key.to_string()))
-            .collect();
-        found.sort();
-        found.into_iter().next().map(|(_, key)| key)
+        let mut first: Option<(u32, String)> = None;
+        for step in steps.prefix(name) {
+            let (key, entry) = step?;
+            let is_first = first.as_ref().is_none_or(|(order, _)| entry.order < *order);
+            if is_own(key) && waits(&entry) && is_first {
+                first = Some((entry.order, key.to_owned()));
+            }
+        }
+        Ok(first.map(|(_, key)| key))
     }
 }
 
@@ -408,10 +421,44 @@ impl Live {
     }
 }
 
+/// Takes what was read of cells. An error fails the turn, whose message is tried again.
+fn checked<T>(cx: &mut Context<Run>, found: Result<T, CellError>) -> Option<T> {
+    let failed = |error| EntityError::NotCommitted(CommitError::Cell(error));
+    found.map_err(|error| fail(cx, failed(error))).ok()
+}
+
+fn fail(cx: &mut Context<Run>, error: EntityError) {
+    if let Some(own) = Activation::of(cx) {
+        own.changes().fail(error);
+    }
+}
+
+fn use_numbers(cx: &mut Context<Run>, numbers: impl IntoIterator<Item = Arc<Number>>) {
+    if let Some(own) = Activation::of(cx) {
+        own.changes().use_numbers(numbers);
+    }
+}
+
+fn cancel_reminders(cx: &mut Context<Run>) {
+    if let Some(own) = Activation::of(cx)
+        && let Err(error) = own.cancel_reminders()
+    {
+        own.changes().fail(error);
+    }
+}
+
+/// Changes what has become of a step; returns its entry if there is one.
+fn change(cx: &mut Context<Run>, step: &str, state: State) -> Option<Entry> {
+    let found = cx.cells::<Str, Entry>(STEPS).get(step);
+    let entry = Entry { state, ..checked(cx, found)?? };
+    cx.cells::<Str, Entry>(STEPS).put(step, &entry);
+    Some(entry)
+}
+
 fn tell_parent(cx: &mut Context<Run>, parent: &Parent, result: Result<Vec<u8>, String>) {
-    let Parent { key, step } = parent;
+    let Parent { key, step, round } = parent;
     let parent = cx.node().entity::<Run>(key);
-    cx.send_durable(&parent, ChildDone { step: step.clone(), result });
+    cx.send_durable(&parent, ChildDone { step: step.clone(), round: *round, result });
 }
 
 /// Sets the reminder of a run that goes on, or removes it.
@@ -422,43 +469,50 @@ fn set_resume(cx: &mut Context<Run>, goes_on: bool) {
     }
 }
 
-/// Does what the workflow has asked for. Returns whether it has.
-fn act(cx: &mut Context<Run>, shared: &Arc<Shared>) -> bool {
+/// Does what the workflow has asked for.
+///
+/// # Errors
+///
+/// The reason why something has to be tried again; what comes after it is not done.
+fn act(cx: &mut Context<Run>, shared: &Arc<Shared>) -> Result<(), String> {
     let (commands, issued) = {
         let mut core = shared.lock();
         (mem::take(&mut core.commands), core.issued())
     };
     if commands.is_empty() {
-        return false;
+        return Ok(());
     }
     for command in commands {
         match command {
             Command::Put(key, entry, numbers) => {
                 cx.cells::<Str, Entry>(STEPS).put(&key, &entry);
-                if let Some(own) = Activation::of(cx) {
-                    own.changes().use_numbers(numbers);
-                }
+                use_numbers(cx, numbers);
             }
             Command::Wake(key, time) => wake_after(cx, &key, time),
             Command::Listen(key, within) => listen(cx, shared, &key, within),
-            Command::Do(act) => act(cx),
+            Command::Do(act) => act(cx)?,
         }
     }
     let shared = shared.clone();
     cx.after_commit(move || shared.committed(issued));
-    true
+    Ok(())
+}
+
+/// Returns the key of the reminder that wakes a step.
+fn reminder_of(step: &str) -> String {
+    format!("step {step}")
 }
 
 fn wake_after(cx: &mut Context<Run>, key: &str, time: Duration) {
-    cx.remind(&format!("step {key}"), Schedule::after(time), Woken { step: key.into() });
+    cx.remind(&reminder_of(key), Schedule::after(time), Woken { step: key.into() });
 }
 
 /// Gives a step the signal that waits for it, or has it wait for one.
 fn listen(cx: &mut Context<Run>, shared: &Arc<Shared>, key: &str, within: Option<Duration>) {
     let name = key.split_once('#').map_or(key, |(name, _)| name);
-    let mut signals = cx.cells::<Str, Vec<Vec<u8>>>(SIGNALS);
-    // A store that cannot be read fails the turn when it is written.
-    let mut waiting = signals.get(name).ok().flatten().unwrap_or_default();
+    let found = cx.cells::<Str, Vec<Vec<u8>>>(SIGNALS).get(name);
+    let Some(found) = checked(cx, found) else { return };
+    let mut waiting = found.unwrap_or_default();
     if waiting.is_empty() {
         if let Some(within) = within {
             wake_after(cx, key, within);
@@ -466,14 +520,12 @@ fn listen(cx: &mut Context<Run>, shared: &Arc<Shared>, key: &str, within: Option
         return;
     }
     let value = waiting.remove(0);
+    let mut signals = cx.cells::<Str, Vec<Vec<u8>>>(SIGNALS);
     match waiting.is_empty() {
         true => signals.delete(name),
         false => signals.put(name, &waiting),
     }
-    let mut steps = cx.cells::<Str, Entry>(STEPS);
-    if let Ok(Some(entry)) = steps.get(key) {
-        let entry = Entry { state: State::Done(value), ..entry };
-        steps.put(key, &entry);
+    if let Some(entry) = change(cx, key, State::Done(value)) {
         let (shared, key) = (shared.clone(), key.to_owned());
         cx.after_commit(move || shared.show(&key, entry));
     }
@@ -488,9 +540,7 @@ impl Handle<Drive> for Run {
 impl Handle<Start> for Run {
     async fn handle(&mut self, start: Start, cx: &mut Context<Self>) {
         let Start { name, input, numbers } = start;
-        if let Some(own) = Activation::of(cx) {
-            own.changes().use_numbers(numbers);
-        }
+        use_numbers(cx, numbers);
         self.begin(cx, name, input, None);
     }
 }
@@ -529,19 +579,23 @@ impl Handle<Read> for Run {
 impl Handle<ReadSteps> for Run {
     const READ_ONLY: bool = true;
 
-    async fn handle(&mut self, _: ReadSteps, cx: &mut Context<Self>) -> Vec<(String, Entry)> {
+    async fn handle(
+        &mut self,
+        _: ReadSteps,
+        cx: &mut Context<Self>,
+    ) -> Result<Vec<(String, Entry)>, CellError> {
         let mut steps = cx.cells::<Str, Entry>(STEPS);
-        let steps =
-            steps.range(..).filter_map(|own| own.ok().map(|(k, entry)| (k.to_string(), entry)));
-        let mut steps: Vec<_> = steps.collect();
+        let steps = steps.range(..).map(|own| own.map(|(key, entry)| (key.to_string(), entry)));
+        let mut steps = steps.collect::<Result<Vec<_>, CellError>>()?;
         steps.sort_by_key(|(_, entry)| entry.order);
-        steps
+        Ok(steps)
     }
 }
 
 impl Handle<Woken> for Run {
     async fn handle(&mut self, Woken { step }: Woken, cx: &mut Context<Self>) {
-        let entry = cx.cells::<Str, Entry>(STEPS).get(&step).ok().flatten();
+        let found = cx.cells::<Str, Entry>(STEPS).get(&step);
+        let Some(entry) = checked(cx, found) else { return };
         let state = match entry.map(|entry| (entry.kind, entry.state)) {
             Some((Kind::Sleep, State::Waits)) => State::Done(Vec::new()),
             Some((Kind::Signal, State::Waits)) => State::TimedOut,
@@ -563,24 +617,44 @@ impl Handle<Resume> for Run {
 }
 
 impl Handle<Signal> for Run {
-    async fn handle(&mut self, signal: Signal, cx: &mut Context<Self>) {
+    async fn handle(
+        &mut self,
+        signal: Signal,
+        cx: &mut Context<Self>,
+    ) -> Result<(), WorkflowError> {
         let Signal { name, value, numbers } = signal;
-        if let Some(own) = Activation::of(cx) {
-            own.changes().use_numbers(numbers);
+        match self.phase {
+            Phase::Unborn => return Err(WorkflowError::Unborn),
+            Phase::Running | Phase::Stopping { .. } => {}
+            _ => return Err(WorkflowError::Ended),
         }
-        if let Some(step) = Run::listener(cx, &name) {
-            cx.cancel_reminder(&format!("step {step}"));
-            return self.settle(cx, &step, State::Done(value));
+        use_numbers(cx, numbers);
+        let found = Run::listener(cx, &name);
+        let Some(listener) = checked(cx, found) else { return Ok(()) };
+        if let Some(step) = listener {
+            cx.cancel_reminder(&reminder_of(&step));
+            self.settle(cx, &step, State::Done(value));
+            return Ok(());
         }
-        let mut signals = cx.cells::<Str, Vec<Vec<u8>>>(SIGNALS);
-        let mut waiting = signals.get(&name).ok().flatten().unwrap_or_default();
+        let found = cx.cells::<Str, Vec<Vec<u8>>>(SIGNALS).get(&name);
+        let Some(found) = checked(cx, found) else { return Ok(()) };
+        let mut waiting = found.unwrap_or_default();
+        if waiting.len() >= SIGNALS_MAX {
+            return Err(WorkflowError::TooManySignals { name });
+        }
         waiting.push(value);
-        signals.put(&name, &waiting);
+        cx.cells::<Str, Vec<Vec<u8>>>(SIGNALS).put(&name, &waiting);
+        Ok(())
     }
 }
 
 impl Handle<ChildDone> for Run {
-    async fn handle(&mut self, ChildDone { step, result }: ChildDone, cx: &mut Context<Self>) {
+    async fn handle(&mut self, done: ChildDone, cx: &mut Context<Self>) {
+        let ChildDone { step, round, result } = done;
+        if round != self.round {
+            // The run has begun anew since, and waits for another one.
+            return;
+        }
         let state = match result {
             Ok(result) => State::Done(result),
             Err(reason) => State::Failed(reason),

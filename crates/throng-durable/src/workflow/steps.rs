@@ -18,7 +18,7 @@ use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Poll, Waker};
+use std::task::{self, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
@@ -32,30 +32,42 @@ use crate::catalogue::Number;
 use crate::message::Encoded;
 use crate::node::Inner;
 use crate::users::catch;
-use crate::{Durable, DurableContext, DurableMessage, Entity, Node, values};
+use crate::{Durable, DurableContext, DurableMessage, ENTITY_KEY_BYTES_MAX, Entity, Node, values};
 
 /// The steps of a workflow that runs, as passed to [`Workflow::run`].
 ///
-/// A step has a name of 1 to 100 bytes without `#`, under which its result is stored. Steps of the same name are numbered in the order in which the
-/// workflow asks for them, so give steps of branches that run at the same time names of their own. A step is asked for
-/// when its method is called, and goes on when its future is awaited.
+/// A step has a name of 1 to 100 bytes, without `#`, under which its result is stored. Steps of the same name are numbered
+/// in the order in which the workflow asks for them, so give steps of branches that run at the same time names of their
+/// own. A step is asked for when its method is called, and goes on when its future is awaited.
+///
+/// The closures of steps are polled in turns of the run's entity, which answers its callers whenever they await. Code
+/// that blocks belongs on a thread of its own, as in any handler.
 pub struct Steps(pub(super) Arc<Shared>);
 
 pub(super) struct Shared {
     node: Arc<Inner>,
-    pub(super) key: Box<str>,
+    key: Box<str>,
+    /// Number of times that the run has begun anew.
+    round: u32,
     workflows: Workflows,
-    pub(super) core: Mutex<Core>,
+    core: Mutex<Core>,
+}
+
+/// A step of the journal.
+struct Known {
+    entry: Entry,
+    /// Whether the workflow has asked for it.
+    is_matched: bool,
 }
 
 /// State that the future of a workflow and the turns of its entity share.
 #[derive(Default)]
 pub(super) struct Core {
-    pub(super) journal: HashMap<Box<str>, Entry>,
+    journal: HashMap<Box<str>, Known>,
+    /// Number of those that the workflow has not asked for; steps that undo do not count.
+    left: usize,
     /// Number of steps of each name that were asked for.
     counts: HashMap<Box<str>, u32>,
-    /// Steps of the journal that were asked for.
-    matched: HashSet<Box<str>>,
     /// Steps that were asked for and are not in the journal.
     asked: Vec<(Box<str>, Kind)>,
     /// Those of them that may begin.
@@ -68,7 +80,7 @@ pub(super) struct Core {
     /// Number of the last command by which a step is over.
     over: u64,
     /// Number of closures that run.
-    pub(super) running: usize,
+    running: usize,
     /// Steps that undo others.
     compensations: Vec<Compensation>,
     /// Whether no further step may begin but those that undo.
@@ -84,7 +96,8 @@ type Compensation = Box<dyn FnOnce(Steps) -> Branch<'static, ()> + Send>;
 /// A future on the heap, for [`Steps::all`] and [`Steps::race`].
 pub type Branch<'f, T> = Pin<Box<dyn Future<Output = T> + Send + 'f>>;
 
-type Act = Box<dyn FnOnce(&mut Context<Run>) + Send>;
+/// An act on others in the turn that polls, or the reason why it has to be tried again.
+type Act = Box<dyn FnOnce(&mut Context<Run>) -> Result<(), String> + Send>;
 
 /// Something that the turn that polls a workflow does for it.
 pub(super) enum Command {
@@ -106,11 +119,15 @@ impl Shared {
     pub(super) fn new(
         node: Arc<Inner>,
         key: &str,
+        round: u32,
         workflows: Workflows,
-        journal: HashMap<Box<str>, Entry>,
+        journal: impl IntoIterator<Item = (Box<str>, Entry)>,
     ) -> Arc<Shared> {
-        let core = Core { journal, ..Core::default() };
-        Arc::new(Shared { node, key: key.into(), workflows, core: Mutex::new(core) })
+        let known = |(key, entry)| (key, Known { entry, is_matched: false });
+        let journal: HashMap<Box<str>, Known> = journal.into_iter().map(known).collect();
+        let left = journal.keys().filter(|key| !key.starts_with(UNDO)).count();
+        let core = Mutex::new(Core { journal, left, ..Core::default() });
+        Arc::new(Shared { node, key: key.into(), round, workflows, core })
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Core> {
@@ -135,7 +152,9 @@ impl Shared {
 
     /// Shows the workflow what has become of a step.
     pub(super) fn show(&self, key: &str, entry: Entry) {
-        self.lock().journal.insert(key.into(), entry);
+        if let Some(known) = self.lock().journal.get_mut(key) {
+            known.entry = entry;
+        }
         self.wake();
     }
 }
@@ -146,7 +165,7 @@ impl Core {
         if self.asked.is_empty() || self.mismatch.is_some() {
             return false;
         }
-        if let Some(left) = self.left() {
+        if let Some(left) = self.first_left() {
             let (key, kind) = &self.asked[0];
             self.mismatch = Some(format!(
                 "the program comes to the {} {key:?}, where the journal has the {left}",
@@ -165,17 +184,52 @@ impl Core {
     }
 
     /// Describes the first step of the journal that the workflow has not asked for.
-    fn left(&self) -> Option<String> {
-        let left = self.journal.iter().filter(|(key, _)| !self.matched.contains(*key));
-        let left = left.filter(|(key, _)| !key.starts_with(UNDO));
-        let (key, entry) = left.min_by_key(|(_, entry)| entry.order)?;
-        Some(format!("{} {key:?}", entry.kind.name()))
+    fn first_left(&self) -> Option<String> {
+        if self.left == 0 {
+            return None;
+        }
+        let is_left = |key: &str, known: &Known| !known.is_matched && !key.starts_with(UNDO);
+        let left = self.journal.iter().filter(|(key, known)| is_left(key, known));
+        let (key, known) = left.min_by_key(|(_, known)| known.entry.order)?;
+        Some(format!("{} {key:?}", known.entry.kind.name()))
+    }
+
+    fn state(&self, key: &str) -> Option<&State> {
+        self.journal.get(key).map(|known| &known.entry.state)
+    }
+
+    /// Notes that the workflow has asked for a step; returns false if the journal does not have it, or has another kind
+    /// of step there.
+    fn ask(&mut self, key: &str, kind: Kind) -> bool {
+        let Some(known) = self.journal.get_mut(key) else { return false };
+        if known.entry.kind != kind {
+            let (kind, known) = (kind.name(), known.entry.kind.name());
+            self.mismatch.get_or_insert(format!(
+                "the program comes to the {kind} {key:?}, where the journal has the {known} {key:?}"
+            ));
+            return false;
+        }
+        if !mem::replace(&mut known.is_matched, true) && !key.starts_with(UNDO) {
+            self.left -= 1;
+        }
+        true
+    }
+
+    /// Checks the name of a step, or of a version.
+    fn check_name(&mut self, name: &str) {
+        let is_undoing = name.starts_with(UNDO) && !self.is_stopping;
+        if name.is_empty() || name.len() > STEP_NAME_BYTES_MAX || name.contains('#') || is_undoing {
+            self.mismatch.get_or_insert(format!(
+                "the name {name:?} of a step is not valid: it has 1 to {STEP_NAME_BYTES_MAX} bytes, no '#', and \
+                 does not begin with {UNDO:?}"
+            ));
+        }
     }
 
     /// Returns the reason why the program does not fit the journal; `has_ended` tells whether it asks for nothing more.
     pub(super) fn mismatch(&self, has_ended: bool) -> Option<String> {
         let left = || {
-            let left = self.left().filter(|_| has_ended)?;
+            let left = self.first_left().filter(|_| has_ended)?;
             Some(format!("the program ends, where the journal has the {left}"))
         };
         self.mismatch.clone().or_else(left)
@@ -214,14 +268,13 @@ impl Core {
     }
 
     fn put(&mut self, key: &str, kind: Kind, state: State, numbers: Vec<Arc<Number>>) -> u64 {
-        let order = self.journal.get(key).map(|own| own.order);
+        let order = self.journal.get(key).map(|known| known.entry.order);
         let order = order.unwrap_or_else(|| u32::try_from(self.journal.len()).unwrap_or(u32::MAX));
         if state.is_over() {
             self.over = self.issued + 1;
         }
         let entry = Entry { order, kind, state };
-        self.journal.insert(key.into(), entry.clone());
-        self.matched.insert(key.into());
+        self.journal.insert(key.into(), Known { entry: entry.clone(), is_matched: true });
         self.command(Command::Put(key.into(), entry, numbers))
     }
 }
@@ -276,7 +329,7 @@ impl Steps {
         Fut: Future<Output = Result<T, E>> + Send,
     {
         loop {
-            let before = self.until(|core| match core.journal.get(&key).map(|own| &own.state) {
+            let before = self.until(|core| match core.state(&key) {
                 Some(State::Again { .. }) if core.is_stopped(&key) => None,
                 Some(State::Again { attempts }) => Some(Ok(*attempts)),
                 Some(State::Waits | State::Fails { .. }) => None,
@@ -391,23 +444,29 @@ impl Steps {
         let child = key_of(W::NAME, id);
         async move {
             let failed = |reason| StepError { step: key.to_string(), reason };
+            if child.len() > ENTITY_KEY_BYTES_MAX {
+                let most = ENTITY_KEY_BYTES_MAX - W::NAME.len() - 1;
+                return Err(failed(format!("the id of the run has more than {most} bytes")));
+            }
             let Encoded { record, numbers } = encoded.map_err(failed)?;
             let began = |core: &mut Core, key: &str| {
                 let numbers = numbers.into_iter().flatten().collect();
-                core.put(key, Kind::Child, State::Waits, numbers);
-                let parent = Some(Parent { key: self.0.key.to_string(), step: key.to_owned() });
+                let (parent, step, round) = (self.0.key.to_string(), key.to_owned(), self.0.round);
+                let parent = Some(Parent { key: parent, step, round });
                 let begin = Begin { name: W::NAME.into(), input: record, parent };
                 core.command(Command::Do(Box::new(move |cx| {
                     let child = cx.node().entity::<Run>(child);
-                    cx.send_durable(&child, begin);
+                    cx.try_send_durable(&child, begin).map_err(|unsent| unsent.error.to_string())
                 })));
+                core.put(key, Kind::Child, State::Waits, numbers);
             };
             let over = self.wait_for(&key, began).await;
             self.result(&key, over).await
         }
     }
 
-    /// Sends an entity a [durable message](DurableMessage), once.
+    /// Sends an entity a [durable message](DurableMessage), once. If its inbox is full, the run is
+    /// [stuck](super::RunStatus::Stuck), and tries again later.
     pub fn send<R, M>(
         &self,
         to: &Entity<R>,
@@ -421,7 +480,9 @@ impl Steps {
         let to = to.clone();
         async move {
             let began = |core: &mut Core, key: &str| {
-                core.command(Command::Do(Box::new(move |cx| cx.send_durable(&to, message))));
+                core.command(Command::Do(Box::new(move |cx| {
+                    cx.try_send_durable(&to, message).map_err(|unsent| unsent.error.to_string())
+                })));
                 core.put(key, Kind::Send, State::Done(Vec::new()), Vec::new());
             };
             self.wait_for(&key, began).await;
@@ -429,7 +490,9 @@ impl Steps {
         }
     }
 
-    /// Calls an entity with a message, which is made for each attempt. The call acts once: the entity keeps its reply under an id of this step for 30 days.
+    /// Calls an entity with a message, which is made for each attempt. The call acts once: the entity keeps its reply for
+    /// 30 days, under an id of the run and this step, which has [`ONCE_ID_BYTES_MAX`](crate::ONCE_ID_BYTES_MAX) bytes at
+    /// most.
     ///
     /// # Errors
     ///
@@ -478,15 +541,9 @@ impl Steps {
 
     /// Awaits all branches, and returns their results in their order.
     pub async fn all<'f, T: Send>(&self, branches: Vec<Branch<'f, T>>) -> Vec<T> {
-        let mut branches: Vec<_> = branches.into_iter().map(|branch| (branch, None)).collect();
+        let mut branches = unpolled(branches);
         poll_fn(|cx| {
-            for (branch, result) in &mut branches {
-                if result.is_none()
-                    && let Poll::Ready(ready) = branch.as_mut().poll(cx)
-                {
-                    *result = Some(ready);
-                }
-            }
+            poll_all(&mut branches, cx);
             match branches.iter().all(|(_, result)| result.is_some()) {
                 true => Poll::Ready(()),
                 false => Poll::Pending,
@@ -509,20 +566,14 @@ impl Steps {
         assert!(!branches.is_empty(), "a race without a branch");
         let key = self.ask("race", Kind::Race);
         async move {
-            let mut branches: Vec<_> = branches.into_iter().map(|branch| (branch, None)).collect();
-            let chosen = match self.0.lock().journal.get(&key).map(|own| own.state.clone()) {
-                Some(State::Done(chosen)) => postcard::from_bytes::<usize>(&chosen).ok(),
+            let mut branches = unpolled(branches);
+            let chosen = match self.0.lock().state(&key) {
+                Some(State::Done(chosen)) => postcard::from_bytes::<usize>(chosen).ok(),
                 _ => None,
             };
             // All are polled each time, so that a repeated run asks for the steps of all.
             let first = poll_fn(|cx| {
-                for (branch, result) in &mut branches {
-                    if result.is_none()
-                        && let Poll::Ready(ready) = branch.as_mut().poll(cx)
-                    {
-                        *result = Some(ready);
-                    }
-                }
+                poll_all(&mut branches, cx);
                 let is_ready = |(_, result): &(_, Option<T>)| result.is_some();
                 let first = match chosen {
                     Some(chosen) => {
@@ -549,15 +600,12 @@ impl Steps {
     /// before, and is repeated up to here. So the code can differ for runs under way.
     pub fn version(&self, name: &str) -> bool {
         let mut core = self.0.lock();
-        if core.journal.contains_key(name) {
-            core.matched.insert(name.into());
-            return true;
+        core.check_name(name);
+        let is_new = !core.journal.contains_key(name);
+        if is_new && core.left == 0 {
+            core.put(name, Kind::Version, State::Done(Vec::new()), Vec::new());
         }
-        if core.left().is_some() {
-            return false;
-        }
-        core.put(name, Kind::Version, State::Done(Vec::new()), Vec::new());
-        true
+        core.ask(name, Kind::Version)
     }
 
     /// Returns the time, which a repeated run gets again.
@@ -622,29 +670,15 @@ impl Steps {
     /// Asks for a step, and returns its key.
     fn ask(&self, name: &str, kind: Kind) -> Box<str> {
         let mut core = self.0.lock();
-        if name.is_empty() || name.len() > STEP_NAME_BYTES_MAX || name.contains('#') {
-            core.mismatch.get_or_insert(format!(
-                "the name {name:?} of a step is not valid: it has 1 to {STEP_NAME_BYTES_MAX} bytes, and no '#'"
-            ));
-        }
+        core.check_name(name);
         let count = core.counts.entry(name.into()).or_default();
         *count += 1;
         let key: Box<str> = match *count {
             1 => name.into(),
             count => format!("{name}#{count}").into(),
         };
-        match core.journal.get(&key).map(|own| own.kind) {
-            Some(known) if known == kind => {
-                core.matched.insert(key.clone());
-            }
-            Some(known) => {
-                core.mismatch.get_or_insert(format!(
-                    "the program comes to the {} {key:?}, where the journal has the {} {key:?}",
-                    kind.name(),
-                    known.name()
-                ));
-            }
-            None => core.asked.push((key.clone(), kind)),
+        if !core.ask(&key, kind) {
+            core.asked.push((key.clone(), kind));
         }
         key
     }
@@ -673,8 +707,7 @@ impl Steps {
         if is_new.await {
             began(&mut self.0.lock(), key);
         }
-        let state = |core: &mut Core| core.journal.get(key).map(|own| own.state.clone());
-        self.until(|core| state(core).filter(State::is_over)).await
+        self.until(|core| core.state(key).filter(|state| state.is_over()).cloned()).await
     }
 
     /// Records a step that is over, and waits until that is on disk.
@@ -707,6 +740,22 @@ impl Steps {
             },
             State::Failed(reason) => failed(reason),
             _ => failed("it has timed out".into()),
+        }
+    }
+}
+
+/// Branches with their results.
+type Branches<'f, T> = Vec<(Branch<'f, T>, Option<T>)>;
+
+fn unpolled<T>(branches: Vec<Branch<'_, T>>) -> Branches<'_, T> {
+    branches.into_iter().map(|branch| (branch, None)).collect()
+}
+
+/// Polls the branches that are not ready.
+fn poll_all<T>(branches: &mut Branches<'_, T>, cx: &mut task::Context<'_>) {
+    for (branch, result) in branches.iter_mut().filter(|(_, result)| result.is_none()) {
+        if let Poll::Ready(ready) = branch.as_mut().poll(cx) {
+            *result = Some(ready);
         }
     }
 }

@@ -17,7 +17,7 @@ use throng_durable::{
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{number_or, start_again};
+use crate::{draw_faults, end, number_or, start_again};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -219,15 +219,7 @@ fn simulated_orders_record_each_step_once_and_in_order() {
             let mut lives = 1;
             for _ in 0..3 {
                 let node = start(&sim, &world, 1);
-                match sim.random(5) {
-                    0 | 1 => sim.disk().fail_randomly(10 + sim.random(60) as u32),
-                    2 => sim.disk().set_room(Some(sim.random(400_000))),
-                    3 => _ = sim.faults().crash_anywhere(2),
-                    _ => {}
-                }
-                if sim.random(2) == 0 {
-                    sim.disk().cut_at(1 + sim.random(150));
-                }
+                draw_faults::<Till>(&sim, 150);
                 while begun < ORDERS && sim.random(3) > 0 {
                     let run = node.workflow::<PlaceOrder>(begun);
                     if run.start(&order(begun)).await.is_err() {
@@ -237,12 +229,7 @@ fn simulated_orders_record_each_step_once_and_in_order() {
                 }
                 sleep(Duration::from_millis(sim.random(120))).await;
                 sim.faults().stop();
-                if sim.random(3) == 0 && !sim.disk().is_down() {
-                    node.shutdown().await;
-                }
-                sim.crash();
-                sim.disk().heal();
-                sim.disk().set_room(None);
+                end(&sim, node).await;
                 lives += 1;
             }
             let node = start(&sim, &world, 1);
@@ -282,9 +269,12 @@ fn a_program_that_does_not_fit_the_journal_does_nothing_and_says_why() {
         sim.crash();
         // The second version has renamed a step.
         let (run, node) = begin(2);
+        run.status().await.unwrap();
+        sleep(Duration::from_secs(1)).await;
         let RunStatus::Stuck(reason) = run.status().await.unwrap() else { panic!("not stuck") };
         assert!(reason.contains("\"pay\"") && reason.contains("\"charge\""), "{reason}");
         assert_eq!(world.of("a"), ["charge"]);
+        assert!(node.stat().unwrap().workflows_stuck > 0);
         node.shutdown().await;
         sim.crash();
         // The third one has a step more, for runs that come to it for the first time.
@@ -292,6 +282,10 @@ fn a_program_that_does_not_fit_the_journal_does_nothing_and_says_why() {
         let later = node.workflow::<PlaceOrder>("b");
         later.start(&ORDER).await.unwrap();
         assert_eq!(later.result().await.unwrap(), [1, 3, 4]);
+        run.status().await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        assert_eq!(run.status().await.unwrap(), RunStatus::Running, "it fits again, and waits");
+        assert_eq!(node.stat().unwrap().workflows_stuck, 0);
         assert_eq!(run.result().await.unwrap(), [1, 2, 3]);
         assert_eq!(world.of("a"), ["charge", "reserve", "ship"]);
         assert_eq!(world.of("b"), ["charge", "check", "reserve", "ship"]);
@@ -378,6 +372,158 @@ impl Workflow for Everything {
     }
 }
 
+/// A workflow whose first round ends while a branch of it waits.
+struct Rounds;
+
+impl Workflow for Rounds {
+    const NAME: &'static str = "rounds";
+    type Input = bool;
+    type Output = Option<u64>;
+
+    async fn run(&self, cx: &Steps, is_first: bool) -> Result<Option<u64>, Failure> {
+        if !is_first {
+            return Ok(cx.wait("go", None).await?);
+        }
+        let waits = Box::pin(async { cx.wait("go", Some(Duration::from_secs(60))).await });
+        let sleeps = Box::pin(async {
+            cx.sleep(Duration::from_secs(1)).await;
+            Ok(None::<u64>)
+        });
+        let (first, _) = cx.race(vec![waits, sleeps]).await;
+        assert_eq!(first, 1);
+        Err(Failure::continue_as_new(cx, &false))
+    }
+}
+
+#[test]
+fn nothing_of_a_round_that_is_over_reaches_the_next_one() {
+    sim::check(3, |sim: Sim| async move {
+        let mut node = start_with(&sim, Workflows::new().with(Rounds), options);
+        node.workflow::<Rounds>("a").start(&true).await.unwrap();
+        sleep(Duration::from_secs(100)).await;
+        if sim.random(2) == 0 {
+            sim.crash();
+            node = start_with(&sim, Workflows::new().with(Rounds), options);
+        }
+        let run = node.workflow::<Rounds>("a");
+        assert_eq!(run.status().await.unwrap(), RunStatus::Running);
+        run.signal("go", &7u64).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), Some(7));
+        assert!(matches!(run.signal("go", &8u64).await, Err(WorkflowError::Ended)));
+    });
+}
+
+#[test]
+fn so_many_signals_wait_for_a_run_and_no_more() {
+    sim::check(1, |sim: Sim| async move {
+        let node = start_with(&sim, Workflows::new().with(Rounds), options);
+        let run = node.workflow::<Rounds>("a");
+        assert!(matches!(run.signal("go", &0u64).await, Err(WorkflowError::Unborn)));
+        run.start(&false).await.unwrap();
+        for number in 0..1_000u64 {
+            run.signal("other", &number).await.unwrap();
+        }
+        let refused = run.signal("other", &0u64).await;
+        assert!(matches!(refused, Err(WorkflowError::TooManySignals { .. })), "{refused:?}");
+        run.signal("go", &1u64).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), Some(1));
+    });
+}
+
+/// An entity that handles no message, because its kind is never registered.
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "absent", deps = String)]
+struct Absent {}
+
+#[process]
+impl Absent {
+    #[message(durable)]
+    fn hear(&mut self) {}
+}
+
+/// A workflow that sends more than an inbox takes.
+struct Talks(World);
+
+impl Workflow for Talks {
+    const NAME: &'static str = "talks";
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, cx: &Steps, (): ()) -> Result<(), Failure> {
+        let world = self.0.clone();
+        cx.compensate("all", Retry::none(), move || {
+            let world = world.clone();
+            async move { world.act("a", "undone", Duration::ZERO).await.map(drop) }
+        });
+        let absent: Entity<Absent> = cx.node().entity("nobody");
+        for _ in 0..3 {
+            cx.send(&absent, Hear {}).await;
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_run_that_meets_a_full_inbox_says_so_and_can_be_cancelled() {
+    sim::check(3, |sim: Sim| async move {
+        let world = World::default();
+        let workflows = || Workflows::new().with(Talks(world.clone()));
+        let mut node = start_with(&sim, workflows(), || options().inbox_max(2));
+        node.workflow::<Talks>("a").start(&()).await.unwrap();
+        sleep(Duration::from_secs(20)).await;
+        if sim.random(2) == 0 {
+            sim.crash();
+            node = start_with(&sim, workflows(), || options().inbox_max(2));
+        }
+        sleep(Duration::from_secs(2)).await;
+        let run = node.workflow::<Talks>("a");
+        let status = run.status().await.unwrap();
+        let RunStatus::Stuck(reason) = &status else { panic!("{status:?}") };
+        assert!(reason.contains("full"), "{reason}");
+        assert_eq!(node.entity::<Absent>("nobody").inbox().unwrap().waiting.len(), 2);
+        assert!(run.cancel("enough").await.unwrap());
+        assert!(matches!(run.result().await, Err(WorkflowError::Cancelled(_))));
+        assert_eq!(world.of("a"), ["undone"]);
+    });
+}
+
+/// A workflow of many steps.
+struct Many;
+
+impl Workflow for Many {
+    const NAME: &'static str = "many";
+    type Input = u64;
+    type Output = u64;
+
+    async fn run(&self, cx: &Steps, count: u64) -> Result<u64, Failure> {
+        let mut sum = 0;
+        for number in 0..count {
+            let step = cx.step("one", Retry::none(), async || Ok::<_, Failed>(number));
+            sum += step.await?;
+            if number == count / 2 {
+                cx.sleep(Duration::from_secs(60)).await;
+            }
+        }
+        Ok(sum)
+    }
+}
+
+#[test]
+fn a_journal_may_have_thousands_of_steps() {
+    const STEPS: u64 = 4_000;
+    sim::check(1, |sim: Sim| async move {
+        let node = start_with(&sim, Workflows::new().with(Many), options);
+        node.workflow::<Many>("a").start(&STEPS).await.unwrap();
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(node.live(), 0, "it sleeps");
+        sim.crash();
+        let node = start_with(&sim, Workflows::new().with(Many), options);
+        let sum = node.workflow::<Many>("a").result().await.unwrap();
+        assert_eq!(sum, STEPS * (STEPS - 1) / 2);
+        assert_eq!(node.workflow::<Many>("a").steps().await.unwrap().len() as u64, STEPS + 1);
+    });
+}
+
 /// A workflow with a step whose name is not valid.
 struct Misnamed;
 
@@ -395,7 +541,7 @@ impl Workflow for Misnamed {
 fn a_step_whose_name_is_not_valid_is_told() {
     sim::check(1, |sim: Sim| async move {
         let node = start_with(&sim, Workflows::new().with(Misnamed), options);
-        for name in [String::new(), "a#2".into(), "n".repeat(101)] {
+        for name in [String::new(), "a#2".into(), "undo:a".into(), "n".repeat(101)] {
             let run = node.workflow::<Misnamed>(name.len());
             run.start(&name).await.unwrap();
             let RunStatus::Stuck(reason) = run.status().await.unwrap() else { panic!("{name}") };
