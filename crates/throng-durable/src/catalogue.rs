@@ -225,7 +225,8 @@ impl Numbered {
         shapes.iter().find(|shaped| shaped.number() == number).cloned()
     }
 
-    fn add_shape(&self, version: u16, shape: Shape) -> Option<Arc<Shaped>> {
+    /// Returns a shape with its number, a new one if it has none; `None` if there are no more numbers.
+    pub(crate) fn add_shape(&self, version: u16, shape: Shape) -> Option<Arc<Shaped>> {
         let mut shapes = self.shapes.write().unwrap_or_else(PoisonError::into_inner);
         let known = shapes.iter().find(|known| (known.version, &known.shape) == (version, &shape));
         if let Some(known) = known {

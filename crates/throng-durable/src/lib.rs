@@ -179,6 +179,6 @@ pub use throng_store::{
     Bytes, Codec, CodecError, I64, OpenError, ReadError, Str, SubmitError, U32, U64, U128, Unit,
 };
 pub use workflow::{
-    Branch, Failure, Retry, RunStatus, StepError, StepInfo, Steps, Workflow, WorkflowError,
-    WorkflowRun, Workflows,
+    Branch, Failure, Journal, ReplayError, Retry, RunStatus, StepError, StepInfo, Steps, Workflow,
+    WorkflowError, WorkflowRun, Workflows,
 };

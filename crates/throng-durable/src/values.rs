@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::catalogue::Numbered;
 use crate::durable::{Versioned, encode_into};
 use crate::message::Encoded;
 use crate::node::Inner;
+use crate::shape::Shape;
 use crate::users::catch;
 use crate::{OldState, StateError};
 
@@ -43,4 +44,28 @@ pub(crate) fn decode<T: Serialize + DeserializeOwned + 'static>(
     let migrate = |old: OldState<'_>| -> Result<T, StateError> { Err(old.not_migrated()) };
     let versioned = Versioned { kind: what, version: 0, migrate };
     versioned.decode(&*numbered(node, kind).ok_or_else(full)?, record)
+}
+
+/// A value with its shape, which can be read without a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Portable {
+    shape: Shape,
+    value: Vec<u8>,
+}
+
+/// Takes a value out of a store.
+pub(crate) fn export(node: &Inner, kind: &str, record: &[u8]) -> Result<Portable, String> {
+    let (number, value) = postcard::take_from_bytes::<u16>(record)
+        .map_err(|error| format!("it has no number of a shape: {error}"))?;
+    let shaped = numbered(node, kind).and_then(|numbered| numbered.shape(number));
+    let shaped = shaped.ok_or_else(|| format!("the store has no shape {number}"))?;
+    Ok(Portable { shape: shaped.shape().clone(), value: value.into() })
+}
+
+/// Returns a value as in the store of a node, which gets its shape only with the next value of this shape.
+pub(crate) fn import(node: &Inner, kind: &str, value: &Portable) -> Result<Vec<u8>, String> {
+    let shaped =
+        numbered(node, kind).and_then(|numbered| numbered.add_shape(0, value.shape.clone()));
+    let shaped = shaped.ok_or_else(|| "the kind has the most shapes, 65535".to_owned())?;
+    Ok([shaped.prefix(), &value.value].concat())
 }

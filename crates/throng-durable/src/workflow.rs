@@ -11,6 +11,7 @@
 //! After an activation the function is run again from its begin, and each step of the journal is over at once.
 
 mod journal;
+mod replay;
 mod run;
 mod steps;
 
@@ -27,13 +28,17 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 
 use self::journal::State;
+pub use self::replay::{Journal, ReplayError};
 use self::run::{
-    Cancel, Outcome, Phase, Read, ReadSteps, Run, SIGNALS_MAX, Seen, Signal, Start, key_of,
+    Cancel, Outcome, Past, Phase, Read, ReadPast, ReadProgress, Run, SIGNALS_MAX, Seen, Signal,
+    Start, key_of,
 };
 pub use self::steps::{Branch, Steps};
 use crate::due::lock;
 use crate::message::Encoded;
-use crate::{CommitError, Durable, Entity, EntityError, Node, OnFailure, StateError, values};
+use crate::{
+    CellError, CommitError, Durable, Entity, EntityError, Node, OnFailure, StateError, values,
+};
 
 /// An async function that survives the end of its program.
 ///
@@ -493,9 +498,7 @@ impl<W: Workflow> WorkflowRun<W> {
     ///
     /// [`WorkflowError::Entity`]
     pub async fn steps(&self) -> Result<Vec<StepInfo>, WorkflowError> {
-        let steps = self.entity.call(ReadSteps {}).await?;
-        let failed = |error| EntityError::NotCommitted(CommitError::Cell(error));
-        let steps = steps.map_err(failed)?;
+        let Past { steps, .. } = self.past().await?;
         let describe = |(name, entry): (String, journal::Entry)| {
             let is_over = entry.state.is_over();
             let (failures, failure) = match entry.state {
@@ -509,6 +512,40 @@ impl<W: Workflow> WorkflowRun<W> {
         Ok(steps.into_iter().map(describe).collect())
     }
 
+    async fn past(&self) -> Result<Past, WorkflowError> {
+        Ok(self.entity.call(ReadPast {}).await?.map_err(unread)?)
+    }
+
+    /// Returns the journal of the run, for a test of a later program with [`Node::check_replay`].
+    ///
+    /// # Errors
+    ///
+    /// [`WorkflowError`]: the run cannot be reached, or was not started.
+    pub async fn journal(&self) -> Result<Journal, WorkflowError> {
+        let past = self.past().await?;
+        if past.phase == Phase::Unborn {
+            return Err(WorkflowError::Unborn);
+        }
+        let (_, id) = self.entity.key().split_once('/').unwrap_or_default();
+        let damaged = |reason| StateError::Undecodable { kind: W::NAME, found: 0, reason };
+        Ok(Journal::of(self.entity.node(), W::NAME, id, past).map_err(damaged)?)
+    }
+
+    /// Returns what the run has [reported](Steps::report) last; `None` if it has reported nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkflowError`]: the run cannot be reached, or has reported another type.
+    pub async fn progress<T>(&self) -> Result<Option<T>, WorkflowError>
+    where
+        T: Serialize + DeserializeOwned + 'static,
+    {
+        let record = self.entity.call(ReadProgress {}).await?.map_err(unread)?;
+        let node = self.entity.node().inner();
+        let decode = |record: Vec<u8>| values::decode(node, Run::KIND, "progress", &record);
+        Ok(record.map(decode).transpose()?)
+    }
+
     /// Removes the run with its journal; see [`Entity::forget`].
     ///
     /// # Errors
@@ -517,6 +554,10 @@ impl<W: Workflow> WorkflowRun<W> {
     pub async fn forget(&self) -> Result<(), WorkflowError> {
         Ok(self.entity.forget().await?)
     }
+}
+
+fn unread(error: CellError) -> EntityError {
+    EntityError::NotCommitted(CommitError::Cell(error))
 }
 
 impl<W> Clone for WorkflowRun<W> {

@@ -45,6 +45,7 @@ pub(super) const SIGNALS_MAX: usize = 1_000;
 /// Maps of cells.
 const STEPS: &str = "steps";
 const SIGNALS: &str = "signals";
+const PROGRESS: &str = "progress";
 
 /// A workflow that runs, or has run: an entity of its own; see the file's head.
 #[derive(Default, Serialize, Deserialize)]
@@ -135,7 +136,8 @@ messages! {
     Cancel { reason: String } -> bool;
     Signal { name: String, value: Vec<u8>, numbers: Vec<Arc<Number>> } -> Result<(), WorkflowError>;
     Read {} -> Seen;
-    ReadSteps {} -> Result<Vec<(String, Entry)>, CellError>;
+    ReadPast {} -> Result<Past, CellError>;
+    ReadProgress {} -> Result<Option<Vec<u8>>, CellError>;
     Begin = "begin" { name: String, input: Vec<u8>, parent: Option<Parent> } -> ();
     Woken = "woken" { step: String } -> ();
     Resume = "resume" {} -> ();
@@ -147,6 +149,14 @@ struct Drive;
 
 impl Message for Drive {
     type Reply = ();
+}
+
+/// What a run has done so far.
+pub(super) struct Past {
+    pub(super) phase: Phase,
+    pub(super) input: Vec<u8>,
+    /// The steps in the order in which they were begun.
+    pub(super) steps: Vec<(String, Entry)>,
 }
 
 /// A run as it is seen from outside.
@@ -194,10 +204,14 @@ impl Run {
         }
         let mut steps = cx.cells::<Str, Entry>(STEPS);
         let steps = steps.range(..).map(|own| own.map(|(key, entry)| (key.into(), entry)));
-        let journal = match steps.collect::<Result<Vec<(Box<str>, Entry)>, _>>() {
-            Ok(journal) => journal,
-            Err(error) => return self.stick(cx, format!("its journal cannot be read: {error}")),
-        };
+        match steps.collect::<Result<Vec<(Box<str>, Entry)>, _>>() {
+            Ok(journal) => self.replay(cx, journal),
+            Err(error) => self.stick(cx, format!("its journal cannot be read: {error}")),
+        }
+    }
+
+    /// Brings a workflow that is under way into memory, with what its journal has.
+    fn replay(&mut self, cx: &mut Context<Run>, journal: Vec<(Box<str>, Entry)>) {
         let (node, workflows) = (cx.node().inner().clone(), cx.deps().clone());
         let shared = Shared::new(node, cx.key(), self.round, workflows.clone(), journal);
         shared.lock().is_stopping = matches!(self.phase, Phase::Stopping { .. });
@@ -230,7 +244,7 @@ impl Run {
         if self.phase == Phase::Unborn {
             (self.name, self.input, self.parent) = (name.into(), input, parent);
             self.phase = Phase::Running;
-            self.revive(cx);
+            self.replay(cx, Vec::new());
             self.drive(cx);
             return;
         }
@@ -335,7 +349,7 @@ impl Run {
             self.clear(cx);
             (self.input, self.round) = (record, self.round.wrapping_add(1));
             use_numbers(cx, numbers.into_iter().flatten());
-            self.revive(cx);
+            self.replay(cx, Vec::new());
             set_resume(cx, true);
             // In another turn, because the workflow may begin anew without a step.
             self.poll_later();
@@ -491,6 +505,10 @@ fn act(cx: &mut Context<Run>, shared: &Arc<Shared>) -> Result<(), String> {
             Command::Wake(key, time) => wake_after(cx, &key, time),
             Command::Listen(key, within) => listen(cx, shared, &key, within),
             Command::Do(act) => act(cx)?,
+            Command::Report(progress, numbers) => {
+                cx.cells::<Str, Vec<u8>>(PROGRESS).put("", &progress);
+                use_numbers(cx, numbers);
+            }
         }
     }
     let shared = shared.clone();
@@ -576,19 +594,27 @@ impl Handle<Read> for Run {
     }
 }
 
-impl Handle<ReadSteps> for Run {
+impl Handle<ReadPast> for Run {
     const READ_ONLY: bool = true;
 
-    async fn handle(
-        &mut self,
-        _: ReadSteps,
-        cx: &mut Context<Self>,
-    ) -> Result<Vec<(String, Entry)>, CellError> {
+    async fn handle(&mut self, _: ReadPast, cx: &mut Context<Self>) -> Result<Past, CellError> {
         let mut steps = cx.cells::<Str, Entry>(STEPS);
         let steps = steps.range(..).map(|own| own.map(|(key, entry)| (key.to_string(), entry)));
         let mut steps = steps.collect::<Result<Vec<_>, CellError>>()?;
         steps.sort_by_key(|(_, entry)| entry.order);
-        Ok(steps)
+        Ok(Past { phase: self.phase.clone(), input: self.input.clone(), steps })
+    }
+}
+
+impl Handle<ReadProgress> for Run {
+    const READ_ONLY: bool = true;
+
+    async fn handle(
+        &mut self,
+        _: ReadProgress,
+        cx: &mut Context<Self>,
+    ) -> Result<Option<Vec<u8>>, CellError> {
+        cx.cells::<Str, Vec<u8>>(PROGRESS).get("")
     }
 }
 

@@ -107,6 +107,8 @@ pub(super) enum Command {
     /// Takes a signal that waits, or has the step wait for one.
     Listen(Box<str>, Option<Duration>),
     Do(Act),
+    /// Stores how far the workflow has come, for its readers.
+    Report(Vec<u8>, Vec<Arc<Number>>),
 }
 
 /// Begin of the names of steps that undo others.
@@ -165,12 +167,11 @@ impl Core {
         if self.asked.is_empty() || self.mismatch.is_some() {
             return false;
         }
-        if let Some(left) = self.first_left() {
-            let (key, kind) = &self.asked[0];
-            self.mismatch = Some(format!(
-                "the program comes to the {} {key:?}, where the journal has the {left}",
-                kind.name()
-            ));
+        if let Some(left) = self.first_left()
+            && let Some(asked) = self.first_asked()
+        {
+            self.mismatch =
+                Some(format!("the program comes to the {asked}, where the journal has the {left}"));
             return false;
         }
         let is_stopping = self.is_stopping;
@@ -183,8 +184,13 @@ impl Core {
         has_some
     }
 
+    /// Describes the first step that the workflow has asked for, and that is not in the journal.
+    pub(super) fn first_asked(&self) -> Option<String> {
+        self.asked.first().map(|(key, kind)| format!("{} {key:?}", kind.name()))
+    }
+
     /// Describes the first step of the journal that the workflow has not asked for.
-    fn first_left(&self) -> Option<String> {
+    pub(super) fn first_left(&self) -> Option<String> {
         if self.left == 0 {
             return None;
         }
@@ -627,6 +633,25 @@ impl Steps {
         });
         let mixed = (hash ^ hash >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         mixed ^ mixed >> 29
+    }
+
+    /// Stores how far the workflow has come, for [`WorkflowRun::progress`](super::WorkflowRun::progress). May be called
+    /// between steps and in their closures; of several calls at once the last one counts. A repeated run reports
+    /// nothing before it has caught up.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure`] if the value cannot be stored.
+    pub fn report<T>(&self, progress: &T) -> Result<(), Failure>
+    where
+        T: Serialize + DeserializeOwned + 'static,
+    {
+        let Encoded { record, numbers } = self.encode(progress)?;
+        let mut core = self.0.lock();
+        if core.left == 0 {
+            core.command(Command::Report(record, numbers.into_iter().flatten().collect()));
+        }
+        Ok(())
     }
 
     /// Returns the id of the run.

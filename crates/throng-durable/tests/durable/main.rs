@@ -21,6 +21,7 @@ mod persistence;
 mod pins;
 mod reads;
 mod reminders;
+mod replays;
 mod shapes;
 mod sim;
 mod stored;
