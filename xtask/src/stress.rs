@@ -29,6 +29,7 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("store-salvage", "throng-store --test store a_salvage_loses", "THRONG_SALVAGE_STRIDE", 61),
     ("service-kill", "social --test node timelines_are_whole", "THRONG_POPULATION_USERS", 1000),
     ("bank-kill", "throng-durable --test durable killed_banks", "THRONG_BANK_KILLS", 100),
+    ("inbox-kill", "throng-durable --test durable a_killed_program_has", "THRONG_INBOX_KILLS", 100),
     ("inbox-sim", "throng-durable --test durable simulated_payments", "THRONG_INBOX_SEEDS", 10_000),
     (
         "reminder-sim",

@@ -12,7 +12,7 @@ use crate::runtime;
 
 const LEDGERS: usize = 8;
 const ROUNDS: usize = 4;
-const DIRECTORY: &str = "THRONG_DURABLE_TEST_DIRECTORY";
+pub(crate) const DIRECTORY: &str = "THRONG_DURABLE_TEST_DIRECTORY";
 
 /// A log: its state is the number of its lines, its cells are the lines.
 #[derive(Durable, Default, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ impl Ledger {
 }
 
 /// Tells the parent of a reply.
-fn acknowledge(reply: std::fmt::Arguments<'_>) {
+pub(crate) fn acknowledge(reply: std::fmt::Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\nacknowledged {reply}").unwrap();
     out.flush().unwrap();
@@ -51,7 +51,12 @@ fn acknowledge(reply: std::fmt::Arguments<'_>) {
 
 /// Runs a child until it has acknowledged so many replies, and kills it. Passes on each of them, and the
 /// replies that were printed before the kill took effect.
-fn run_and_kill(test: &str, directory: &Path, replies: usize, mut note: impl FnMut(&str)) {
+pub(crate) fn run_and_kill(
+    test: &str,
+    directory: &Path,
+    replies: usize,
+    mut note: impl FnMut(&str),
+) {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--ignored", "--nocapture"])
         .env(DIRECTORY, directory)

@@ -1,8 +1,10 @@
 //! Durable messages: each is handled exactly once, in the order of each sender, whatever fails.
 //!
-//! `THRONG_INBOX_SEEDS` is the number of seeds of the simulated payments, `THRONG_SIM_SEED` the only one.
+//! `THRONG_INBOX_SEEDS` is the number of seeds of the simulated payments, `THRONG_SIM_SEED` the only one;
+//! `THRONG_INBOX_KILLS` is the number of times that a program of payments is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -16,7 +18,8 @@ use throng_durable::{
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{draw_faults, end, mend, number_or, start_again};
+use crate::crash::{DIRECTORY, acknowledge, run_and_kill};
+use crate::{draw_faults, end, mend, number_or, runtime, start_again};
 
 const WALLETS: u64 = 4;
 const CLIENTS: u64 = 3;
@@ -70,9 +73,13 @@ impl Wallet {
 }
 
 fn options() -> Options {
+    options_at("")
+}
+
+fn options_at(path: impl AsRef<Path>) -> Options {
     // A checkpoint every few groups, and a step of the sweeper each millisecond.
     let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
-    Node::options("").store(store).idle_after(Duration::from_millis(100)).live_max(3)
+    Node::options(path.as_ref()).store(store).idle_after(Duration::from_millis(100)).live_max(3)
 }
 
 /// Answers that the clients of all lives have got.
@@ -216,6 +223,59 @@ fn simulated_payments_take_place_exactly_once_and_in_order() {
     });
     let handled = handled.into_inner();
     assert!(handled > seeds * LIVES, "{handled} payments in {seeds} runs show little");
+}
+
+#[test]
+#[ignore = "the child of a_killed_program_has_made_each_payment_once_and_in_order"]
+fn paying_child() {
+    let runtime = runtime();
+    let path = std::env::var(DIRECTORY).unwrap();
+    let node = options_at(&path).open(&runtime).unwrap();
+    runtime.block_on(async |_| {
+        for client in 0..CLIENTS {
+            let node = node.clone();
+            tokio::spawn(async move {
+                loop {
+                    let [from, to] = [(); 2].map(|()| fastrand::u64(..WALLETS).to_string());
+                    let (id, amount) = (fastrand::u64(..), fastrand::i64(1..9));
+                    let payer = node.entity::<Wallet>(&from);
+                    payer.send_durable(Pay { id, to, amount }).await.unwrap();
+                    acknowledge(format_args!("{client} {from} {id}"));
+                }
+            });
+        }
+        // Runs until the process is killed.
+        std::future::pending::<()>().await;
+    });
+}
+
+#[test]
+fn a_killed_program_has_made_each_payment_once_and_in_order() {
+    let kills = number_or("THRONG_INBOX_KILLS", 8);
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let told = Told::default();
+    let mut credited = 0;
+    for kill in 0..kills {
+        let replies = fastrand::usize(20..100);
+        run_and_kill("inbox::paying_child", directory.path(), replies, |line| {
+            let [client, payer, id] = line.split(' ').collect::<Vec<_>>()[..] else {
+                panic!("{line}")
+            };
+            let key = (kill * CLIENTS + client.parse::<u64>().unwrap(), payer.to_owned());
+            told.stored.lock().unwrap().entry(key).or_default().push(id.parse().unwrap());
+        });
+        let node = options_at(directory.path()).open(&runtime).unwrap();
+        runtime.block_on(async |_| {
+            // Wallets go on without a call: only their inboxes are looked into until these are empty.
+            let wallets = settle(&node).await;
+            check(&told, &wallets);
+            credited = wallets.values().map(|wallet| wallet.credited.len() as u64).sum();
+            node.shutdown().await;
+        });
+    }
+    println!("{kills} kills, {credited} payments");
+    assert!(credited >= 20 * kills, "{credited} payments show little");
 }
 
 /// An entity whose handler fails as long as its dependencies say so.
