@@ -24,8 +24,11 @@ struct Program {
 
 impl Program {
     fn start(path: &str) -> Program {
-        let mut child =
-            Command::new(path).env("RUST_BACKTRACE", "0").stdout(Stdio::piped()).spawn().unwrap();
+        Program::start_with(&mut Command::new(path))
+    }
+
+    fn start_with(command: &mut Command) -> Program {
+        let mut child = command.env("RUST_BACKTRACE", "0").stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap());
         let (ended, ends) = channel();
         let id = child.id();
@@ -36,10 +39,14 @@ impl Program {
     /// Starts a server and returns it with the address in its first line.
     fn serve(path: &str) -> (Program, String) {
         let mut program = Program::start(path);
+        let address = program.line().strip_prefix("listening on ").unwrap().to_owned();
+        (program, address)
+    }
+
+    fn line(&mut self) -> String {
         let mut line = String::new();
-        program.lines.read_line(&mut line).unwrap();
-        let address = line.trim_end().strip_prefix("listening on ").unwrap();
-        (program, address.to_owned())
+        self.lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
     }
 
     /// Sends the signal of Ctrl-C.
@@ -254,14 +261,52 @@ device-7 is another process: true
 fn a_bank_completes_half_done_transfers_after_a_restart() {
     let output = run(env!("CARGO_BIN_EXE_durable_bank"));
     let expected = "\
+ann 1000, bob 1000, carl 1000, dora 1000, in all 4000
 ann 1021, bob 975, carl 1013, dora 991, in all 4000
 5000 from ann to bob: the balance is 1021
-50 from ann to bob: withdrawn, then the node stops
-ann 971, bob 975, carl 1013, dora 991, in all 3950
-the node starts: 1 transfer completed
+50 from ann to bob: sent, and the node stops
 ann 971, bob 1025, carl 1013, dora 991, in all 4000
 ";
     assert_eq!(output, expected);
+}
+
+#[test]
+fn each_order_comes_to_an_end_though_the_program_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_order_saga"));
+        Program::start_with(command.arg(directory.path()).arg("40"))
+    };
+    for lines in [0, 1, 15] {
+        let mut program = start();
+        (0..lines).for_each(|_| _ = program.line());
+        signal("KILL", program.child.id());
+        program.child.wait().unwrap();
+    }
+    let output = start().output();
+    let count = |end: &str| output.lines().filter(|line| line.ends_with(end)).count();
+    assert_eq!((count(": shipped"), count(": the purse is empty")), (20, 20), "{output}");
+    assert!(output.ends_with("20 books reserved, 20 paid\n"), "{output}");
+}
+
+#[test]
+fn a_reminder_comes_after_a_kill_unless_it_was_cancelled() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = |mode: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_reminders"));
+        Program::start_with(command.arg(directory.path()).arg(mode))
+    };
+    let mut program = start("set");
+    assert_eq!(program.line(), "set");
+    signal("KILL", program.child.id());
+    program.child.wait().unwrap();
+    let mut program = start("wait");
+    assert_eq!(program.line(), "it is time for tea");
+    thread::sleep(Duration::from_millis(300));
+    signal("KILL", program.child.id());
+    let mut rest = String::new();
+    program.lines.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "");
 }
 
 #[test]
