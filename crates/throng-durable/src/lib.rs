@@ -115,7 +115,8 @@
 //! # Further reading
 //!
 //! The [`guide`] builds a bank: accounts, transfers that bear a kill at any moment, and messages that
-//! always fail. `docs/durable.md` in the repository follows a turn through the crate, and lists the
+//! always fail; [`guide::choose`] tells which of all this is for what, and [`guide::coming_from`] what the words of
+//! other systems are here. `docs/durable.md` in the repository follows a turn through the crate, and lists the
 //! guarantees with the tests that hold them.
 
 mod activation;
@@ -135,7 +136,12 @@ mod gate;
 #[doc = include_str!("guide.md")]
 #[doc(alias = "saga")]
 #[doc(alias = "outbox")]
-pub mod guide {}
+pub mod guide {
+    #[doc = include_str!("guide/choose.md")]
+    pub mod choose {}
+    #[doc = include_str!("guide/coming_from.md")]
+    pub mod coming_from {}
+}
 mod inbox;
 mod keeper;
 mod layout;
