@@ -483,7 +483,7 @@ impl<P: Durable> Activation<P> {
         let Some(Home { node, .. }) = self.home.as_deref() else {
             unreachable!("an activation that is dropped is not used")
         };
-        let table = self.in_turn.then_some(&node.table);
+        let table = self.in_turn.then_some(&node.tables);
         self.changes.forget_settled(&node.gate);
         let map = match map.len() {
             0..=MAP_NAME_BYTES_MAX => {

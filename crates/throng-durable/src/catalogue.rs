@@ -16,12 +16,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng_store::{Batch, Database, OpenError, Outcomes, ReadError, Submission};
+use throng_store::{Batch, OpenError, Outcomes, ReadError, Submission};
 
 use crate::inbox::Sequence;
 use crate::keeper::Keeper;
 use crate::layout;
 use crate::shape::Shape;
+use crate::tables::Tables;
 use crate::view::View;
 
 /// The numbers of all names; see the file's head.
@@ -66,7 +67,7 @@ const SEPARATOR: u8 = 0;
 impl Catalogue {
     /// Checks the layout of a store, and reads the catalogue, the pins and the sequence numbers in use.
     pub(crate) fn open(
-        table: &Database,
+        tables: &Tables,
         path: &Path,
     ) -> Result<(Catalogue, Keeper, Sequence), OpenError> {
         let path = || path.into();
@@ -75,7 +76,7 @@ impl Catalogue {
             ReadError::Io(source) => OpenError::Io { path: path(), source },
             error => OpenError::Io { path: path(), source: std::io::Error::other(error) },
         };
-        let view = View::of(table).map_err(failed)?;
+        let view = View::of(tables).map_err(failed)?;
         let version = view.get(layout::LAYOUT).map_err(failed)?;
         let version = version.and_then(|version| version.try_into().ok());
         let found = version.map_or(layout::VERSION, u16::from_le_bytes);
@@ -354,7 +355,7 @@ impl Number {
     }
 
     /// Adds the record to a batch that has the number, unless it is known to be on disk.
-    pub(crate) fn add_to(&self, batch: Batch, table: &Database, outcomes: &Outcomes) -> Batch {
+    pub(crate) fn add_to(&self, batch: Batch, tables: &Tables, outcomes: &Outcomes) -> Batch {
         if self.is_stored() {
             return batch;
         }
@@ -368,8 +369,9 @@ impl Number {
         if self.is_stored() {
             return batch;
         }
-        let batch = batch.put(table, layout::LAYOUT, &layout::VERSION.to_le_bytes());
-        batch.put(table, &self.record, &self.value)
+        let batch =
+            batch.put(tables.at(layout::LAYOUT), layout::LAYOUT, &layout::VERSION.to_le_bytes());
+        batch.put(tables.at(&self.record), &self.record, &self.value)
     }
 
     /// Notes that a batch with the record was submitted.

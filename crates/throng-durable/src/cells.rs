@@ -10,12 +10,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use throng_store::{Codec, CodecError, Database, Range, ReadError};
+use throng_store::{Codec, CodecError, Range, ReadError};
 
 use crate::catalogue::{Number, Numbered};
 use crate::changes::{Changes, OwnWrite};
 use crate::durable::{decode_whole, encode_into};
 use crate::layout;
+use crate::tables::Tables;
 use crate::view::View;
 use crate::{CELL_KEY_BYTES_MAX, CellError, CommitError, EntityError};
 
@@ -55,7 +56,7 @@ use crate::{CELL_KEY_BYTES_MAX, CellError, CommitError, EntityError};
 #[derive(Debug)]
 pub struct Cells<'c, K, V> {
     /// The table of all records; `None` when the entity is not active.
-    table: Option<&'c Database>,
+    table: Option<&'c Tables>,
     /// Common prefix of the keys in the store.
     prefix: Vec<u8>,
     /// The map's number, and the shapes of its values; `None` if it has no number.
@@ -69,7 +70,7 @@ pub struct Cells<'c, K, V> {
 impl<'c, K: Codec, V: Serialize + DeserializeOwned + 'static> Cells<'c, K, V> {
     /// Creates the map with this name of the entity whose state has this key.
     pub(crate) fn new(
-        table: Option<&'c Database>,
+        table: Option<&'c Tables>,
         map: Result<Arc<Numbered>, CellError>,
         state_key: &[u8],
         changes: &'c mut Changes,
@@ -237,7 +238,7 @@ pub(crate) fn stored_keys(
 }
 
 /// Returns the view in `slot`, and takes it first if there is none.
-fn view<'s>(table: Option<&Database>, slot: &'s mut Option<View>) -> Result<&'s View, CellError> {
+fn view<'s>(table: Option<&Tables>, slot: &'s mut Option<View>) -> Result<&'s View, CellError> {
     match slot {
         Some(view) => Ok(view),
         None => Ok(slot.insert(View::of(table.ok_or(CellError::Inactive)?)?)),
@@ -446,7 +447,7 @@ mod tests {
 
     /// Returns the map `a` of the entity.
     fn cells<'c, V: Serialize + DeserializeOwned + 'static>(
-        table: Option<&'c Database>,
+        table: Option<&'c Tables>,
         key: &str,
         changes: &'c mut Changes,
     ) -> Cells<'c, Bytes, V> {
@@ -487,15 +488,16 @@ mod tests {
         ) {
             let directory = tempfile::tempdir().unwrap();
             let store = Store::options().map_bytes(1 << 24).open(directory.path()).unwrap();
-            let table: Database = store.default_database();
-            let mut batch = Batch::new().put(&table, name("key").state_key(), b"state");
+            let table = Tables::open(&store).unwrap();
+            let put = |batch: Batch, key: &[u8], value| batch.put(table.at(key), key, value);
+            let mut batch = put(Batch::new(), name("key").state_key(), b"state");
             for neighbour in ["kex", "kez", "kfy"].map(name) {
-                batch = batch.put(&table, neighbour.state_key(), b"state");
-                batch = batch.put(&table, &layout::map(neighbour.state_key(), 1), b"cell");
+                batch = put(batch, neighbour.state_key(), b"state");
+                batch = put(batch, &layout::map(neighbour.state_key(), 1), b"cell");
             }
             for map in [0, 2] {
                 let key = layout::map(name("key").state_key(), map);
-                batch = batch.put(&table, &key, b"cell of another map");
+                batch = put(batch, &key, b"cell of another map");
             }
             let (mut model, mut changes) = (BTreeMap::new(), Changes::default());
             apply(&mut cells(Some(&table), "key", &mut changes), &mut model, committed);

@@ -11,12 +11,13 @@ use std::fmt;
 use std::mem;
 use std::sync::Arc;
 
-use throng_store::{Batch, Database, Outcomes, Submission};
+use throng_store::{Batch, Outcomes, Submission};
 
 use crate::EntityError;
 use crate::catalogue::Number;
 use crate::gate::{Held, OutputGate};
 use crate::node::Inner;
+use crate::tables::Tables;
 
 /// Changes of the cells that the store may not show yet; those of the running turn among them.
 #[derive(Debug, Default)]
@@ -81,7 +82,7 @@ impl Changes {
     pub(crate) fn add_to(
         &mut self,
         mut batch: Batch,
-        table: &Database,
+        tables: &Tables,
         outcomes: &Outcomes,
     ) -> Result<Batch, EntityError> {
         self.check()?;
@@ -89,21 +90,21 @@ impl Changes {
         if changed.new > 0 {
             for (key, write) in changed.cells.iter().filter(|(_, own)| own.submission.is_none()) {
                 batch = match &write.value {
-                    Some(value) => batch.put(table, key, value),
-                    None => batch.delete(table, key),
+                    Some(value) => batch.put(tables.at(key), key, value),
+                    None => batch.delete(tables.at(key), key),
                 };
             }
             for (key, value) in &changed.records {
                 batch = match value {
-                    Some(value) => batch.put(table, key, value),
-                    None => batch.delete(table, key),
+                    Some(value) => batch.put(tables.at(key), key, value),
+                    None => batch.delete(tables.at(key), key),
                 };
             }
         }
         Ok(changed
             .numbers
             .iter()
-            .fold(batch, |batch, number| number.add_to(batch, table, outcomes)))
+            .fold(batch, |batch, number| number.add_to(batch, tables, outcomes)))
     }
 
     /// Notes the submission of the turn's changes.

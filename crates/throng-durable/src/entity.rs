@@ -12,7 +12,7 @@ use std::time::Duration;
 use throng::client::Client;
 use throng::layer::Instant;
 use throng::{Ask, CallError, Handle, Message, Turn};
-use throng_store::{Batch, Database, ReadError, Submission, SubmitError};
+use throng_store::{Batch, ReadError, Submission, SubmitError};
 use tracing::Span;
 use tracing::instrument::{Instrument, Instrumented};
 
@@ -20,6 +20,7 @@ use crate::directory::Directory;
 use crate::inbox::{self, Posting};
 use crate::name::Name;
 use crate::node::Node;
+use crate::tables::Tables;
 use crate::turn::{Forget, Request};
 use crate::users::sender;
 use crate::view::View;
@@ -169,8 +170,9 @@ impl<P: Durable> Entity<P> {
     pub async fn pin(&self) -> Result<(), EntityError> {
         let (name, node) = (self.name()?, self.node.inner());
         let directory = self.directory();
-        let batch = Batch::new().put(&node.table, &layout::pin(name.state_key()), &[]);
-        let batch = directory.kind().add_to(batch, &node.table, node.gate.outcomes());
+        let pin = layout::pin(name.state_key());
+        let batch = Batch::new().put(node.tables.at(&pin), &pin, &[]);
+        let batch = directory.kind().add_to(batch, &node.tables, node.gate.outcomes());
         let submit =
             |batch: &mut Batch| directory.pin(node, name, || node.store.submit(batch, sender()));
         let submission = self.submit(batch, submit).await?;
@@ -186,7 +188,8 @@ impl<P: Durable> Entity<P> {
     /// try again.
     pub async fn unpin(&self) -> Result<(), EntityError> {
         let (name, node) = (self.name()?, self.node.inner());
-        let batch = Batch::new().delete(&node.table, &layout::pin(name.state_key()));
+        let pin = layout::pin(name.state_key());
+        let batch = Batch::new().delete(node.tables.at(&pin), &pin);
         let submit = |batch: &mut Batch| node.store.submit(batch, sender());
         let submission = self.submit(batch, submit).await?;
         node.gate.settled(submission).await?;
@@ -358,7 +361,7 @@ impl<P: Durable> Entity<P> {
     /// [`EntityError::Key`] for an invalid key, or [`EntityError::Load`] if the store cannot be read.
     pub fn inbox(&self) -> Result<Inbox, EntityError> {
         let (name, node) = (self.name()?, self.node.inner());
-        let view = View::of(&node.table)?;
+        let view = View::of(&node.tables)?;
         Ok(inbox::list::read(&view, &node.catalogue, P::KIND, name.state_key())?)
     }
 
@@ -370,7 +373,7 @@ impl<P: Durable> Entity<P> {
     /// [`EntityError::Reminder`] if this program cannot read one of them.
     pub fn reminders(&self) -> Result<Vec<Reminder>, EntityError> {
         let (name, node) = (self.name()?, self.node.inner());
-        reminder::read(&View::of(&node.table)?, &node.catalogue, P::KIND, name.state_key())
+        reminder::read(&View::of(&node.tables)?, &node.catalogue, P::KIND, name.state_key())
     }
 
     /// Has a durable message handled that was parked or waits for its next attempt; returns false if there is none with
@@ -401,10 +404,10 @@ impl<P: Durable> Entity<P> {
 
     async fn change_inbox(
         &self,
-        change: impl FnOnce(&View, &Database, &[u8]) -> Result<Option<Batch>, ReadError>,
+        change: impl FnOnce(&View, &Tables, &[u8]) -> Result<Option<Batch>, ReadError>,
     ) -> Result<bool, EntityError> {
         let (name, node) = (self.name()?, self.node.inner());
-        let batch = change(&View::of(&node.table)?, &node.table, name.state_key())?;
+        let batch = change(&View::of(&node.tables)?, &node.tables, name.state_key())?;
         let Some(batch) = batch else { return Ok(false) };
         let submission = self.submit(batch, |batch| node.store.submit(batch, sender())).await?;
         node.gate.settled(submission).await?;

@@ -136,9 +136,10 @@ impl<R: Durable + Handle<M>, M: DurableMessage> Posting<R, M> {
     /// Adds the record of the message to a batch of its own.
     pub(crate) fn add_to(&self, batch: Batch, node: &Inner) -> Batch {
         let (key, value) = &self.record;
-        let batch = batch.put(&node.table, key, value);
+        let batch = batch.put(node.tables.at(key), key, value);
         let numbers = self.numbers.iter().flatten();
-        numbers.fold(batch, |batch, number| number.add_to(batch, &node.table, node.gate.outcomes()))
+        numbers
+            .fold(batch, |batch, number| number.add_to(batch, &node.tables, node.gate.outcomes()))
     }
 
     /// Notes the submission of the batch.

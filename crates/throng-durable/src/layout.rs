@@ -22,6 +22,9 @@
 //! | `T` *kind* `n` key reminder                  | schedule, time, then a message as in `I`, which comes at that time |
 //! | `U` *kind* clock time key                    | nothing: the earliest reminder of the entity by this clock |
 //!
+//! Tables that grow at their ends, or that others lie behind, have databases of their own in the store; see
+//! [`tables`](crate::tables). All others are in its default database, where the states are the last ones.
+//!
 //! *kind* and *map* are the numbers of the two names, two bytes each, big endian; `n` is the length of the
 //! key, a byte. Numbers in values are little endian. So the states of a kind are in the order of their
 //! keys, with nothing between them, and the cells of an entity are adjacent, by maps and in the order of
@@ -48,7 +51,7 @@ pub const MAP_NAME_BYTES_MAX: usize = 64;
 pub const CELL_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - (1 + 2 + 1 + ENTITY_KEY_BYTES_MAX + 2);
 
 /// Version of the layout.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 
 /// Key of the version.
 pub(crate) const LAYOUT: &[u8] = b"L";

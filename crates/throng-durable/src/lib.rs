@@ -158,6 +158,7 @@ mod shape;
 pub mod sim;
 mod stored;
 mod sweeper;
+mod tables;
 mod turn;
 mod users;
 mod values;

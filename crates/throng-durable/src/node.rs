@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use throng::RuntimeHandle;
 use throng::layer::HashState;
-use throng_store::{Database, OpenError, ReadError, Recovery, Store};
+use throng_store::{OpenError, ReadError, Recovery, Store};
 use tokio::task::JoinHandle;
 
 use crate::catalogue::Catalogue;
@@ -29,6 +29,7 @@ use crate::loader::Loader;
 use crate::name::Name;
 use crate::reminder::{self, Bell};
 use crate::stored::{self, Stored};
+use crate::tables::Tables;
 use crate::view::View;
 use crate::{Durable, Entity, EntityError, Records, once, sweeper};
 
@@ -107,7 +108,7 @@ pub(crate) struct Inner {
     pub(crate) store: Store,
     path: PathBuf,
     /// Table of all records.
-    pub(crate) table: Database,
+    pub(crate) tables: Tables,
     pub(crate) gate: Arc<OutputGate>,
     pub(crate) loader: Arc<Loader>,
     pub(crate) runtime: RuntimeHandle,
@@ -296,8 +297,10 @@ impl Options {
     /// with another layout has written it.
     pub fn open(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
-        let table = store.default_database();
-        let (catalogue, keeper, sequence) = Catalogue::open(&table, &self.path)?;
+        let failed =
+            |error| OpenError::Io { path: self.path.clone(), source: std::io::Error::other(error) };
+        let tables = Tables::open(&store).map_err(failed)?;
+        let (catalogue, keeper, sequence) = Catalogue::open(&tables, &self.path)?;
         let bell = Arc::new(Bell::new(store.since_1970()));
         // A simulated disk has no such directory.
         let path = self.path.canonicalize().unwrap_or(self.path);
@@ -306,7 +309,7 @@ impl Options {
             loader: Loader::new(runtime.tokio().clone()),
             store,
             path,
-            table,
+            tables,
             runtime: runtime.clone(),
             counts: Arc::default(),
             handles: AtomicUsize::new(0),
@@ -416,7 +419,7 @@ impl Node {
     /// If another type of this node has the same [`KIND`](Durable::KIND).
     pub fn stored<P: Durable>(&self) -> Result<Stored<P>, ReadError> {
         let kind = self.inner().directory::<P>().kind().clone();
-        Ok(Stored::new(View::of(&self.inner().table)?, kind))
+        Ok(Stored::new(View::of(&self.inner().tables)?, kind))
     }
 
     /// Removes everything that is stored of an entity, like [`Entity::forget`], also if the entity cannot be loaded:
@@ -437,7 +440,7 @@ impl Node {
 
     /// Returns the records of the node's entities as they are stored.
     pub fn records(&self) -> Records {
-        Records::of_node(self.inner().table.clone())
+        Records::of_node(self.inner().tables.clone())
     }
 
     /// Number of entities in memory.
@@ -646,7 +649,7 @@ impl Inner {
     pub(crate) fn warn_of_unclaimed_reminders(&self) {
         for (kind, number) in self.catalogue.kinds() {
             let is_used = self.directories.iter().any(|(_, used)| used.kind == kind);
-            if !is_used && reminder::waits(&self.table, number) {
+            if !is_used && reminder::waits(&self.tables, number) {
                 tracing::warn!(
                     kind,
                     "reminders do not come: the program has not registered their kind"
@@ -657,7 +660,7 @@ impl Inner {
 
     /// Number of entities on disk for each kind.
     fn stored(&self) -> Result<BTreeMap<String, u64>, ReadError> {
-        let view = View::of(&self.table)?;
+        let view = View::of(&self.tables)?;
         let counts = self.catalogue.kinds().into_iter().filter_map(|(kind, number)| {
             let count = stored::count(&view, number);
             count.map(|count| count.map(|count| (kind, count))).transpose()
@@ -780,7 +783,7 @@ impl Inner {
         directory.pin_stored(self);
         if !P::MESSAGES.is_empty() {
             self.redelivery.search(number, directory.clone());
-        } else if inbox::waits(&self.table, number) || reminder::waits(&self.table, number) {
+        } else if inbox::waits(&self.tables, number) || reminder::waits(&self.tables, number) {
             tracing::warn!(
                 kind,
                 "durable messages or reminders wait for entities of a kind that handles none in this program"

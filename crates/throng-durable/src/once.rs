@@ -216,7 +216,7 @@ impl<P: Durable> Activation<P> {
         let stored = match self.changes().own(&key) {
             Some(own) => own,
             None => {
-                view = View::of(&node.table)?;
+                view = View::of(&node.tables)?;
                 view.get(&key)?
             }
         };
@@ -306,7 +306,7 @@ pub(crate) async fn remove_expired(node: &Inner) {
         return;
     }
     node.expiries.next.store(now + LOOK_LONGEST, Ordering::Relaxed);
-    let expired = View::of(&node.table).and_then(|view| {
+    let expired = View::of(&node.tables).and_then(|view| {
         let end = layout::expiry(now.saturating_add(1), &[]);
         let first = view.prefix(layout::EXPIRIES).next_key().transpose()?;
         if let Some(first) = first.and_then(layout::time_of_expiry) {
@@ -318,17 +318,17 @@ pub(crate) async fn remove_expired(node: &Inner) {
     });
     // A store that cannot be read tells so elsewhere, and the next step tries again.
     let Some(expired) = expired.ok().filter(|expired| !expired.is_empty()) else { return };
-    let table = node.table.clone();
+    let tables = node.tables.clone();
     // In the order of the writes, because a call may have stored a reply anew.
     let removed = node.store.update(move |update| {
         for expiry in &expired {
             if let Some(reply) = layout::reply_of_expiry(expiry) {
-                let stored = update.get(&table, &reply)?.and_then(split);
+                let stored = update.get(tables.at(&reply), &reply)?.and_then(split);
                 if stored.is_some_and(|(expiry, _)| expiry <= now) {
-                    update.delete(&table, &reply);
+                    update.delete(tables.at(&reply), &reply);
                 }
             }
-            update.delete(&table, expiry);
+            update.delete(tables.at(expiry), expiry);
         }
         Ok::<(), ReadError>(())
     });

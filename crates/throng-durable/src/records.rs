@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use throng_store::{Batch, Database, ReadError, Store, WriteError};
+use throng_store::{Batch, ReadError, Store, WriteError};
 
 use crate::catalogue::{Catalogue, Numbered};
 use crate::cells::stored_keys;
@@ -10,6 +10,7 @@ use crate::changes::Changes;
 use crate::inbox::{self, Inbox};
 use crate::layout::{self, STATE_KEY_BYTES_MAX, Table};
 use crate::stored::is_stored;
+use crate::tables::Tables;
 use crate::view::View;
 use crate::{EntityError, KeyError, Reminder, once, reminder, stored};
 
@@ -33,7 +34,7 @@ use crate::{EntityError, KeyError, Reminder, once, reminder, stored};
 /// ```
 #[derive(Clone)]
 pub struct Records {
-    table: Database,
+    tables: Tables,
     /// Whether the store is that of a node, whose live entities know nothing of changes made here.
     is_of_node: bool,
 }
@@ -115,11 +116,11 @@ const DELETIONS_MAX: usize = 10_000;
 impl Records {
     /// Returns the records in a store that no node has open for writing.
     pub fn of(store: Store) -> Records {
-        Records { table: store.default_database(), is_of_node: false }
+        Records { tables: Tables::existing(&store), is_of_node: false }
     }
 
-    pub(crate) fn of_node(table: Database) -> Records {
-        Records { table, is_of_node: true }
+    pub(crate) fn of_node(tables: Tables) -> Records {
+        Records { tables, is_of_node: true }
     }
 
     /// Returns all kinds by name, each with the number of its stored entities.
@@ -240,24 +241,26 @@ impl Records {
         cells.extend(reminder::keys(&view, state_key)?);
         drop(view);
         for cells in cells.chunks(DELETIONS_MAX) {
-            let batch =
-                cells.iter().fold(Batch::new(), |batch, cell| batch.delete(&self.table, cell));
-            self.table.store().write(batch).wait()?;
+            let batch = cells
+                .iter()
+                .fold(Batch::new(), |batch, cell| batch.delete(self.tables.at(cell), cell));
+            self.tables.store().write(batch).wait()?;
         }
         if has_state || is_pinned {
-            let mut batch = Batch::new().delete(&self.table, &pin);
+            let mut batch = Batch::new().delete(self.tables.at(&pin), &pin);
             if has_state {
-                batch = batch.delete(&self.table, state_key);
-                batch = batch.add(&self.table, &layout::count(number), -1);
+                let count = layout::count(number);
+                batch = batch.delete(self.tables.at(state_key), state_key);
+                batch = batch.add(self.tables.at(&count), &count, -1);
             }
-            self.table.store().write(batch).wait()?;
+            self.tables.store().write(batch).wait()?;
         }
         Ok(has_state || is_pinned || !cells.is_empty())
     }
 
     /// Returns a view of a store of the present layout, with its catalogue.
     fn open(&self) -> Result<(View, Catalogue), RecordsError> {
-        let view = View::of(&self.table)?;
+        let view = View::of(&self.tables)?;
         let catalogue = Catalogue::read(&view)?;
         let version = view.get(layout::LAYOUT)?.and_then(|version| version.try_into().ok());
         match version.map_or(layout::VERSION, u16::from_le_bytes) {

@@ -65,7 +65,7 @@ impl<P: Durable> Activation<P> {
             *self.reminders() = Some(Box::default());
         }
         if self.reminders().is_none() {
-            let view = View::of(&self.node().table)?;
+            let view = View::of(&self.node().tables)?;
             let list = List::load(&view, self.name().state_key())?;
             list.report_unreadable(P::KIND, self.key());
             *self.reminders() = Some(Box::new(list));
@@ -169,7 +169,7 @@ impl<P: Durable> Activation<P> {
         let stored = layout::record(Table::Reminders, self.name().state_key(), key);
         let record = match self.changes().own(&stored) {
             Some(own) => own.map(Box::from),
-            None => View::of(&self.node().table)?.get(&stored)?.map(Box::from),
+            None => View::of(&self.node().tables)?.get(&stored)?.map(Box::from),
         };
         record.ok_or_else(|| EntityError::Reminder(format!("{key:?} is not stored")))
     }

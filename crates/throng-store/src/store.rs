@@ -63,7 +63,7 @@ pub(crate) struct Shared {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stat {
-    /// Number of keys in the default database.
+    /// Number of entries in all databases; each of several values under a key counts.
     pub entries: u64,
     /// Number of named databases.
     pub databases: u64,
@@ -328,9 +328,13 @@ impl Store {
         let Shared { environment, counters, .. } = &*self.0;
         let env = environment.env().ok_or(ReadError::Recovering)?;
         let (checkpoints, checkpoint_time) = environment.checkpoints().finished();
+        let (snapshot, databases) = (self.snapshot()?, environment.databases());
+        let tables = databases.iter().map(|(_, table)| *table).chain([environment.entries()]);
+        let entries = tables.map(|table| snapshot.len_in(table)).sum::<Result<u64, ReadError>>()?;
+        drop(snapshot);
         Ok(Stat {
-            entries: self.snapshot()?.len_in(environment.entries())?,
-            databases: environment.databases().len() as u64,
+            entries,
+            databases: databases.len() as u64,
             file_bytes: environment.engine().file_bytes()?,
             used_bytes: env.used_bytes(),
             log_bytes: environment.log_bytes()?,

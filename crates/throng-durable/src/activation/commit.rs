@@ -55,18 +55,20 @@ fn prepare<P: Durable>(process: &P, cx: &mut Context<P>) -> Result<Option<Prepar
         // or handled by an entity that is not stored.
         let has_state = is_state_changed || (!own.stored && own.changes.has_cells());
         if has_state {
-            batch = batch.put(&node.table, own.name.state_key(), record);
+            let state_key = own.name.state_key();
+            batch = batch.put(node.tables.at(state_key), state_key, record);
             if let Ok(shaped) = directory.shape() {
-                batch = shaped.add_to(batch, &node.table, outcomes);
+                batch = shaped.add_to(batch, &node.tables, outcomes);
             }
         }
         let is_stored = own.stored || has_state;
         if is_stored && !own.stored {
             let kind = directory.kind();
-            batch = batch.add(&node.table, &layout::count(kind.number()), 1);
-            batch = kind.add_to(batch, &node.table, outcomes);
+            let count = layout::count(kind.number());
+            batch = batch.add(node.tables.at(&count), &count, 1);
+            batch = kind.add_to(batch, &node.tables, outcomes);
         }
-        let batch = own.changes.add_to(batch, &node.table, outcomes)?;
+        let batch = own.changes.add_to(batch, &node.tables, outcomes)?;
         Ok(Some(Prepared { batch, has_state, is_stored, hash, size: Size::of(record) }))
     })?
 }
@@ -77,28 +79,30 @@ pub(crate) fn prepare_removal<P: Durable>(
 ) -> Result<Option<Prepared>, EntityError> {
     let Some(own) = Activation::of(cx) else { return Ok(None) };
     let failed = |error: ReadError| EntityError::NotCommitted(CommitError::Cell(error.into()));
-    let view = View::of(&own.node().table).map_err(failed)?;
+    let view = View::of(&own.node().tables).map_err(failed)?;
     let reminders = own.forget_reminders(&view).map_err(failed)?;
     let (state_key, kind) = (own.name.state_key(), own.directory().kind());
-    let table = &own.node().table;
-    let mut batch = reminders.iter().fold(Batch::new(), |batch, key| batch.delete(table, key));
+    let tables = &own.node().tables;
+    let delete = |batch: Batch, key: &[u8]| batch.delete(tables.at(key), key);
+    let mut batch = reminders.iter().fold(Batch::new(), |batch, key| delete(batch, key));
     if own.name.marks().is_pinned() {
         // With the record of the number, which `submit` counts as submitted by an entity's first commit.
-        batch = batch.delete(table, &layout::pin(state_key));
-        batch = kind.add_to(batch, table, own.node().gate.outcomes());
+        batch = delete(batch, &layout::pin(state_key));
+        batch = kind.add_to(batch, tables, own.node().gate.outcomes());
     }
     // Messages that wait are for the next activation.
     for parked in inbox::list::keys(&view, Table::Parked, state_key).map_err(failed)? {
-        batch = batch.delete(table, &parked);
+        batch = delete(batch, &parked);
     }
     for key in once::keys(&view, state_key).map_err(failed)? {
-        batch = batch.delete(table, &key);
+        batch = delete(batch, &key);
     }
     // A state that could not be loaded is stored, too.
     if own.stored || stored::is_stored(&view, state_key).map_err(failed)? {
-        batch = batch.delete(table, state_key).add(table, &layout::count(kind.number()), -1);
+        let count = layout::count(kind.number());
+        batch = delete(batch, state_key).add(tables.at(&count), &count, -1);
         let cells = stored_keys(&view, state_key, &own.changes).map_err(failed)?;
-        batch = cells.iter().fold(batch, |batch, key| batch.delete(table, key));
+        batch = cells.iter().fold(batch, |batch, key| delete(batch, key));
     }
     let is_empty = batch.is_empty();
     Ok((!is_empty).then(|| Prepared {
@@ -125,7 +129,7 @@ fn prepare_cells<P: Durable>(
     }
     let batch = BATCH.take();
     let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
-    let batch = own.changes.add_to(batch, &node.table, node.gate.outcomes())?;
+    let batch = own.changes.add_to(batch, &node.tables, node.gate.outcomes())?;
     let (hash, size) = (own.submitted, own.size);
     Ok(Some(Prepared { batch, has_state: false, is_stored: true, hash, size }))
 }

@@ -49,7 +49,7 @@ pub(crate) fn load<P: Durable>(
     name: &Name<P>,
 ) -> Result<Loaded<P>, Failure> {
     let failed = |error| Failure::Load(Arc::new(error));
-    let view = View::of(&node.table).map_err(failed)?;
+    let view = View::of(&node.tables).map_err(failed)?;
     let waiting = match P::MESSAGES.is_empty() {
         true => Found::default(),
         false => find_waiting(&view, name.state_key()).map_err(failed)?,

@@ -65,7 +65,7 @@ impl<P: Durable> Directory<P> {
             return Ok(live.marks().waiting());
         }
         drop(shard);
-        weight_of_waiting(&View::of(&node.table)?, name.state_key(), node.inbox_max)
+        weight_of_waiting(&View::of(&node.tables)?, name.state_key(), node.inbox_max)
     }
 
     /// Has an entity recheck its inbox after a pause, and drops the copies of messages for it until then. A pause that
@@ -106,7 +106,7 @@ impl<P: Durable> Directory<P> {
         }
         drop(shard);
         // Most entities that have failed have no stored messages, and need not be activated.
-        let waits = View::of(&node.table)
+        let waits = View::of(&node.tables)
             .and_then(|view| weight_of_waiting(&view, state_key, 1))
             .map(|weight| weight > 0);
         let activated = match waits {

@@ -122,7 +122,7 @@ impl<P: Durable> Activation<P> {
         }
         if self.node().gate.is_settled(entry.after) {
             let key = layout::entry(Table::Inbox, self.name().state_key(), entry.sequence);
-            let view = View::of(&self.node().table);
+            let view = View::of(&self.node().tables);
             match view.and_then(|view| Ok(view.get(&key)?.is_some())) {
                 Ok(true) => {}
                 // An earlier activation has handled it.
@@ -212,7 +212,7 @@ fn next<P: Durable>(
     address: throng::Address<P>,
 ) -> Result<Step, ReadError> {
     let node = own.node().clone();
-    let view = View::of(&node.table)?;
+    let view = View::of(&node.tables)?;
     let name = own.name().clone();
     loop {
         let Some(backlog) = own.backlog() else { return Ok(Step::Over) };
@@ -261,7 +261,7 @@ async fn search<P: Durable>(cx: &mut Context<P>, after: Submission) {
     // Else the search would find messages that were handled, and not find those that were dropped.
     let _ = node.gate.settled(after.max(own.last())).await;
     let Some(own) = Activation::of(cx) else { return };
-    let (table, name) = (node.table.clone(), own.name().clone());
+    let (table, name) = (node.tables.clone(), own.name().clone());
     let found = node.loader.run(move || {
         let view = View::of(&table)?;
         find_waiting(&view, name.state_key())

@@ -228,7 +228,8 @@ pub(super) async fn note<P: Durable>(
         let noted = match P::ON_FAILURE.parks(failures) {
             true => park(cx, entry.sequence, &attempts, message).await,
             false => {
-                let batch = Batch::new().put(&node.table, &attempted, &attempts.encode());
+                let batch =
+                    Batch::new().put(node.tables.at(&attempted), &attempted, &attempts.encode());
                 submit(cx, batch).await
             }
         };
@@ -266,13 +267,15 @@ async fn park<P: Durable>(
     let (node, name, last) = (own.node().clone(), own.name().clone(), own.last());
     // The message may not be in the store yet.
     node.gate.settled(last).await?;
-    let view = View::of(&node.table)?;
+    let view = View::of(&node.tables)?;
     let [inbox, attempted, parked] = [Table::Inbox, Table::Attempts, Table::Parked]
         .map(|table| layout::entry(table, name.state_key(), sequence));
     let Some(record) = view.get(&inbox)? else { return Ok(()) };
     let record = [&attempts.encode(), record].concat();
-    let batch = Batch::new().delete(&node.table, &inbox).delete(&node.table, &attempted);
-    submit(cx, batch.put(&node.table, &parked, &record)).await?;
+    let batch = Batch::new()
+        .delete(node.tables.at(&inbox), &inbox)
+        .delete(node.tables.at(&attempted), &attempted);
+    submit(cx, batch.put(node.tables.at(&parked), &parked, &record)).await?;
     report_parked::<P>(&node, name.key(), message, sequence, attempts);
     Ok(())
 }

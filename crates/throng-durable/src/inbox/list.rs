@@ -5,6 +5,7 @@ use throng_store::{Batch, ReadError};
 use super::failure::Attempts;
 use crate::catalogue::Catalogue;
 use crate::layout::{self, Table};
+use crate::tables::Tables;
 use crate::view::View;
 
 /// The stored messages of an entity, from [`Entity::inbox`](crate::Entity::inbox).
@@ -103,7 +104,7 @@ pub(crate) fn keys(
 /// `None` if there is no such message.
 pub(crate) fn retry(
     view: &View,
-    table: &throng_store::Database,
+    tables: &Tables,
     state_key: &[u8],
     sequence: u64,
 ) -> Result<Option<Batch>, ReadError> {
@@ -112,24 +113,26 @@ pub(crate) fn retry(
     if let Some(record) = view.get(&parked)?
         && let Some((_, message)) = Attempts::take_from(record)
     {
-        return Ok(Some(Batch::new().delete(table, &parked).put(table, &inbox, message)));
+        let batch = Batch::new().delete(tables.at(&parked), &parked);
+        return Ok(Some(batch.put(tables.at(&inbox), &inbox, message)));
     }
     let waits = view.get(&inbox)?.is_some();
-    Ok(waits.then(|| Batch::new().delete(table, &attempted)))
+    Ok(waits.then(|| Batch::new().delete(tables.at(&attempted), &attempted)))
 }
 
 /// Returns the batch that removes a message; `None` if there is no such message.
 pub(crate) fn skip(
     view: &View,
-    table: &throng_store::Database,
+    tables: &Tables,
     state_key: &[u8],
     sequence: u64,
 ) -> Result<Option<Batch>, ReadError> {
-    let tables = [Table::Inbox, Table::Attempts, Table::Parked];
-    let keys = tables.map(|table| layout::entry(table, state_key, sequence));
+    let keys = [Table::Inbox, Table::Attempts, Table::Parked]
+        .map(|table| layout::entry(table, state_key, sequence));
     let mut exists = false;
     for key in &keys {
         exists |= view.get(key)?.is_some();
     }
-    Ok(exists.then(|| keys.iter().fold(Batch::new(), |batch, key| batch.delete(table, key))))
+    let delete = |batch: Batch, key: &Vec<u8>| batch.delete(tables.at(key), key);
+    Ok(exists.then(|| keys.iter().fold(Batch::new(), delete)))
 }

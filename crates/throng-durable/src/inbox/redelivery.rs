@@ -15,12 +15,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use throng::layer::Instant;
-use throng_store::{Database, ReadError, Submission};
+use throng_store::{ReadError, Submission};
 
 use crate::directory::AnyDirectory;
 use crate::due::{DueList, Task, lock};
 use crate::layout::{self, Table};
 use crate::node::Inner;
+use crate::tables::Tables;
 use crate::view::View;
 
 /// Time after which an entity is rechecked that could not be reached.
@@ -94,7 +95,7 @@ impl Redelivery {
     /// Puts the entities on the list whose messages have waited longest, of those that were not found yet.
     async fn find(&self, node: &Arc<Inner>, search: Search) {
         let Search { kind, directory, from } = search;
-        let table = node.table.clone();
+        let table = node.tables.clone();
         let found =
             node.loader.run(move || oldest(&View::of(&table)?, kind, from, FOUND_MAX)).await;
         let from = match found {
@@ -131,9 +132,9 @@ impl Redelivery {
 }
 
 /// Whether messages wait for any entity of a kind. If the store cannot be read, its own errors tell.
-pub(crate) fn waits(table: &Database, kind: u16) -> bool {
+pub(crate) fn waits(tables: &Tables, kind: u16) -> bool {
     let prefix = layout::table_of_kind(Table::Inbox, kind);
-    View::of(table).is_ok_and(|view| view.prefix(&prefix).next_key().is_some())
+    View::of(tables).is_ok_and(|view| view.prefix(&prefix).next_key().is_some())
 }
 
 /// Returns the entities of a kind whose first message has the lowest sequence number, from a number on, in this order.

@@ -71,7 +71,9 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
-    use throng_store::{Batch, Database, Store, Submission};
+    use throng_store::{Batch, Store, Submission};
+
+    use crate::tables::Tables;
 
     use super::*;
 
@@ -79,7 +81,7 @@ mod tests {
     fn no_number_that_is_stored_is_given_out_again() {
         let directory = tempfile::tempdir().unwrap();
         let store = Store::options().map_bytes(1 << 24).open(directory.path()).unwrap();
-        let table: Database = store.default_database();
+        let table = Tables::open(&store).unwrap();
         let mut least = 0;
         for round in 1..5 {
             let sequence = Sequence::read(&View::of(&table).unwrap()).unwrap();

@@ -25,7 +25,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use throng::layer::Instant;
-use throng_store::{Database, ReadError};
+use throng_store::ReadError;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -33,6 +33,7 @@ use super::schedule::Clock;
 use crate::due::lock;
 use crate::layout;
 use crate::node::Inner;
+use crate::tables::Tables;
 use crate::view::View;
 
 /// Time before which entities are in memory, in milliseconds from now on.
@@ -192,7 +193,7 @@ impl Queue {
         };
         // So that the view has all that was submitted before the horizon was seen.
         let _ = node.gate.settled(node.store.submitted_through()).await;
-        let table = node.table.clone();
+        let table = node.tables.clone();
         let from = cursor.clone().unwrap_or_else(|| layout::due_of_kind(kind, clock.byte()).into());
         let until = layout::due_from(kind, clock.byte(), end.saturating_add(1));
         let found = node.loader.run(move || find(&View::of(&table)?, &from, &until)).await;
@@ -333,11 +334,11 @@ fn find(view: &View, from: &[u8], until: &[u8]) -> Result<Found, ReadError> {
 }
 
 /// Whether any entity of a kind has a reminder. If the store cannot be read, its own errors tell.
-pub(crate) fn waits(table: &Database, kind: u16) -> bool {
+pub(crate) fn waits(tables: &Tables, kind: u16) -> bool {
     let has_some = |view: &View, clock: Clock| {
         view.prefix(&layout::due_of_kind(kind, clock.byte())).next_key().is_some()
     };
-    View::of(table).is_ok_and(|view| Clock::ALL.into_iter().any(|clock| has_some(&view, clock)))
+    View::of(tables).is_ok_and(|view| Clock::ALL.into_iter().any(|clock| has_some(&view, clock)))
 }
 
 /// Rings entities until the node is gone or shut down.
