@@ -42,6 +42,7 @@ use crate::changes::Changes;
 use crate::directory::{Directory, Home};
 use crate::gate::{After, Held};
 use crate::inbox::Backlog;
+use crate::index::Keys;
 use crate::name::Name;
 use crate::node::{Counts, Inner, Node};
 use crate::reminder::List;
@@ -111,6 +112,8 @@ struct Kept {
     backlog: Option<Backlog>,
     /// Reminders of the entity, if they are known.
     reminders: Option<Box<List>>,
+    /// Keys of the state as last submitted, if it is stored and its kind has indexes.
+    keys: Option<Keys>,
 }
 
 /// Reason why an activation handles no messages.
@@ -393,7 +396,10 @@ impl<P: Durable> Activation<P> {
     }
 
     /// Notes the state that was found on the disk, by the hash and the size of its record.
-    pub(crate) fn loaded(&mut self, hash: u64, size: Size) {
+    pub(crate) fn loaded(&mut self, hash: u64, size: Size, keys: Option<Keys>) {
+        if keys.is_some() {
+            self.kept().keys = keys;
+        }
         self.submitted = hash;
         self.size = size;
         self.stored = true;

@@ -1,5 +1,5 @@
-//! [`Catalogue`]: the numbers that stand for the names of kinds, of maps of cells and of messages in the store, and for
-//! the shapes of states, cell values and messages before these.
+//! [`Catalogue`]: the numbers that stand for the names of kinds, of maps of cells, of messages and of indexes in the
+//! store, and for the shapes of states, cell values and messages before these.
 //!
 //! A name or a shape gets its number when the program first uses it. The record of the number is a part of each
 //! batch that has the number, until one of these batches is known to be on disk. So no number is without a record,
@@ -92,14 +92,21 @@ impl Catalogue {
     /// Reads the catalogue of a store.
     pub(crate) fn read(view: &View) -> Result<Catalogue, ReadError> {
         let mut names = HashMap::new();
-        for entry in view.prefix(layout::CATALOGUE).chain(view.prefix(layout::MESSAGES)) {
+        let names_of = [layout::CATALOGUE, layout::MESSAGES, layout::INDEXES, layout::GONE_INDEXES];
+        for entry in names_of.into_iter().flat_map(|table| view.prefix(table)) {
             let (record, value) = entry?;
             let number = value.try_into().map(u16::from_le_bytes).map_err(|_| {
                 let name = String::from_utf8_lossy(&record[1..]);
                 ReadError::Corrupt(format!(
-                    "the number of the kind, map or message {name:?} has not two bytes"
+                    "the number of the kind, map, message or index {name:?} has not two bytes"
                 ))
             })?;
+            // The record of the name is deleted last.
+            if let Some(name) = name_of_gone(record)
+                && names.get(&name[..]).is_some_and(|own: &Arc<Numbered>| own.number() == number)
+            {
+                names.remove(&name[..]);
+            }
             names.insert(record.into(), Arc::new(Numbered::new(Number::of(record, number, true))));
         }
         for entry in view.prefix(layout::SHAPES).chain(view.prefix(layout::MESSAGE_SHAPES)) {
@@ -140,6 +147,51 @@ impl Catalogue {
         self.number(record, |record| record.starts_with(&kind))
     }
 
+    /// Returns the number of an index of a kind; `None` if there are no more numbers.
+    pub(crate) fn index(&self, kind: &str, index: &[u8]) -> Option<Arc<Numbered>> {
+        let tables = [layout::INDEXES, layout::GONE_INDEXES];
+        let [own, gone] = tables.map(|table| [table, kind.as_bytes(), &[SEPARATOR]].concat());
+        // An index that is being deleted keeps its number.
+        self.number([&own, index].concat(), |record| {
+            record.starts_with(&own) || record.starts_with(&gone)
+        })
+    }
+
+    /// Returns the names of a kind's indexes.
+    pub(crate) fn indexes(&self, kind: &str) -> Vec<Vec<u8>> {
+        self.parts_in(layout::INDEXES, kind).into_iter().map(|(name, _)| name).collect()
+    }
+
+    /// Returns the indexes of a kind that are being deleted.
+    pub(crate) fn gone_indexes(&self, kind: &str) -> Vec<Arc<Numbered>> {
+        let gone = [layout::GONE_INDEXES, kind.as_bytes(), &[SEPARATOR]].concat();
+        let named = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let gone = named.iter().filter(|(record, _)| record.starts_with(&gone));
+        gone.map(|(_, numbered)| numbered.clone()).collect()
+    }
+
+    /// Takes an index out of the catalogue: from here on it is one that is being deleted.
+    pub(crate) fn index_goes(&self, kind: &str, index: &[u8]) {
+        let kind = [kind.as_bytes(), &[SEPARATOR]].concat();
+        let mut named = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let Some(own) = named.remove(&[layout::INDEXES, &kind, index].concat()[..]) else { return };
+        let number = own.number();
+        let gone = [layout::GONE_INDEXES, &kind, &number.to_be_bytes(), index].concat();
+        let numbered = Numbered::new(Number::of(&gone, number, false));
+        named.insert(gone.into(), Arc::new(numbered));
+    }
+
+    /// Adds to a batch that an index is deleted.
+    pub(crate) fn add_gone(&self, gone: &Numbered, batch: Batch, tables: &Tables) -> Batch {
+        let batch = batch.delete(tables.at(&gone.record), &gone.record);
+        let named = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        match name_of_gone(&gone.record) {
+            // An index of this name that came later has another number.
+            Some(name) if !named.contains_key(&name[..]) => batch.delete(tables.at(&name), &name),
+            _ => batch,
+        }
+    }
+
     /// Returns the names of all kinds with their numbers.
     pub(crate) fn kinds(&self) -> Vec<(String, u16)> {
         let named = self.0.read().unwrap_or_else(PoisonError::into_inner);
@@ -159,13 +211,19 @@ impl Catalogue {
     }
 
     fn parts(&self, table: &[u8], kind: &str) -> Vec<(String, u16)> {
+        let text = |name: Vec<u8>| String::from_utf8_lossy(&name).into_owned();
+        let parts = self.parts_in(table, kind).into_iter();
+        parts.map(|(name, number)| (text(name), number)).collect()
+    }
+
+    fn parts_in(&self, table: &[u8], kind: &str) -> Vec<(Vec<u8>, u16)> {
         let kind = [table, kind.as_bytes(), &[SEPARATOR]].concat();
         let named = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let maps = named.values().filter_map(|numbered| {
-            let map = numbered.record.strip_prefix(&kind[..])?;
-            Some((String::from_utf8_lossy(map).into_owned(), numbered.number()))
+        let parts = named.values().filter_map(|numbered| {
+            let name = numbered.record.strip_prefix(&kind[..])?;
+            Some((name.to_vec(), numbered.number()))
         });
-        maps.collect()
+        parts.collect()
     }
 
     /// Returns the number of the name with this record. A new number is one more than the highest number of its
@@ -185,6 +243,13 @@ impl Catalogue {
             Entry::Vacant(vacant) => Some(vacant.insert(new()?).clone()),
         }
     }
+}
+
+/// Returns the record of the name that an index had which is being deleted.
+fn name_of_gone(record: &[u8]) -> Option<Vec<u8>> {
+    let gone = record.strip_prefix(layout::GONE_INDEXES)?;
+    let kind = 1 + gone.iter().position(|byte| *byte == SEPARATOR)?;
+    Some([layout::INDEXES, &gone[..kind], gone.get(kind + 2..)?].concat())
 }
 
 impl Numbered {
@@ -341,12 +406,17 @@ impl Number {
     }
 
     /// Returns a record without a number, which is stored as one is.
-    pub(crate) fn marker(record: &[u8]) -> Number {
-        Number { value: Box::default(), ..Number::of(record, 0, false) }
+    pub(crate) fn marker(record: &[u8], value: Vec<u8>) -> Number {
+        Number { value: value.into(), ..Number::of(record, 0, false) }
     }
 
     pub(crate) fn number(&self) -> u16 {
         self.number
+    }
+
+    /// Returns the key and the value of the record.
+    pub(crate) fn record(&self) -> (&[u8], &[u8]) {
+        (&self.record, &self.value)
     }
 
     /// Whether the record is known to be on disk.

@@ -37,16 +37,18 @@ use throng_store::Submission;
 use tokio::sync::watch;
 
 use self::recheck::DueRecheck;
-use crate::activation::Fresh;
-use crate::catalogue::{Catalogue, Numbered, Shaped};
+use crate::activation::{Failure, Fresh};
+use crate::catalogue::{Numbered, Shaped};
+use crate::durable::decode_state;
 use crate::inbox::{Entry, Recheck};
+use crate::index::{AnyIndexed, Indexes, Keys};
 use crate::keeper::Pin;
 use crate::monitor::EntityFailure;
 use crate::name::Name;
 use crate::node::{Counts, Inner};
-use crate::reminder::{Bell, Clock, Due, Queue, Ring};
+use crate::reminder::{Clock, Due, Queue, Ring};
 use crate::turn::Passivate;
-use crate::users::drop_user_value;
+use crate::users::{catch, drop_user_value};
 use crate::{Durable, EntityError, Receives};
 
 /// Number of locks that share the entities of a kind. So many that a search of a whole shard for entities
@@ -64,6 +66,7 @@ pub(crate) struct Directory<P: Durable> {
     /// Dependencies of the kind, from its registration to the shutdown of the node, which they may refer to.
     deps: Mutex<Option<Arc<P::Deps>>>,
     counts: Arc<Counts>,
+    indexes: Indexes,
     /// The entities whose reminders are due soon.
     queue: Queue,
     /// The home of the live entities, if there are any.
@@ -106,13 +109,7 @@ enum Route<P> {
 }
 
 impl<P: Durable> Directory<P> {
-    pub(crate) fn new(
-        hasher: HashState,
-        kind: Arc<Numbered>,
-        catalogue: &Catalogue,
-        counts: Arc<Counts>,
-        bell: Arc<Bell>,
-    ) -> Directory<P> {
+    pub(crate) fn new(hasher: HashState, kind: Arc<Numbered>, node: &Inner) -> Directory<P> {
         let shard = || {
             Mutex::new(Shard {
                 active: HashTable::new(),
@@ -124,18 +121,20 @@ impl<P: Durable> Directory<P> {
                 monitored: HashMap::new(),
             })
         };
+        let indexes = Indexes::open::<P>(node, kind.number());
         Directory {
             hasher,
             shards: std::iter::repeat_with(shard).take(SHARDS).collect(),
             kind,
             messages: P::MESSAGES
                 .iter()
-                .map(|message| catalogue.message(P::KIND, message.name()))
+                .map(|message| node.catalogue.message(P::KIND, message.name()))
                 .collect(),
             // A kind without dependencies is registered from the beginning.
             deps: Mutex::new(Arc::downcast(Arc::new(()) as Arc<dyn Any + Send + Sync>).ok()),
-            counts,
-            queue: Queue::new(bell),
+            counts: node.counts.clone(),
+            indexes,
+            queue: Queue::new(node.bell.clone()),
             home: Mutex::default(),
         }
     }
@@ -154,6 +153,11 @@ impl<P: Durable> Directory<P> {
 
     pub(crate) fn counts(&self) -> &Arc<Counts> {
         &self.counts
+    }
+
+    /// Returns the indexes of the kind.
+    pub(crate) fn indexes(&self) -> &Indexes {
+        &self.indexes
     }
 
     /// Returns the entities whose reminders are due soon.
@@ -518,7 +522,7 @@ impl<P: Durable> Shard<P> {
 }
 
 /// A type-erased [`Directory`].
-pub(crate) trait AnyDirectory: Send + Sync {
+pub(crate) trait AnyDirectory: AnyIndexed + Send + Sync {
     /// Asks the entities of a shard to leave that were last used more than `ticks` ago, and again the
     /// entities that were asked before.
     fn passivate_idle(&self, shard: usize, tick: u32, ticks: u32);
@@ -552,6 +556,9 @@ pub(crate) trait AnyDirectory: Send + Sync {
     /// Returns the number of the kind.
     fn kind_number(&self) -> u16;
 
+    /// Returns the name of the kind.
+    fn kind_name(&self) -> &'static str;
+
     /// Asks an entity to see to its reminders that are due, and activates it for that.
     fn ring(self: Arc<Self>, node: &Arc<Inner>, clock: Clock, due: &Due);
 
@@ -566,6 +573,20 @@ pub(crate) trait AnyDirectory: Send + Sync {
     /// Lets the clock hand pass over a shard, and asks the residents to leave that were not used since it
     /// passed before, those that are known to have ties only if `even_if_tied`. Returns their number.
     fn evict(&self, shard: usize, even_if_tied: bool) -> usize;
+}
+
+impl<P: Durable> AnyIndexed for Directory<P> {
+    fn indexes(&self) -> &Indexes {
+        &self.indexes
+    }
+
+    fn keys_of(&self, record: &[u8]) -> Result<Keys, Failure> {
+        let state = catch(|| decode_state::<P>(&self.kind, record)).map_err(Failure::Panicked)?;
+        let state = state.map_err(Failure::State)?;
+        let keys = Keys::of(&state, false);
+        drop_user_value(state);
+        keys.map_err(Failure::Panicked)
+    }
 }
 
 impl<P: Durable> AnyDirectory for Directory<P> {
@@ -603,6 +624,10 @@ impl<P: Durable> AnyDirectory for Directory<P> {
 
     fn kind_number(&self) -> u16 {
         self.kind.number()
+    }
+
+    fn kind_name(&self) -> &'static str {
+        P::KIND
     }
 
     fn ring(self: Arc<Self>, node: &Arc<Inner>, clock: Clock, due: &Due) {

@@ -8,7 +8,7 @@ use throng::Process;
 
 use crate::catalogue::{Numbered, Shaped};
 use crate::shape::Shape;
-use crate::{OnFailure, Receives, StateError};
+use crate::{IndexDefinition, OnFailure, Receives, StateError};
 
 /// A process whose state is kept on disk, under a kind and a key.
 ///
@@ -77,6 +77,11 @@ pub trait Durable: Process + Serialize + DeserializeOwned {
     /// The derive takes those that [`#[process]`](macro@throng::process) has marked with `#[message(durable)]`, or the
     /// list in `#[durable(messages(Credit, Debit))]`.
     const MESSAGES: &'static [Receives<Self>] = &[];
+
+    /// The [indexes](crate::Index) of this kind, by their definitions.
+    ///
+    /// The derive takes the fields with `#[durable(index)]`.
+    const INDEXES: &'static [IndexDefinition<Self>] = &[];
 
     /// The policy for a durable message whose handler panics, or whose turn cannot be committed.
     ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use throng::{CallError, Panic};
 use throng_store::{CommitFailure, ReadError, SubmitError};
 
-use crate::{CELL_KEY_BYTES_MAX, MAP_NAME_BYTES_MAX};
+use crate::{CELL_KEY_BYTES_MAX, Conflict, INDEX_KEY_BYTES_MAX, MAP_NAME_BYTES_MAX};
 
 /// Error of a call to an entity.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +51,10 @@ pub enum EntityError {
     /// was lost; the source gives the reason. Trying again may work.
     #[error("the turn was not committed: {0}")]
     NotCommitted(#[source] CommitError),
+    /// The turn has set a key of a [unique index](crate::Index) that another entity has: choose another key. Nothing of
+    /// the turn was kept.
+    #[error("the turn was not committed: {0}")]
+    Conflict(Box<Conflict>),
     /// The outcome of the commit is unknown: the turn's changes were kept as a whole or not at all.
     /// The store recovers by itself; then the entity's state shows whether they were kept.
     #[error("the turn may or may not have been committed: {0}")]
@@ -211,6 +215,17 @@ pub enum CommitError {
     /// The turn wrote a cell with an invalid key or a value that cannot be encoded.
     #[error(transparent)]
     Cell(CellError),
+    /// A key of an [index](crate::Index) is too long: text has at most [`INDEX_KEY_BYTES_MAX`] bytes.
+    #[error(
+        "the key of the index {index} has {bytes} bytes encoded, and text and bytes have at most \
+         {INDEX_KEY_BYTES_MAX}"
+    )]
+    IndexKey {
+        /// Name of the index.
+        index: &'static str,
+        /// Length of the encoded key, which is 3 more than that of a text without zero bytes.
+        bytes: usize,
+    },
     /// A durable message that the turn has sent cannot be encoded, or the receiver's kind has no number left for it.
     #[error("the message {message} cannot be stored: {reason}")]
     Message {

@@ -21,6 +21,10 @@
 //! | `Y` expiry *kind* `n` key id                 | nothing: that reply expires |
 //! | `T` *kind* `n` key reminder                  | schedule, time, then a message as in `I`, which comes at that time |
 //! | `U` *kind* clock time key                    | nothing: the earliest reminder of the entity by this clock |
+//! | `F` kind `0x00` index                        | number of an index of the kind (`u16`)     |
+//! | `G` kind `0x00` number index                 | number of an index that is being deleted (`u16`) |
+//! | `H` *kind* *index*                           | how far the index is built                 |
+//! | `B` *kind* *index* index key, key            | nothing: the entity has this key in the index |
 //!
 //! Tables that grow at their ends, or that others lie behind, have databases of their own in the store; see
 //! [`tables`](crate::tables). All others are in its default database, where the states are the last ones.
@@ -29,7 +33,9 @@
 //! key, a byte. Numbers in values are little endian. So the states of a kind are in the order of their
 //! keys, with nothing between them, and the cells of an entity are adjacent, by maps and in the order of
 //! their own keys. States and cell values are encoded with postcard, as are shapes and, before a state or a
-//! cell value, the number of its shape: a byte, up to 127. In the key of a shape the number has two bytes, big
+//! cell value, the number of its shape: a byte, up to 127. An index is its name, `0x00`, whether it is unique (a byte)
+//! and the version of the states (two bytes, big endian); `index.rs` tells why, and `index/key.rs` has the encoding of
+//! index keys. In the key of a shape the number has two bytes, big
 //! endian. Blocks, sequence numbers and expiries in keys have eight bytes, times six, big endian.
 //!
 //! The longest cell key has to fit the store: 1 + 2 + 1 + 255 + 2 bytes leave 250 for its own part.
@@ -49,6 +55,13 @@ pub const MAP_NAME_BYTES_MAX: usize = 64;
 
 /// Maximum length of a cell's key, in bytes.
 pub const CELL_KEY_BYTES_MAX: usize = KEY_BYTES_MAX - (1 + 2 + 1 + ENTITY_KEY_BYTES_MAX + 2);
+
+/// Maximum length of an encoded key of an index, in bytes.
+pub(crate) const INDEX_ENCODED_BYTES_MAX: usize =
+    KEY_BYTES_MAX - (INDEX_PREFIX_BYTES + ENTITY_KEY_BYTES_MAX);
+
+/// Maximum length of a text or of bytes in an [index](crate::Index), in bytes, of which zero bytes count twice.
+pub const INDEX_KEY_BYTES_MAX: usize = INDEX_ENCODED_BYTES_MAX - 3;
 
 /// Version of the layout.
 pub(crate) const VERSION: u16 = 2;
@@ -70,6 +83,12 @@ pub(crate) const MESSAGE_SHAPES: &[u8] = b"E";
 
 /// Common prefix of the records of blocks of sequence numbers.
 pub(crate) const BLOCKS: &[u8] = b"Q";
+
+/// Common prefix of the names of indexes.
+pub(crate) const INDEXES: &[u8] = b"F";
+
+/// Common prefix of the records of indexes that are being deleted.
+pub(crate) const GONE_INDEXES: &[u8] = b"G";
 
 /// Common prefix of the records of pins.
 pub(crate) const PINS: &[u8] = b"P";
@@ -133,6 +152,11 @@ pub(crate) fn state_key<'b>(
     buffer[..STATE_PREFIX_BYTES].copy_from_slice(&states(kind));
     buffer[STATE_PREFIX_BYTES..end].copy_from_slice(key.as_bytes());
     Ok(&buffer[..end])
+}
+
+/// Returns the number of the kind in the key of a record that begins with it.
+pub(crate) fn kind_of(record: &[u8]) -> u16 {
+    u16::from_be_bytes([record[1], record[2]])
 }
 
 /// Returns the entity's own key, a part of the key of its state.
@@ -240,8 +264,7 @@ pub(crate) fn due_from(kind: u16, clock: u8, time: u64) -> Vec<u8> {
 
 /// Returns the key of the time of an entity's earliest reminder by a clock.
 pub(crate) fn due(state_key: &[u8], clock: u8, time: u64) -> Vec<u8> {
-    let kind = u16::from_be_bytes([state_key[1], state_key[2]]);
-    let mut due = due_from(kind, clock, time);
+    let mut due = due_from(kind_of(state_key), clock, time);
     due.extend_from_slice(own_key(state_key));
     due
 }
@@ -253,6 +276,37 @@ pub(crate) fn state_key_of_due(record: &[u8]) -> Option<(u64, Vec<u8>)> {
     let key = std::str::from_utf8(key).ok()?;
     let time = time.iter().fold(0, |time, byte| time << 8 | u64::from(*byte));
     Some((time, [&[STATE, high, low], key.as_bytes()].concat()))
+}
+
+const ENTRY: u8 = b'B';
+const BUILT: u8 = b'H';
+
+/// Length of the key of an entry of an index without the keys of index and entity.
+const INDEX_PREFIX_BYTES: usize = 5;
+
+/// Returns the common prefix of the entries of a kind's indexes.
+pub(crate) fn entries_of_kind(kind: u16) -> [u8; 3] {
+    prefix_of(ENTRY, kind)
+}
+
+/// Returns the common prefix of the entries of an index.
+pub(crate) fn entries(kind: u16, index: u16) -> [u8; INDEX_PREFIX_BYTES] {
+    in_index(ENTRY, kind, index)
+}
+
+/// Returns the key of the record that tells how far an index is built.
+pub(crate) fn built(kind: u16, index: u16) -> [u8; INDEX_PREFIX_BYTES] {
+    in_index(BUILT, kind, index)
+}
+
+fn in_index(table: u8, kind: u16, index: u16) -> [u8; INDEX_PREFIX_BYTES] {
+    let ([table, a, b], [c, d]) = (prefix_of(table, kind), index.to_be_bytes());
+    [table, a, b, c, d]
+}
+
+/// Returns the keys of index and entity in the key of an entry, both encoded.
+pub(crate) fn keys_of_index_entry(entry: &[u8]) -> &[u8] {
+    entry.get(INDEX_PREFIX_BYTES..).unwrap_or_default()
 }
 
 /// Returns the key of the record of a block of sequence numbers.
@@ -302,6 +356,9 @@ mod tests {
         assert_eq!(map(&state, u16::MAX).len() + CELL_KEY_BYTES_MAX, KEY_BYTES_MAX);
         let reply = record(Table::Replies, &state, &"i".repeat(crate::ONCE_ID_BYTES_MAX));
         assert!(expiry(u64::MAX, &reply).len() <= KEY_BYTES_MAX);
+        let entry =
+            entries(u16::MAX, u16::MAX).len() + INDEX_ENCODED_BYTES_MAX + ENTITY_KEY_BYTES_MAX;
+        assert_eq!(entry, KEY_BYTES_MAX);
     }
 
     #[test]

@@ -109,6 +109,8 @@
 //!
 //! A [workflow](Workflow) is an async function whose steps are stored, so that it survives the end of its program.
 //!
+//! An [index](Index) finds entities by a field of their states, and keeps a key from being used twice.
+//!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.
 //!
@@ -143,6 +145,7 @@ pub mod guide {
     pub mod coming_from {}
 }
 mod inbox;
+mod index;
 mod keeper;
 mod layout;
 mod loader;
@@ -171,7 +174,14 @@ pub use durable::{Durable, OldState};
 pub use entity::{Entity, EntityCall, InstrumentedEntity};
 pub use error::{CellError, CommitError, EntityError, KeyError, SendError, StateError};
 pub use inbox::{FailedAttempt, Inbox, OnFailure, StoredMessage};
-pub use layout::{CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, KIND_BYTES_MAX, MAP_NAME_BYTES_MAX};
+pub use index::{
+    Conflict, Found, Index, IndexDefinition, IndexError, IndexField, IndexInfo, IndexKey,
+    IndexState, IndexView,
+};
+pub use layout::{
+    CELL_KEY_BYTES_MAX, ENTITY_KEY_BYTES_MAX, INDEX_KEY_BYTES_MAX, KIND_BYTES_MAX,
+    MAP_NAME_BYTES_MAX,
+};
 #[doc(hidden)]
 pub use message::NoMessages;
 pub use message::{DurableMessage, Receives};

@@ -771,13 +771,7 @@ impl Inner {
             panic!("the store has no number left for the kind {:?}", P::KIND);
         };
         let hasher = self.runtime.hash_state();
-        let directory = Arc::new(Directory::<P>::new(
-            hasher,
-            kind,
-            &self.catalogue,
-            self.counts.clone(),
-            self.bell.clone(),
-        ));
+        let directory = Arc::new(Directory::<P>::new(hasher, kind, self));
         let (kind, number) = (P::KIND, directory.kind().number());
         let untyped = directory.clone();
         directory.pin_stored(self);

@@ -12,7 +12,7 @@ use crate::layout::{self, STATE_KEY_BYTES_MAX, Table};
 use crate::stored::is_stored;
 use crate::tables::Tables;
 use crate::view::View;
-use crate::{EntityError, KeyError, Reminder, once, reminder, stored};
+use crate::{EntityError, KeyError, Reminder, index, once, reminder, stored};
 
 /// The entities in a store as they are stored, without the program's types: for an operator who looks for an entity
 /// that cannot be loaded, keeps a copy of it, and removes it.
@@ -239,6 +239,7 @@ impl Records {
         }
         cells.extend(once::keys(&view, state_key)?);
         cells.extend(reminder::keys(&view, state_key)?);
+        cells.extend(index::search_entries(&view, state_key)?);
         drop(view);
         for cells in cells.chunks(DELETIONS_MAX) {
             let batch = cells

@@ -1,4 +1,5 @@
-//! The sweeper: passivates entities that are idle for too long, and has those woken that are pinned or have messages.
+//! The sweeper: passivates entities that are idle for too long, has those woken that are pinned or have messages, and
+//! builds indexes.
 //!
 //! Each node has a single sweeper task. It goes round the shards of all directories, once in a quarter of the
 //! idle time, in small steps. So an entity may stay by that much longer. After the idle time the task also
@@ -9,6 +10,7 @@ use std::time::Duration;
 
 use throng::layer::Instant;
 
+use crate::index;
 use crate::node::Inner;
 
 /// Steps of a round, unless they would be too short or too long.
@@ -18,6 +20,8 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Pinned entities that are woken in a second, at most, and entities with messages that wait.
 const WAKES_PER_SECOND: f64 = 1000.0;
+/// Entities that come into an index that is built, and entries that are deleted, for each of these, at most.
+const INDEXED_PER_WAKE: usize = 10;
 /// Time after the start at which pinned entities and reminders of kinds that nobody has named are reported.
 const CLAIMED_AFTER: Duration = Duration::from_secs(30);
 
@@ -36,6 +40,7 @@ pub(crate) async fn run(node: Weak<Inner>, idle_after: Duration) {
         let Some(node) = node.upgrade().filter(|node| !node.is_closed()) else { return };
         let tick = node.advance();
         node.wake(wakes).await;
+        index::maintain(&node, wakes * INDEXED_PER_WAKE).await;
         if !is_reported && begun.elapsed() >= CLAIMED_AFTER {
             is_reported = true;
             node.warn_of_unclaimed_pins();

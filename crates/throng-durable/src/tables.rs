@@ -9,13 +9,14 @@ use std::sync::Arc;
 use throng_store::{Database, DatabaseError, DatabaseOptions, Store};
 
 /// Names of the databases, with the letters of their tables. All others are in the default database.
-const NAMES: [(&str, &[u8]); 6] = [
+const NAMES: [(&str, &[u8]); 7] = [
     ("durable cells", b"C"),
     ("durable inboxes", b"AIX"),
     ("durable replies", b"R"),
     ("durable expiries", b"Y"),
     ("durable reminders", b"T"),
     ("durable times", b"U"),
+    ("durable indexes", b"B"),
 ];
 
 const LETTERS: usize = (b'Z' - b'A' + 1) as usize;

@@ -223,7 +223,7 @@ impl<P: Durable> Turn<P> for Load {
         let waiting = match loaded {
             Ok(loaded) => {
                 if let Some(found) = loaded.process {
-                    activation.loaded(loaded.hash, loaded.size);
+                    activation.loaded(loaded.hash, loaded.size, loaded.keys);
                     drop_user_value(std::mem::replace(process, found));
                 } else {
                     activation.loaded_default(process);

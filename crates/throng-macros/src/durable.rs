@@ -1,6 +1,7 @@
-//! `#[derive(Durable)]`: the kind and the version of an entity's state, from one attribute.
+//! `#[derive(Durable)]`: the kind and the version of an entity's state, and its indexes, from attributes.
 
 use crate::attributes::Carried;
+use crate::indexes::Indexes;
 use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::meta::ParseNestedMeta;
@@ -27,10 +28,13 @@ fn implement(item: TokenStream) -> syn::Result<TokenStream> {
     let name = &item.ident;
     let refusals = [refuse_union(&item), refuse_parameters(&item.generics)];
     let options = DurableOptions::read(&item);
+    let indexes = Indexes::read(&item);
     let refusals = refusals.into_iter().filter_map(Result::err);
-    if let Some(error) = refusals.chain(options.as_ref().err().cloned()).reduce(join) {
+    let refusals = refusals.chain(options.as_ref().err().cloned());
+    if let Some(error) = refusals.chain(indexes.as_ref().err().cloned()).reduce(join) {
         return Err(error);
     }
+    let indexes = indexes?;
     let DurableOptions { kind, version, migrate, deps, initial, messages, on_failure, krate } =
         options?;
     let conditions = Carried::of(&item.attrs).conditions;
@@ -77,13 +81,19 @@ fn implement(item: TokenStream) -> syn::Result<TokenStream> {
             quote_spanned!(name.span()=> { let _ = (#key, #given); ::core::default::Default::default() })
         }
     };
+    let constants = indexes.constants(&item, &krate);
+    let indexes = indexes.definitions(name, &krate);
     Ok(quote! {
+        #(#conditions)*
+        #constants
+
         #(#conditions)*
         #[automatically_derived]
         impl #durable for #name {
             const KIND: &'static str = #kind;
             #version
             const MESSAGES: &'static [#krate::Receives<Self>] = #messages;
+            #indexes
             #on_failure
             type Deps = #deps;
             fn initial(#key: &str, #given: &#deps) -> Self {
@@ -94,7 +104,7 @@ fn implement(item: TokenStream) -> syn::Result<TokenStream> {
     })
 }
 
-fn join(mut errors: Error, error: Error) -> Error {
+pub(crate) fn join(mut errors: Error, error: Error) -> Error {
     errors.combine(error);
     errors
 }

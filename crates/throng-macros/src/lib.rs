@@ -13,6 +13,7 @@
 //!     └─ any other item                  unchanged
 //!
 //! #[derive(Durable)] struct Account      durable: `impl Durable for Account`
+//!     └─ #[durable(index)] email           indexes: a constant for each index
 //! ```
 //!
 //! Invariants of the generated code:
@@ -30,6 +31,7 @@ mod client;
 mod durable;
 mod generics;
 mod hook;
+mod indexes;
 mod message;
 mod process;
 
@@ -261,6 +263,13 @@ pub fn hook(_: TokenStream, item: TokenStream) -> TokenStream {
 /// | `version = …` | the version of the state, 1 to 65535; 1 by default |
 /// | `migrate = path` | the function `fn(OldState<'_>) -> Result<Self, StateError>` that converts older states |
 /// | `crate = path` | the path of throng-durable, instead of `::throng_durable` |
+///
+/// | `#[durable(…)]` on a field | |
+/// |---|---|
+/// | `index`, `index = "…"` | an index of the entities by the field; its name is that of the field, or the one given |
+/// | `unique` | two entities never have the same key in the index |
+///
+/// Each index is a constant of the type, with the name of the field in capitals: see `throng_durable::Index`.
 ///
 /// The type is a struct or an enum without parameters, and also implements `Process`, `Serialize`,
 /// `Deserialize` and `Default`.

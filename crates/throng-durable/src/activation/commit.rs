@@ -18,7 +18,7 @@ use crate::directory::Home;
 use crate::inbox;
 use crate::layout::{self, Table};
 use crate::view::View;
-use crate::{CommitError, Durable, EntityError, once, stored};
+use crate::{CommitError, Durable, EntityError, index, once, stored};
 
 /// The changes of a turn, ready to be submitted.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(crate) struct Prepared {
     hash: u64,
     /// Size of the record of the state.
     size: Size,
+    /// The change in the indexes, if there is one.
+    indexed: Option<Box<index::Changed>>,
 }
 
 thread_local! {
@@ -50,6 +52,7 @@ fn prepare<P: Durable>(process: &P, cx: &mut Context<P>) -> Result<Option<Prepar
             return Ok(None);
         }
         let mut batch = BATCH.take();
+        let mut indexed = None;
         let outcomes = node.gate.outcomes();
         // The first commit stores the state, even if only a cell was changed. Messages and the like may be sent
         // or handled by an entity that is not stored.
@@ -60,6 +63,9 @@ fn prepare<P: Durable>(process: &P, cx: &mut Context<P>) -> Result<Option<Prepar
             if let Ok(shaped) = directory.shape() {
                 batch = shaped.add_to(batch, &node.tables, outcomes);
             }
+            let place = (&**node, &**directory, own.name.state_key());
+            let before = own.kept.as_ref().and_then(|kept| kept.keys.as_ref());
+            (batch, indexed) = index::add_to(process, place, before, batch)?;
         }
         let is_stored = own.stored || has_state;
         if is_stored && !own.stored {
@@ -69,7 +75,8 @@ fn prepare<P: Durable>(process: &P, cx: &mut Context<P>) -> Result<Option<Prepar
             batch = kind.add_to(batch, &node.tables, outcomes);
         }
         let batch = own.changes.add_to(batch, &node.tables, outcomes)?;
-        Ok(Some(Prepared { batch, has_state, is_stored, hash, size: Size::of(record) }))
+        let size = Size::of(record);
+        Ok(Some(Prepared { batch, has_state, is_stored, hash, size, indexed }))
     })?
 }
 
@@ -103,14 +110,23 @@ pub(crate) fn prepare_removal<P: Durable>(
         batch = delete(batch, state_key).add(tables.at(&count), &count, -1);
         let cells = stored_keys(&view, state_key, &own.changes).map_err(failed)?;
         batch = cells.iter().fold(batch, |batch, key| delete(batch, key));
+        let entries = match own.kept.as_ref().and_then(|kept| kept.keys.as_ref()) {
+            Some(keys) => index::entries_of(own.directory().indexes(), state_key, keys),
+            None if P::INDEXES.is_empty() => Vec::new(),
+            // The state could not be loaded.
+            None => index::search_entries(&view, state_key).map_err(failed)?,
+        };
+        batch = entries.iter().fold(batch, |batch, key| delete(batch, key));
     }
     let is_empty = batch.is_empty();
+    let batch = own.directory().indexes().add_to(batch, own.node());
     Ok((!is_empty).then(|| Prepared {
         batch,
         has_state: false,
         is_stored: true,
         hash: 0,
         size: Size::default(),
+        indexed: None,
     }))
 }
 
@@ -131,7 +147,7 @@ fn prepare_cells<P: Durable>(
     let Some(Home { node, .. }) = own.home.as_deref() else { return Ok(None) };
     let batch = own.changes.add_to(batch, &node.tables, node.gate.outcomes())?;
     let (hash, size) = (own.submitted, own.size);
-    Ok(Some(Prepared { batch, has_state: false, is_stored: true, hash, size }))
+    Ok(Some(Prepared { batch, has_state: false, is_stored: true, hash, size, indexed: None }))
 }
 
 impl<P: Durable> Activation<P> {
@@ -148,6 +164,10 @@ impl<P: Durable> Activation<P> {
             && let Ok(shaped) = self.directory().shape()
         {
             shaped.submitted(submission);
+            self.directory().indexes().submitted(submission);
+        }
+        if let Some(indexed) = prepared.indexed.take() {
+            self.kept().keys = Some(indexed.submitted(submission));
         }
         self.changes.submitted(submission);
         BATCH.set(mem::take(&mut prepared.batch));

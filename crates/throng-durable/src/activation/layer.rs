@@ -114,7 +114,15 @@ fn reason_of(error: EntityError) -> ExitReason {
 /// Gives up the activation after a turn whose changes cannot be kept.
 pub(crate) fn discard<P: Durable>(cx: &mut Context<P>, error: &EntityError) {
     if let Some(activation) = Activation::of(cx) {
-        tracing::error!(kind = P::KIND, key = activation.key(), %error, "a turn was discarded");
+        match error {
+            // An answer like others.
+            EntityError::Conflict(_) => {
+                tracing::debug!(kind = P::KIND, key = activation.key(), %error, "a turn was discarded");
+            }
+            _ => {
+                tracing::error!(kind = P::KIND, key = activation.key(), %error, "a turn was discarded");
+            }
+        }
         activation.report(error);
         activation.retire();
         cx.stop_if_idle();

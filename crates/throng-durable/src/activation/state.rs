@@ -8,6 +8,7 @@ use crate::catalogue::Numbered;
 use crate::directory::Directory;
 use crate::durable::{decode_state, encode_into};
 use crate::inbox::{Found, find_waiting};
+use crate::index::Keys;
 use crate::name::Name;
 use crate::node::Inner;
 use crate::users::catch;
@@ -40,6 +41,8 @@ pub(crate) struct Loaded<P> {
     pub(crate) size: Size,
     /// Messages that wait for the entity.
     pub(crate) waiting: Found,
+    /// Keys of the state, if its kind has indexes.
+    pub(crate) keys: Option<Keys>,
 }
 
 /// Loads the state of an entity, on a thread that may block. The user's `Deserialize` and `migrate` run here.
@@ -57,10 +60,24 @@ pub(crate) fn load<P: Durable>(
     Ok(match read(&view, directory.kind(), name.state_key())? {
         Some((process, record)) => {
             let (hash, size) = (node.hash(record), Size::of(record));
-            Loaded { process: Some(process), hash, size, waiting }
+            let keys = match P::INDEXES.is_empty() {
+                true => None,
+                false => Some(keys_of(&process, directory, record)?),
+            };
+            Loaded { process: Some(process), hash, size, waiting, keys }
         }
-        None => Loaded { process: None, hash: 0, size: Size::default(), waiting },
+        None => Loaded { process: None, hash: 0, size: Size::default(), waiting, keys: None },
     })
+}
+
+/// Returns the keys of a state that was loaded.
+fn keys_of<P: Durable>(
+    state: &P,
+    directory: &Directory<P>,
+    record: &[u8],
+) -> Result<Keys, Failure> {
+    let is_own = directory.shape().is_ok_and(|own| record.starts_with(own.prefix()));
+    Keys::of(state, !is_own).map_err(Failure::Panicked)
 }
 
 /// Reads and decodes a state; returns it with its record.

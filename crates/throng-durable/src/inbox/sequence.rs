@@ -49,7 +49,7 @@ impl Sequence {
         if self.stored.load(Ordering::Relaxed) == own + 1 {
             return (number, None);
         }
-        let record = || Arc::new(Number::marker(&layout::block(own)));
+        let record = || Arc::new(Number::marker(&layout::block(own), Vec::new()));
         let mut latest = self.block.lock().unwrap_or_else(PoisonError::into_inner);
         match &*latest {
             // Another thread has drawn from the next block already.

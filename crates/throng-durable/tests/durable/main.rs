@@ -13,6 +13,7 @@ mod derive;
 mod faults;
 mod gate;
 mod inbox;
+mod indexes;
 mod layouts;
 mod model;
 mod once;
