@@ -16,6 +16,7 @@
 //! assert!(matches!(Cli::parse_from(["my-node", "top", "--once"]), Cli::Operator(_)));
 //! ```
 
+mod entity;
 mod store;
 mod token;
 mod top;
@@ -30,6 +31,8 @@ use clap::Subcommand;
 pub enum Command {
     /// Show the processes, messages and workers of a running node
     Top(top::TopArgs),
+    /// Look into durable entities, retry or skip their messages, copy or remove them
+    Entity(entity::EntityArgs),
     /// Inspect, verify or back up a store, even while a node uses it
     Store(store::StoreArgs),
     /// Replace the token of a node's dashboard and print it; the one before opens nothing any more
@@ -46,6 +49,7 @@ impl Command {
     pub fn run(self) -> Result<ExitCode, Box<dyn Error>> {
         match self {
             Command::Top(top) => Ok(top.run().map(|()| ExitCode::SUCCESS)?),
+            Command::Entity(entity) => Ok(entity.run().map(|()| ExitCode::SUCCESS)?),
             Command::Store(store) => Ok(store.run()?),
             Command::AdminToken(token) => Ok(token.run().map(|()| ExitCode::SUCCESS)?),
         }

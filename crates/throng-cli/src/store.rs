@@ -1,13 +1,12 @@
 //! `throng store`: inspects, verifies, copies and imports a store.
 //!
 //! Invariants:
-//! * A store is opened read-only, so all commands but `salvage` and `entity forget` work while a node writes to it.
+//! * A store is opened read-only, so all commands but `salvage` work while a node writes to it.
 //!   No store is created, except by an import. A store that was not closed cleanly is read as it is, with its log.
 //! * Results go to standard output. Progress goes to standard error, only on a terminal.
 //! * A damaged file that crashes its reader crashes a child process, and the parent reports it.
 
 mod copies;
-mod entity;
 mod show;
 
 use std::fs::OpenOptions;
@@ -20,12 +19,12 @@ use std::time::{Duration, SystemTime};
 
 use clap::error::ErrorKind;
 use clap::{Args, Subcommand};
+pub(crate) use copies::moment;
 use copies::{BackupArgs, ImportArgs, RestoreArgs, SalvageArgs, incomplete};
-use entity::EntityArgs;
 use indicatif::{HumanBytes, ProgressBar, ProgressStyle};
 use serde_json::json;
 use show::ByteFormat;
-use throng_durable::RecordsError;
+pub(crate) use show::parse_hex;
 use throng_node::http::KeyError;
 use throng_store::{
     Bytes, DATABASES_MAX, Database, DatabaseOptions, DatabaseStat, ImportError, OpenError,
@@ -57,8 +56,6 @@ enum StoreCommand {
     Get(GetArgs),
     /// Print entries in key order, one per line: key, tab, value
     Scan(ScanArgs),
-    /// List stored entities, export one as bytes, or remove one that cannot be loaded
-    Entity(EntityArgs),
 }
 
 #[derive(Debug, Args)]
@@ -153,10 +150,6 @@ pub(crate) enum StoreError {
     NoKey(String),
     #[error(transparent)]
     Read(#[from] ReadError),
-    #[error(transparent)]
-    Records(#[from] RecordsError),
-    #[error("nothing is stored of the {kind} {key:?}")]
-    NoEntity { kind: String, key: String },
     #[error(
         "the data file in {} is damaged: the process that read it crashed ({status})",
         path.display()
@@ -202,7 +195,6 @@ impl StoreArgs {
             StoreCommand::Import(import) => import.run()?,
             StoreCommand::Get(get) => get.run()?,
             StoreCommand::Scan(walk) => walk.run()?,
-            StoreCommand::Entity(entity) => entity.run()?,
         }
         Ok(ExitCode::SUCCESS)
     }

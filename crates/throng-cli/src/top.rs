@@ -9,7 +9,7 @@
 //! Invariants: keys take effect at once, however long the node takes to answer. The terminal is
 //! restored at the end, also after a panic. A node that stops and starts again is found again.
 
-mod client;
+pub(crate) mod client;
 mod figures;
 mod rows;
 mod screen;

@@ -5,10 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use throng::prelude::*;
-use throng_durable::{Durable, DurableContext};
 use throng_store::{Batch, Bytes, DatabaseOptions, Store, Str, U64};
 
 /// Runs `throng store` with these arguments.
@@ -328,72 +325,4 @@ fn a_damaged_store_is_salvaged_with_a_list_of_losses() {
     fs::write(&file, [7; 50_000]).unwrap();
     let nothing = complaint(1, &["salvage", &data, &path("nothing")]);
     assert!(nothing.contains("both its meta pages are damaged"), "{nothing}");
-}
-
-/// An entity with a state and a cell.
-#[derive(Durable, Default, Serialize, Deserialize)]
-#[durable(kind = "note")]
-struct Note {
-    text: String,
-}
-
-#[process]
-impl Note {
-    #[message]
-    fn write(&mut self, cx: &mut Context<Self>, text: String) {
-        cx.cells::<Str, u8>("marks").put("length", &(text.len() as u8));
-        self.text = text;
-    }
-}
-
-#[test]
-fn an_entity_that_cannot_be_loaded_is_listed_exported_and_forgotten() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().to_str().unwrap();
-    let text = "This text is found in the data file, and is damaged there.";
-    let runtime = Runtime::builder().workers(1).start().unwrap();
-    let node = throng_durable::Node::options(path).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        for (key, text) in [("ann", text), ("bob", "short")] {
-            node.entity::<Note>(key).write(text.into()).await.unwrap();
-        }
-        node.entity::<Note>("ann").pin().await.unwrap();
-        let beside = complaint(1, &["entity", "forget", path, "note", "ann"]);
-        assert!(beside.contains("in use"), "{beside}");
-        node.shutdown().await;
-    });
-    drop((node, runtime));
-    let file = directory.path().join("data.mdb");
-    let mut bytes = fs::read(&file).unwrap();
-    let places = bytes.windows(text.len()).enumerate();
-    let places = places.filter(|(_, bytes)| *bytes == text.as_bytes()).map(|(at, _)| at);
-    for at in places.collect::<Vec<_>>() {
-        bytes[at] = b't';
-    }
-    fs::write(&file, &bytes).unwrap();
-
-    assert_eq!(said(&["entity", "list", path]), "note\t2\n");
-    let list = said(&["entity", "list", path, "note"]);
-    let (ann, bob) = list.trim_end().split_once('\n').unwrap();
-    assert!(ann.starts_with("ann\t") && ann.contains("wrong checksum"), "{list}");
-    assert!(bob.starts_with("bob\t") && bob.ends_with("\t6"), "{list}");
-    let damaged = said(&["entity", "list", path, "note", "--damaged", "--json"]);
-    assert_eq!(json(&damaged)["key"], "ann");
-    assert_eq!(said(&["entity", "list", path, "note", "--prefix", "c"]), "");
-    assert!(complaint(1, &["entity", "list", path, "notes"]).contains("no entities of the kind"));
-
-    let export = json(&said(&["entity", "export", path, "note", "ann", "--json"]));
-    let left = text.replacen('T', "t", 1);
-    assert!(export["state"].as_str().unwrap().ends_with(&left), "{export}");
-    let cell = json!({ "map": "marks", "key": "length", "value": "\\x01:" });
-    assert_eq!((&export["cells"], &export["pinned"]), (&json!([cell]), &json!(true)));
-    let lines = said(&["entity", "export", path, "note", "ann"]);
-    assert!(lines.starts_with("state\t") && lines.ends_with("\npinned\n"), "{lines}");
-
-    assert_eq!(said(&["entity", "forget", path, "note", "ann"]), "forgotten: note ann\n");
-    let nothing = "throng: nothing is stored of the note \"ann\"\n";
-    assert_eq!(complaint(1, &["entity", "forget", path, "note", "ann"]), nothing);
-    assert_eq!(complaint(1, &["entity", "export", path, "note", "ann"]), nothing);
-    assert_eq!(said(&["entity", "list", path]), "note\t1\n");
-    assert!(said(&["verify", path]).starts_with("sound: "));
 }

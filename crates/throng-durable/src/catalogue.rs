@@ -291,6 +291,24 @@ impl Numbered {
         shapes.iter().find(|shaped| shaped.number() == number).cloned()
     }
 
+    /// Returns the version of a value behind the number of its shape, the length of the value, and its text for people,
+    /// cut at about `bytes_max` bytes.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the record has no such value.
+    pub(crate) fn show(
+        &self,
+        record: &[u8],
+        bytes_max: usize,
+    ) -> Result<(u16, usize, String), String> {
+        let (number, encoded) = postcard::take_from_bytes::<u16>(record)
+            .map_err(|error| format!("it has no number of a shape: {error}"))?;
+        let shaped = self.shape(number);
+        let shaped = shaped.ok_or_else(|| format!("the store has no shape {number}"))?;
+        Ok((shaped.version, encoded.len(), shaped.shape.show(encoded, bytes_max)?))
+    }
+
     /// Returns a shape with its number, a new one if it has none; `None` if there are no more numbers.
     pub(crate) fn add_shape(&self, version: u16, shape: Shape) -> Option<Arc<Shaped>> {
         let mut shapes = self.shapes.write().unwrap_or_else(PoisonError::into_inner);
@@ -314,7 +332,7 @@ impl Numbered {
 
 impl Shaped {
     /// Parses the record of a shape, and returns the record of its name, too.
-    fn parse(record: &[u8], value: &[u8]) -> Option<(Box<[u8]>, Arc<Shaped>)> {
+    pub(crate) fn parse(record: &[u8], value: &[u8]) -> Option<(Box<[u8]>, Arc<Shaped>)> {
         let (table, name) = match record.strip_prefix(layout::SHAPES) {
             Some(name) => (layout::CATALOGUE, name),
             None => (layout::MESSAGES, record.strip_prefix(layout::MESSAGE_SHAPES)?),

@@ -24,8 +24,10 @@ mod recheck;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::fmt;
+use std::future::Future;
 use std::hash::BuildHasher;
 use std::mem;
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -42,14 +44,14 @@ use crate::catalogue::{Numbered, Shaped};
 use crate::durable::decode_state;
 use crate::inbox::{Entry, Recheck};
 use crate::index::{AnyIndexed, Indexes, Keys};
-use crate::keeper::Pin;
+use crate::keeper;
 use crate::monitor::EntityFailure;
 use crate::name::Name;
 use crate::node::{Counts, Inner};
 use crate::reminder::{Clock, Due, Queue, Ring};
 use crate::turn::Passivate;
 use crate::users::{catch, drop_user_value};
-use crate::{Durable, EntityError, Receives};
+use crate::{Durable, Entity, EntityError, Node, Receives};
 
 /// Number of locks that share the entities of a kind. So many that a search of a whole shard for entities
 /// that should leave is short, even with a million of them.
@@ -90,7 +92,7 @@ struct Shard<P> {
     /// The last submission of the activations that have ended.
     ended: Submission,
     /// Pinned entities, live or not, by the keys of their states.
-    pinned: HashMap<Box<[u8]>, Pin>,
+    pinned: HashMap<Box<[u8]>, keeper::Pin>,
     /// Entities to be forgotten if they cannot be loaded, with the number of those who have asked for it.
     to_forget: HashMap<Box<[u8]>, usize>,
     /// Entities that are to recheck their inboxes, by the keys of their states.
@@ -521,6 +523,9 @@ impl<P: Durable> Shard<P> {
     }
 }
 
+/// The removal of an entity, under way.
+pub(crate) type Forgetting = Pin<Box<dyn Future<Output = Result<(), EntityError>> + Send>>;
+
 /// A type-erased [`Directory`].
 pub(crate) trait AnyDirectory: AnyIndexed + Send + Sync {
     /// Asks the entities of a shard to leave that were last used more than `ticks` ago, and again the
@@ -565,6 +570,15 @@ pub(crate) trait AnyDirectory: AnyIndexed + Send + Sync {
     /// Has an entity recheck its inbox in which a search has found messages, unless it is live: then it has found them
     /// itself.
     fn recheck_found(self: Arc<Self>, node: &Inner, state_key: &[u8]);
+
+    /// Whether an entity is in memory.
+    fn is_live(&self, state_key: &[u8]) -> bool;
+
+    /// Has an entity recheck its inbox, which an operator has changed.
+    fn recheck_now(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8]);
+
+    /// Removes everything that is stored of an entity, whether it can be loaded or not.
+    fn forget_entity(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8]) -> Forgetting;
 
     /// Kills all activations of a shard.
     #[cfg(feature = "sim")]
@@ -653,6 +667,23 @@ impl<P: Durable> AnyDirectory for Directory<P> {
 
     fn recheck_found(self: Arc<Self>, node: &Inner, state_key: &[u8]) {
         self.recheck_if_at_rest(node, state_key);
+    }
+
+    fn is_live(&self, state_key: &[u8]) -> bool {
+        let hash = self.hasher.hash_one(state_key);
+        let shard = self.shard_of(hash);
+        let live = shard.active.find(hash, |live| live.state_key() == state_key);
+        live.and_then(Name::address).is_some_and(|address| address.is_alive())
+    }
+
+    fn recheck_now(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8]) {
+        self.recheck_later(node, state_key, Duration::ZERO);
+    }
+
+    fn forget_entity(self: Arc<Self>, node: &Arc<Inner>, state_key: &[u8]) -> Forgetting {
+        let entity =
+            Entity::<P>::from_parts(Node::of(node.clone()), Ok(Name::of_state_key(state_key)));
+        Box::pin(async move { entity.forget_unreadable().await })
     }
 
     fn passivate_all(&self) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use throng::client::Client;
 use throng::layer::Instant;
 use throng::{Ask, CallError, Handle, Message, Turn};
-use throng_store::{Batch, ReadError, Submission, SubmitError};
+use throng_store::Batch;
 use tracing::Span;
 use tracing::instrument::{Instrument, Instrumented};
 
@@ -25,8 +25,8 @@ use crate::turn::{Forget, Request};
 use crate::users::sender;
 use crate::view::View;
 use crate::{
-    CommitError, Durable, DurableMessage, EntityError, EntityMonitor, Inbox, KeyError, Reminder,
-    SendError, layout, reminder,
+    Durable, DurableMessage, EntityError, EntityMonitor, Inbox, KeyError, Reminder, SendError,
+    layout, reminder,
 };
 
 /// Default deadline of a call, activation included.
@@ -175,7 +175,7 @@ impl<P: Durable> Entity<P> {
         let batch = directory.kind().add_to(batch, &node.tables, node.gate.outcomes());
         let submit =
             |batch: &mut Batch| directory.pin(node, name, || node.store.submit(batch, sender()));
-        let submission = self.submit(batch, submit).await?;
+        let submission = node.submit(batch, submit).await?;
         directory.kind().submitted(submission);
         node.gate.settled(submission).await.map_err(EntityError::from)
     }
@@ -191,29 +191,10 @@ impl<P: Durable> Entity<P> {
         let pin = layout::pin(name.state_key());
         let batch = Batch::new().delete(node.tables.at(&pin), &pin);
         let submit = |batch: &mut Batch| node.store.submit(batch, sender());
-        let submission = self.submit(batch, submit).await?;
+        let submission = node.submit(batch, submit).await?;
         node.gate.settled(submission).await?;
         self.directory().unpin(node, name, submission);
         Ok(())
-    }
-
-    /// Submits a change of the entity's records beside its turns; waits for room in the store's queue.
-    async fn submit(
-        &self,
-        mut batch: Batch,
-        submit: impl Fn(&mut Batch) -> Result<Submission, SubmitError>,
-    ) -> Result<Submission, EntityError> {
-        let node = self.node.inner();
-        loop {
-            match submit(&mut batch) {
-                Ok(submission) => return Ok(submission),
-                Err(_) if node.is_closed() => return Err(EntityError::ShutDown),
-                Err(SubmitError::Overloaded) => node.store.room_for(&batch).await,
-                Err(error) => {
-                    return Err(EntityError::NotCommitted(CommitError::Refused(error)));
-                }
-            }
-        }
     }
 
     /// Returns a monitor that tells of each failure of the entity from here on.
@@ -338,7 +319,7 @@ impl<P: Durable> Entity<P> {
         let posting = Posting::prepare(node, self, message)?;
         let batch = posting.add_to(Batch::new(), node);
         let submit = |batch: &mut Batch| node.store.submit(batch, sender());
-        let submission = match self.submit(batch, submit).await {
+        let submission = match node.submit(batch, submit).await {
             Ok(submission) => submission,
             Err(error) => return Err(SendError { message: posting.into_message(), error }),
         };
@@ -383,10 +364,7 @@ impl<P: Durable> Entity<P> {
     ///
     /// [`EntityError::Key`] for an invalid key, or the error of the store.
     pub async fn retry_message(&self, sequence: u64) -> Result<bool, EntityError> {
-        self.change_inbox(|view, table, state_key| {
-            inbox::list::retry(view, table, state_key, sequence)
-        })
-        .await
+        self.node.inner().change_inbox(self.name()?.state_key(), sequence, inbox::list::retry).await
     }
 
     /// Removes a durable message that was parked, or waits; returns false if there is none with this
@@ -396,23 +374,7 @@ impl<P: Durable> Entity<P> {
     ///
     /// [`EntityError::Key`] for an invalid key, or the error of the store.
     pub async fn skip_message(&self, sequence: u64) -> Result<bool, EntityError> {
-        self.change_inbox(|view, table, state_key| {
-            inbox::list::skip(view, table, state_key, sequence)
-        })
-        .await
-    }
-
-    async fn change_inbox(
-        &self,
-        change: impl FnOnce(&View, &Tables, &[u8]) -> Result<Option<Batch>, ReadError>,
-    ) -> Result<bool, EntityError> {
-        let (name, node) = (self.name()?, self.node.inner());
-        let batch = change(&View::of(&node.tables)?, &node.tables, name.state_key())?;
-        let Some(batch) = batch else { return Ok(false) };
-        let submission = self.submit(batch, |batch| node.store.submit(batch, sender())).await?;
-        node.gate.settled(submission).await?;
-        self.directory().recheck_later(node, name.state_key(), Duration::ZERO);
-        Ok(true)
+        self.node.inner().change_inbox(self.name()?.state_key(), sequence, inbox::list::skip).await
     }
 
     /// Returns the dependencies of the kind.

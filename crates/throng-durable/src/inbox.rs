@@ -64,7 +64,7 @@ pub use self::failure::OnFailure;
 pub(crate) use self::failure::{Failed, is_of_message};
 pub use self::list::{FailedAttempt, Inbox, StoredMessage};
 pub(crate) use self::redelivery::{Redelivery, waits};
-pub(crate) use self::sequence::Sequence;
+pub(crate) use self::sequence::{Sequence, block_of};
 
 /// The place of a message in an inbox.
 #[derive(Clone, Copy, Debug)]

@@ -93,10 +93,13 @@ pub(crate) const GONE_INDEXES: &[u8] = b"G";
 /// Common prefix of the records of pins.
 pub(crate) const PINS: &[u8] = b"P";
 
+/// Common prefix of the records of cells.
+pub(crate) const CELLS: &[u8] = b"C";
+
 const COUNT: u8 = b'N';
 const PIN: u8 = PINS[0];
 const STATE: u8 = b'S';
-const CELL: u8 = b'C';
+const CELL: u8 = CELLS[0];
 
 /// Table of records of entities, each with a sequence number or an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,6 +227,12 @@ pub(crate) fn state_key_of_entry(record: &[u8]) -> Option<(Vec<u8>, u64)> {
     Some((key, u64::from_be_bytes(sequence.try_into().ok()?)))
 }
 
+/// Returns the key of the entity of a record of a table; `None` if no record has such a key.
+pub(crate) fn key_of_record(record: &[u8]) -> Option<&[u8]> {
+    let (&[_, _, _, length], rest) = record.split_first_chunk()?;
+    rest.get(..length.into())
+}
+
 /// Common prefix of the records of expiries.
 pub(crate) const EXPIRIES: &[u8] = b"Y";
 
@@ -297,6 +306,11 @@ pub(crate) fn entries(kind: u16, index: u16) -> [u8; INDEX_PREFIX_BYTES] {
 /// Returns the key of the record that tells how far an index is built.
 pub(crate) fn built(kind: u16, index: u16) -> [u8; INDEX_PREFIX_BYTES] {
     in_index(BUILT, kind, index)
+}
+
+/// Returns the common prefix of these records of a kind.
+pub(crate) fn built_of_kind(kind: u16) -> [u8; 3] {
+    prefix_of(BUILT, kind)
 }
 
 fn in_index(table: u8, kind: u16, index: u16) -> [u8; INDEX_PREFIX_BYTES] {

@@ -188,7 +188,10 @@ pub use message::{DurableMessage, Receives};
 pub use monitor::{EntityFailure, EntityMonitor};
 pub use node::{Node, NodeStat, Options, WeakNode};
 pub use once::{ONCE_ID_BYTES_MAX, OnceCall};
-pub use records::{Export, ExportedCell, Record, Records, RecordsError};
+pub use records::{
+    Export, ExportedRecord, Inspection, Pending, Record, Records, RecordsError, Shown, ShownCell,
+    ShownMessage, ShownReminder, ShownRun, ShownStep, Tally,
+};
 pub use reminder::{CronError, Missed, REMINDER_KEY_BYTES_MAX, Reminder, Schedule};
 pub use stored::{Keys, Stored, Unreadable};
 pub use throng_macros::Durable;

@@ -1,6 +1,7 @@
 //! [`Node`]: a data directory, and the entities that live in it.
 
 mod eviction;
+mod operate;
 mod stat;
 
 use std::any::Any;
@@ -440,7 +441,7 @@ impl Node {
 
     /// Returns the records of the node's entities as they are stored.
     pub fn records(&self) -> Records {
-        Records::of_node(self.inner().tables.clone())
+        Records::of_node(self.inner())
     }
 
     /// Number of entities in memory.

@@ -264,6 +264,11 @@ fn split(record: &[u8]) -> Option<(u64, &[u8])> {
     Some((u64::from_le_bytes(*expiry), reply))
 }
 
+/// Returns the key of the record of a stored reply's expiry; `None` if the record is none of a reply.
+pub(crate) fn expiry_of(key: &[u8], record: &[u8]) -> Option<Vec<u8>> {
+    split(record).map(|(expiry, _)| layout::expiry(expiry, key))
+}
+
 fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
@@ -273,9 +278,7 @@ pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, Read
     let mut keys = Vec::new();
     for reply in view.prefix(&layout::table_of(Table::Replies, state_key)) {
         let (key, record) = reply?;
-        if let Some((expiry, _)) = split(record) {
-            keys.push(layout::expiry(expiry, key).into());
-        }
+        keys.extend(expiry_of(key, record).map(Box::from));
         keys.push(key.into());
     }
     Ok(keys)

@@ -1,81 +1,66 @@
 //! [`Records`]: the stored entities without their types, for an operator.
 
-use std::fmt;
+mod copy;
+mod inspect;
 
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use serde::{Deserialize, Serialize};
 use throng_store::{Batch, ReadError, Store, WriteError};
 
+pub use self::copy::{Export, ExportedRecord};
+pub(crate) use self::inspect::cut;
+pub use self::inspect::{
+    Inspection, Pending, Shown, ShownCell, ShownMessage, ShownReminder, ShownRun, ShownStep, Tally,
+};
 use crate::catalogue::{Catalogue, Numbered};
 use crate::cells::stored_keys;
 use crate::changes::Changes;
-use crate::inbox::{self, Inbox};
+use crate::inbox;
 use crate::layout::{self, STATE_KEY_BYTES_MAX, Table};
+use crate::node::Inner;
 use crate::stored::is_stored;
 use crate::tables::Tables;
 use crate::view::View;
-use crate::{EntityError, KeyError, Reminder, index, once, reminder, stored};
+use crate::{EntityError, KeyError, index, once, reminder, stored};
 
 /// The entities in a store as they are stored, without the program's types: for an operator who looks for an entity
 /// that cannot be loaded, keeps a copy of it, and removes it.
 ///
 /// Reading works beside a node, from [`Node::records`](crate::Node::records) or by a store that is
-/// [opened read-only](throng_store::Options::read_only). `throng store entity` is a command around it.
+/// [opened read-only](throng_store::Options::read_only). `throng entity` is a command around it.
 ///
 /// ```
-/// use throng_durable::{Records, RecordsError};
-/// use throng_store::Store;
+/// use throng_durable::{Pending, Records, RecordsError};
 ///
-/// /// Keeps a copy of an entity's state, and removes the entity.
-/// fn take_out(store: &Store, kind: &str, key: &str) -> Result<Option<Vec<u8>>, RecordsError> {
-///     let records = Records::of(store.clone());
-///     let export = records.export(kind, key)?;
-///     records.forget(kind, key)?;
-///     Ok(export.and_then(|export| export.state.ok()))
+/// /// Prints why messages were parked.
+/// fn report(records: &Records, kind: &str) -> Result<(), RecordsError> {
+///     for key in records.pending(kind, Pending::Parked, None, 100)? {
+///         for message in records.messages(kind, &key, Pending::Parked, None, 10)? {
+///             eprintln!("{kind}/{key}: {}: {}", message.name, message.reason.unwrap_or_default());
+///         }
+///     }
+///     Ok(())
 /// }
 /// ```
 #[derive(Clone)]
 pub struct Records {
     tables: Tables,
-    /// Whether the store is that of a node, whose live entities know nothing of changes made here.
-    is_of_node: bool,
+    /// The node whose store it is, and whose live entities know nothing of changes made here.
+    node: Option<Weak<Inner>>,
 }
 
 /// A stored entity in a list, from [`Records::list`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Record {
     /// The entity's key.
     pub key: String,
+    /// Whether the entity is in memory; `false` if the store is not that of a running node.
+    pub is_live: bool,
     /// Version and length of the state in bytes; or the damage of its record, as text.
     pub state: Result<(u16, usize), String>,
-}
-
-/// Everything that is stored of an entity, from [`Records::export`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct Export {
-    /// The state: the number of its shape, then the encoded state. An error if the record is damaged;
-    /// a store that is opened without [`verify_reads`](throng_store::Options::verify_reads) has the bytes all the same.
-    pub state: Result<Vec<u8>, ReadError>,
-    /// The cells, by their maps and in the order of their keys.
-    pub cells: Vec<ExportedCell>,
-    /// Whether the entity is pinned.
-    pub is_pinned: bool,
-    /// Its durable messages.
-    pub inbox: Inbox,
-    /// Its reminders; an error if one of them cannot be read.
-    pub reminders: Result<Vec<Reminder>, EntityError>,
-}
-
-/// A cell of an entity, in an [`Export`].
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct ExportedCell {
-    /// Name of the map.
-    pub map: String,
-    /// The encoded key.
-    pub key: Vec<u8>,
-    /// The number of its shape, then the encoded value; an error if the record is damaged.
-    pub value: Result<Vec<u8>, ReadError>,
 }
 
 /// Error of [`Records`].
@@ -102,12 +87,31 @@ pub enum RecordsError {
     /// The store cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The store refuses the change, or could not make it. The entity may be removed in part; try again.
-    #[error("the entity could not be removed: {0}")]
+    /// The store refuses the change, or could not make it. The entity may be removed or imported in part; try again.
+    #[error("the entity could not be changed: {0}")]
     Write(#[from] WriteError),
-    /// The store is a running node's: use [`Node::forget_unreadable`](crate::Node::forget_unreadable).
-    #[error("the entities of a running node are removed by the node")]
+    /// The store is a running node's: use [`Node::forget_entity`](crate::Node::forget_entity), or stop the node.
+    #[error("the entities of a running node are changed by the node")]
     Live,
+    /// The program of the node has not used the kind since its start: stop the node, and try again.
+    #[error(
+        "the program has not used the kind {0:?} since its start, so that only a stopped node can be changed"
+    )]
+    Unclaimed(String),
+    /// The node could not change the entity.
+    #[error(transparent)]
+    Entity(#[from] EntityError),
+    /// The entity that is to be imported is stored already: use another key, or forget it.
+    #[error("the {kind} {key:?} is stored already")]
+    Exists {
+        /// Kind of the entity.
+        kind: String,
+        /// Key of the entity.
+        key: String,
+    },
+    /// The records that are to be imported are no export, or of a store with other names and shapes.
+    #[error("the records cannot be imported: {0}")]
+    Unfit(String),
 }
 
 /// Deletions in a batch, at most.
@@ -116,11 +120,22 @@ const DELETIONS_MAX: usize = 10_000;
 impl Records {
     /// Returns the records in a store that no node has open for writing.
     pub fn of(store: Store) -> Records {
-        Records { tables: Tables::existing(&store), is_of_node: false }
+        // A store that is only read has the databases that it has.
+        let tables = Tables::open(&store).unwrap_or_else(|_| Tables::existing(&store));
+        Records { tables, node: None }
     }
 
-    pub(crate) fn of_node(tables: Tables) -> Records {
-        Records { tables, is_of_node: true }
+    pub(crate) fn of_node(node: &Arc<Inner>) -> Records {
+        Records { tables: node.tables.clone(), node: Some(Arc::downgrade(node)) }
+    }
+
+    fn is_of_node(&self) -> bool {
+        self.node.is_some()
+    }
+
+    /// Whether an entity is in memory.
+    fn is_live(&self, state_key: &[u8]) -> bool {
+        self.node.as_ref().and_then(Weak::upgrade).is_some_and(|node| node.is_live(state_key))
     }
 
     /// Returns all kinds by name, each with the number of its stored entities.
@@ -176,43 +191,10 @@ impl Records {
                 Err(error) => return Err(error.into()),
             };
             let key = String::from_utf8_lossy(layout::own_key(state_key)).into_owned();
-            records.push(Record { key, state });
+            let is_live = self.is_live(state_key);
+            records.push(Record { key, is_live, state });
         }
         Ok(records)
-    }
-
-    /// Returns everything that is stored of an entity; `None` if nothing is. Nothing is decoded.
-    ///
-    /// # Errors
-    ///
-    /// All but [`RecordsError::Write`] and [`RecordsError::Live`].
-    pub fn export(&self, kind: &str, key: &str) -> Result<Option<Export>, RecordsError> {
-        let (view, catalogue) = self.open()?;
-        let number = number(&catalogue, kind)?;
-        let mut buffer = [0; STATE_KEY_BYTES_MAX];
-        let state_key = layout::state_key(number, key, &mut buffer)?;
-        let is_pinned = view.get(&layout::pin(state_key)).is_ok_and(|pin| pin.is_some());
-        let inbox = inbox::list::read(&view, &catalogue, kind, state_key)?;
-        let has_messages = !inbox.waiting.is_empty() || !inbox.parked.is_empty();
-        if !is_stored(&view, state_key)? && !is_pinned && !has_messages {
-            return Ok(None);
-        }
-        let maps = catalogue.maps(kind);
-        let prefix = layout::cells(state_key).len();
-        let cells = stored_keys(&view, state_key, &Changes::default())?;
-        let cells = cells.iter().filter_map(|cell_key| {
-            let (map, key) = cell_key.get(prefix..)?.split_first_chunk()?;
-            let map = u16::from_be_bytes(*map);
-            let name = maps.iter().find(|(_, number)| *number == map);
-            Some(ExportedCell {
-                map: name.map_or_else(|| format!("map {map}"), |(name, _)| name.clone()),
-                key: key.to_vec(),
-                value: value(&view, cell_key),
-            })
-        });
-        let cells = cells.collect();
-        let reminders = reminder::read(&view, &catalogue, kind, state_key);
-        Ok(Some(Export { state: value(&view, state_key), cells, is_pinned, inbox, reminders }))
     }
 
     /// Removes everything that is stored of an entity, whether it can be loaded or not. Returns whether anything was
@@ -223,7 +205,7 @@ impl Records {
     ///
     /// [`RecordsError`]
     pub fn forget(&self, kind: &str, key: &str) -> Result<bool, RecordsError> {
-        if self.is_of_node {
+        if self.is_of_node() {
             return Err(RecordsError::Live);
         }
         let (view, catalogue) = self.open()?;
@@ -287,12 +269,8 @@ fn version(kind: &Numbered, record: &[u8]) -> Result<(u16, usize), String> {
     }
 }
 
-fn value(view: &View, key: &[u8]) -> Result<Vec<u8>, ReadError> {
-    Ok(view.get(key)?.unwrap_or_default().to_vec())
-}
-
 impl fmt::Debug for Records {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Records").field("is_of_node", &self.is_of_node).finish_non_exhaustive()
+        f.debug_struct("Records").field("is_of_node", &self.is_of_node()).finish_non_exhaustive()
     }
 }

@@ -25,7 +25,7 @@ use throng_store::{ReadError, Submission};
 
 use self::list::Record;
 pub use self::list::Reminder;
-pub(crate) use self::list::{Firing, List, keys, read};
+pub(crate) use self::list::{Firing, List, index_of, keys, next_due, read, split};
 pub(crate) use self::queue::{Bell, Due, Queue, run, waits};
 pub(crate) use self::schedule::Clock;
 pub use self::schedule::{CronError, Missed, Schedule};

@@ -18,6 +18,7 @@
 //!   such a part cannot be read by shape.
 
 mod read;
+mod show;
 mod trace;
 
 use std::collections::HashSet;
@@ -135,6 +136,15 @@ impl Shape {
     /// The reason why the value is no `T`, with the name of the part.
     pub(crate) fn read<T: DeserializeOwned>(&self, encoded: &[u8]) -> Result<T, String> {
         read::read(self, encoded)
+    }
+
+    /// Returns the text of a value of this shape for people, cut at about `bytes_max` bytes.
+    ///
+    /// # Errors
+    ///
+    /// The reason why the bytes are no such value.
+    pub(crate) fn show(&self, encoded: &[u8], bytes_max: usize) -> Result<String, String> {
+        show::show(self, encoded, bytes_max)
     }
 }
 

@@ -13,6 +13,7 @@
 mod journal;
 mod replay;
 mod run;
+mod show;
 mod steps;
 
 use std::collections::HashMap;
@@ -33,6 +34,7 @@ use self::run::{
     Cancel, Outcome, Past, Phase, Read, ReadPast, ReadProgress, Run, SIGNALS_MAX, Seen, Signal,
     Start, key_of,
 };
+pub(crate) use self::show::{KIND, show_run, show_steps};
 pub use self::steps::{Branch, Steps};
 use crate::due::lock;
 use crate::message::Encoded;

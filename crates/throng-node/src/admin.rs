@@ -10,6 +10,8 @@
 //! left over from a crash. The memory that a client can occupy is bounded, whatever it sends.
 
 #[expect(missing_docs, reason = "fields and variants have the names of the JSON")]
+pub mod entities;
+#[expect(missing_docs, reason = "fields and variants have the names of the JSON")]
 pub mod wire;
 
 use std::cmp::Reverse;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throng::{ProcessInfo, RuntimeHandle, SortBy};
+use throng_durable::WeakNode;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixSocket, UnixStream};
 use tokio::sync::Semaphore;
@@ -30,6 +33,13 @@ use wire::{Answer, KindSums, LineError, PidList, Refusal, RefusalKind, Request};
 
 /// Name of the socket in the data directory.
 pub const SOCKET_FILE: &str = "admin.sock";
+
+/// Parts of a node about which clients ask. It does not keep the node open.
+#[derive(Clone, Debug)]
+pub(crate) struct Inspected {
+    pub(crate) runtime: RuntimeHandle,
+    pub(crate) node: Option<WeakNode>,
+}
 
 /// Open admin socket; closed and removed when dropped.
 #[derive(Debug)]
@@ -49,14 +59,14 @@ impl AdminSocket {
     ///
     /// # Panics
     /// Panics if the caller is outside a tokio runtime.
-    pub(crate) fn open(path: PathBuf, runtime: RuntimeHandle) -> io::Result<AdminSocket> {
+    pub(crate) fn open(path: PathBuf, inspected: Inspected) -> io::Result<AdminSocket> {
         remove_leftover(&path)?;
         let socket = UnixSocket::new_stream()?;
         socket.bind(&path)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600))?;
         let identity = identity(&path)?;
         let listener = socket.listen(BACKLOG)?;
-        let acceptor = tokio::spawn(accept(listener, runtime)).abort_handle();
+        let acceptor = tokio::spawn(accept(listener, inspected)).abort_handle();
         Ok(AdminSocket { path, identity, acceptor })
     }
 }
@@ -88,7 +98,7 @@ fn remove_leftover(path: &Path) -> io::Result<()> {
     }
 }
 
-async fn accept(listener: UnixListener, runtime: RuntimeHandle) {
+async fn accept(listener: UnixListener, inspected: Inspected) {
     // Clients are dropped with this task: no client is answered after the node has closed the
     // socket.
     let mut clients = tokio::task::JoinSet::new();
@@ -98,11 +108,11 @@ async fn accept(listener: UnixListener, runtime: RuntimeHandle) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let permit = permits.clone().try_acquire_owned();
-                let runtime = runtime.clone();
+                let inspected = inspected.clone();
                 clients.spawn(async move {
                     // Errors of a connection concern only its client.
                     let _ = match permit {
-                        Ok(_permit) => serve(stream, &runtime).await,
+                        Ok(_permit) => serve(stream, &inspected).await,
                         Err(_) => refuse(stream).await,
                     };
                 });
@@ -115,7 +125,7 @@ async fn accept(listener: UnixListener, runtime: RuntimeHandle) {
     }
 }
 
-async fn serve(stream: UnixStream, runtime: &RuntimeHandle) -> io::Result<()> {
+async fn serve(stream: UnixStream, inspected: &Inspected) -> io::Result<()> {
     let mut stream = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
@@ -129,7 +139,7 @@ async fn serve(stream: UnixStream, runtime: &RuntimeHandle) -> io::Result<()> {
             let detail = format!("the line is longer than {LINE_BYTES_MAX} bytes");
             Answer::Error(Refusal { kind: RefusalKind::Malformed, detail })
         } else {
-            answer(&line, runtime).await
+            answer(&line, inspected).await
         };
         send(stream.get_mut(), &answer).await?;
         if !line.ends_with(b"\n") {
@@ -151,9 +161,9 @@ async fn send(stream: &mut UnixStream, answer: &Answer) -> io::Result<()> {
     timeout(IDLE_MAX, stream.write_all(line.as_bytes())).await?
 }
 
-async fn answer(line: &[u8], runtime: &RuntimeHandle) -> Answer {
+async fn answer(line: &[u8], inspected: &Inspected) -> Answer {
     match wire::read(line) {
-        Ok(request) => inspect(request, runtime, PROCESSES_MAX).await,
+        Ok(request) => inspect(request, inspected, PROCESSES_MAX).await,
         Err(error) => {
             let kind = match error {
                 LineError::Malformed(_) => RefusalKind::Malformed,
@@ -165,8 +175,13 @@ async fn answer(line: &[u8], runtime: &RuntimeHandle) -> Answer {
 }
 
 /// Answers a request, with at most `rows_max` processes or kinds, whatever its limit.
-pub(crate) async fn inspect(request: Request, runtime: &RuntimeHandle, rows_max: usize) -> Answer {
+pub(crate) async fn inspect(request: Request, inspected: &Inspected, rows_max: usize) -> Answer {
+    let Inspected { runtime, node } = inspected;
     match request {
+        Request::Entity(request) => {
+            let node = node.as_ref().and_then(WeakNode::upgrade);
+            entities::answer(request, runtime, node).await
+        }
         Request::Metrics => Answer::Metrics(runtime.metrics().into()),
         Request::Top { by, limit, offset, filter } => {
             let offset = offset.min(PROCESSES_MAX);

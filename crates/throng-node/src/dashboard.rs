@@ -14,6 +14,8 @@
 //! * A page of another origin reaches nothing, not even if its name resolves to this machine: requests need a
 //!   `Host` that is an address of this listener, and sockets an `Origin` that matches it.
 //! * A token that was replaced opens nothing, and sockets that it has opened are closed within a second.
+//! * What a dashboard can change are the messages of an entity: by the same socket, and so with the same token and from
+//!   the same origin.
 //! * The number of dashboards, their requests in progress and the size of each answer have bounds, and nothing
 //!   is sampled while no dashboard is open.
 
@@ -49,6 +51,7 @@ use latency::Latency;
 use sampler::{Sampler, Source};
 use token::{AdminToken, Digest, TokenFileError};
 
+use crate::admin::Inspected;
 use crate::options::DashboardAddress;
 
 /// Error in opening the dashboard.
@@ -113,7 +116,8 @@ impl Dashboard {
             tracing::warn!(
                 %address,
                 "other machines can reach the dashboard: the admin token opens the names, labels, counts and \
-                 links of all processes to them, and crosses the network unencrypted"
+                 links of all processes and the contents of all entities to them, and crosses the network \
+                 unencrypted"
             );
         }
         let tokio = subject.runtime.tokio().clone();
@@ -178,7 +182,7 @@ struct AdminInner {
     token: AdminToken,
     /// Wrong tokens of each network.
     attempts: RateTable<IpAddr>,
-    runtime: RuntimeHandle,
+    inspected: Inspected,
     sampler: Sampler,
     sockets: Sockets,
     /// Permits of open dashboards.
@@ -204,13 +208,14 @@ impl Admin {
             outbox_bytes_max: OUTBOX_BYTES_MAX,
             ..SocketLimits::default()
         };
-        let runtime = subject.runtime.clone();
+        let (runtime, node) = (subject.runtime.clone(), subject.node.as_ref());
+        let inspected = Inspected { runtime, node: node.map(Node::downgrade) };
         let sampler = Sampler::new(Source { subject, token: token.clone() });
         Admin(Arc::new(AdminInner {
             address,
             token,
             attempts: RateTable::new(ATTEMPTS, NETWORKS_MAX),
-            runtime,
+            inspected,
             sampler,
             sockets: Sockets::new(limits, None::<String>),
             dashboards: Arc::new(Semaphore::new(DASHBOARDS_MAX)),

@@ -22,7 +22,7 @@ use axum::Router;
 use throng::RuntimeHandle;
 use throng_durable::Node;
 
-use crate::admin::{AdminSocket, SOCKET_FILE};
+use crate::admin::{AdminSocket, Inspected, SOCKET_FILE};
 use crate::dashboard::latency::Latency;
 use crate::dashboard::{Dashboard, DashboardError, Subject};
 use crate::files::{self, TooFewFiles};
@@ -171,7 +171,9 @@ impl Host {
         let data = node.as_ref().map(|node| node.path().to_owned());
         let directory = options.directory.clone().or(data).ok_or(ServeError::NoDirectory)?;
         let path = options.admin_socket.clone().unwrap_or_else(|| directory.join(SOCKET_FILE));
-        let admin = AdminSocket::open(path.clone(), runtime.clone())
+        let weak = node.as_ref().map(Node::downgrade);
+        let inspected = Inspected { runtime: runtime.clone(), node: weak };
+        let admin = AdminSocket::open(path.clone(), inspected)
             .map_err(|source| ServeError::Admin { path, source })?;
         // The files of the store and the admin socket are open.
         let connections = files::divide(options.limits.connections_max)?;

@@ -33,6 +33,17 @@ fn the_page_shows_how_to_look_into_a_node() {
 }
 
 #[test]
+fn the_page_shows_how_to_look_into_entities() {
+    let steps =
+        steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_look_into_entities -->");
+    for command in ["list", "show", "inbox", "reminders", "export", "forget", "import"] {
+        let command = format!("entity {command}");
+        assert!(steps.iter().any(|step| step.command.contains(&command)), "{command}");
+    }
+    assert_prints(&[steps_after(SERVICE_PAGE, SERVICE), steps].concat());
+}
+
+#[test]
 fn the_page_shows_how_to_look_into_a_store() {
     let steps =
         steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_look_into_a_store -->");

@@ -166,7 +166,7 @@ fn copy_key(from: &Path, to: &Path) -> Result<KeyCopy, StoreError> {
 }
 
 /// Parses the moment up to which a store is restored.
-fn moment(text: &str) -> Result<Until, &'static str> {
+pub(crate) fn moment(text: &str) -> Result<Until, &'static str> {
     if let Ok(position) = text.parse() {
         return Ok(Until::Position(position));
     }

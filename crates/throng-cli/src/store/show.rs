@@ -45,7 +45,8 @@ impl ByteFormat {
     }
 }
 
-fn parse_hex(typed: &str) -> Result<Vec<u8>, String> {
+/// Parses bytes in hexadecimal.
+pub(crate) fn parse_hex(typed: &str) -> Result<Vec<u8>, String> {
     let pair = |pair: &[u8]| match *pair {
         [high, low] => Some(digit(high)? << 4 | digit(low)?),
         _ => None,

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use throng_node::admin::entities::{EntityAnswer, EntityRequest};
 use throng_node::admin::wire::{
     self, Answer, KindSums, LineError, Metrics, Order, Process, Refusal, RefusalKind, Request,
     TreeRow,
@@ -130,6 +131,20 @@ impl Client {
             None => None,
         };
         Ok(Report { metrics, rows, info })
+    }
+
+    /// Requests something of the node's entities.
+    ///
+    /// # Errors
+    /// The node does not answer, or refuses the request.
+    pub(crate) fn ask_entity(
+        &mut self,
+        request: EntityRequest,
+    ) -> Result<EntityAnswer, ClientError> {
+        match self.ask(&Request::Entity(request))? {
+            Answer::Entity(answer) => Ok(answer),
+            _ => Err(self.wrong_answer()),
+        }
     }
 
     fn info(&mut self, pid: &str) -> Result<Option<Process>, ClientError> {

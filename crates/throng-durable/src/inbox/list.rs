@@ -53,6 +53,21 @@ impl From<Attempts> for FailedAttempt {
     }
 }
 
+/// Returns the last failed attempt to handle a message that waits.
+pub(crate) fn attempts_of(
+    view: &View,
+    state_key: &[u8],
+    sequence: u64,
+) -> Result<Option<FailedAttempt>, ReadError> {
+    let record = view.get(&layout::entry(Table::Attempts, state_key, sequence))?;
+    Ok(record.and_then(Attempts::take_from).map(|(own, _)| own.into()))
+}
+
+/// Splits the record of a parked message into its last failed attempt and the message.
+pub(crate) fn split_parked(record: &[u8]) -> Option<(FailedAttempt, &[u8])> {
+    Attempts::take_from(record).map(|(own, message)| (own.into(), message))
+}
+
 /// Reads the messages of an entity.
 pub(crate) fn read(
     view: &View,
@@ -61,29 +76,28 @@ pub(crate) fn read(
     state_key: &[u8],
 ) -> Result<Inbox, ReadError> {
     let names = catalogue.messages(kind);
-    let message = |sequence, record: &[u8], attempts: Option<Attempts>| {
+    let message = |sequence, record: &[u8], failure: Option<FailedAttempt>| {
         let parts = postcard::take_from_bytes::<u16>(record).ok();
         let name = names.iter().find(|(_, known)| parts.is_some_and(|(own, _)| own == *known));
         StoredMessage {
             sequence,
             name: name.map_or_else(|| "?".to_owned(), |(name, _)| name.clone()),
             encoded: parts.map_or(record, |(_, encoded)| encoded).to_vec(),
-            failure: attempts.map(FailedAttempt::from),
+            failure,
         }
     };
     let mut inbox = Inbox::default();
     for record in view.prefix(&layout::table_of(Table::Inbox, state_key)) {
         let (key, record) = record?;
         let Some((_, sequence)) = layout::state_key_of_entry(key) else { continue };
-        let attempted = layout::entry(Table::Attempts, state_key, sequence);
-        let attempts = view.get(&attempted)?.and_then(Attempts::take_from).map(|(own, _)| own);
-        inbox.waiting.push(message(sequence, record, attempts));
+        let failure = attempts_of(view, state_key, sequence)?;
+        inbox.waiting.push(message(sequence, record, failure));
     }
     for record in view.prefix(&layout::table_of(Table::Parked, state_key)) {
         let (key, record) = record?;
         let Some((_, sequence)) = layout::state_key_of_entry(key) else { continue };
-        inbox.parked.push(match Attempts::take_from(record) {
-            Some((attempts, record)) => message(sequence, record, Some(attempts)),
+        inbox.parked.push(match split_parked(record) {
+            Some((failure, record)) => message(sequence, record, Some(failure)),
             None => message(sequence, record, None),
         });
     }

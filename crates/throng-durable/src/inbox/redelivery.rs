@@ -47,14 +47,14 @@ pub(crate) struct Redelivery {
 struct Search {
     kind: u16,
     directory: Arc<dyn AnyDirectory>,
-    /// The sequence number from which on messages were not found yet.
-    from: u64,
+    /// The last entity that was found, by its first message; two may have one of the same number, if one was imported.
+    after: Option<(u64, Vec<u8>)>,
 }
 
 impl Redelivery {
     /// Has the inboxes of a kind searched that were in the store at the start.
     pub(crate) fn search(&self, kind: u16, directory: Arc<dyn AnyDirectory>) {
-        lock(&self.searches).push(Search { kind, directory, from: 0 });
+        lock(&self.searches).push(Search { kind, directory, after: None });
     }
 
     /// Counts a message that was parked.
@@ -94,28 +94,29 @@ impl Redelivery {
 
     /// Puts the entities on the list whose messages have waited longest, of those that were not found yet.
     async fn find(&self, node: &Arc<Inner>, search: Search) {
-        let Search { kind, directory, from } = search;
+        let Search { kind, directory, after } = search;
         let table = node.tables.clone();
+        let from = after.clone();
         let found =
             node.loader.run(move || oldest(&View::of(&table)?, kind, from, FOUND_MAX)).await;
-        let from = match found {
+        let after = match found {
             Some(Ok(found)) => {
                 for (_, state_key) in &found {
                     directory.clone().recheck_found(node, state_key);
                 }
-                match found.last() {
-                    Some((last, _)) if found.len() == FOUND_MAX => last + 1,
+                match found.len() {
+                    FOUND_MAX => found.into_iter().last(),
                     _ => return,
                 }
             }
             Some(Err(error)) => {
                 tracing::warn!(%error, "the inboxes of a kind could not be searched");
-                from
+                after
             }
             // The runtime ends.
             None => return,
         };
-        lock(&self.searches).push(Search { kind, directory, from });
+        lock(&self.searches).push(Search { kind, directory, after });
     }
 
     /// Whether a submission was lost since the last call. The turn of a stored message may be among what was lost, and
@@ -137,12 +138,12 @@ pub(crate) fn waits(tables: &Tables, kind: u16) -> bool {
     View::of(tables).is_ok_and(|view| view.prefix(&prefix).next_key().is_some())
 }
 
-/// Returns the entities of a kind whose first message has the lowest sequence number, from a number on, in this order.
-/// Costs a search for each entity that has messages.
+/// Returns the entities of a kind whose first message has the lowest sequence number, behind the last one that was
+/// found, in this order. Costs a search for each entity that has messages.
 fn oldest(
     view: &View,
     kind: u16,
-    from: u64,
+    after: Option<(u64, Vec<u8>)>,
     most: usize,
 ) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
     let prefix = layout::table_of_kind(Table::Inbox, kind);
@@ -157,8 +158,9 @@ fn oldest(
             continue;
         };
         start = layout::after(&layout::table_of(Table::Inbox, &state_key));
-        if sequence >= from {
-            oldest.push((sequence, state_key));
+        let found = (sequence, state_key);
+        if after.as_ref().is_none_or(|after| found > *after) {
+            oldest.push(found);
         }
         if oldest.len() > most {
             oldest.pop();

@@ -19,6 +19,11 @@ use crate::view::View;
 
 const BLOCK: u64 = 1 << 20;
 
+/// Returns the block of a sequence number.
+pub(crate) fn block_of(sequence: u64) -> u64 {
+    sequence / BLOCK
+}
+
 /// The source of the sequence numbers of a node; see the file's head.
 #[derive(Debug)]
 pub(crate) struct Sequence {
@@ -45,7 +50,7 @@ impl Sequence {
     /// Returns the next number, and the record of its block unless that is known to be on disk.
     pub(crate) fn draw(&self) -> (u64, Option<Arc<Number>>) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let own = number / BLOCK;
+        let own = block_of(number);
         if self.stored.load(Ordering::Relaxed) == own + 1 {
             return (number, None);
         }

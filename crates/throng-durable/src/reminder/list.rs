@@ -116,6 +116,43 @@ pub(crate) fn read(
     List::load(view, state_key)?.describe(catalogue, kind)
 }
 
+/// Splits the record of a reminder into its time, its schedule for people, and its message.
+pub(crate) fn split(record: &[u8]) -> Result<(u64, String, &[u8]), String> {
+    let Record { due, schedule, message } = decode(record)?;
+    Ok((due, schedule.to_string(), message))
+}
+
+/// Returns the time of an entity's earliest reminder, of so many that are read at most.
+pub(crate) fn next_due(view: &View, state_key: &[u8], most: u64) -> Result<Option<u64>, ReadError> {
+    let records = view.prefix(&layout::table_of(Table::Reminders, state_key));
+    let mut next = None;
+    for (record, _) in records.zip(0..most) {
+        // One that is damaged or of a later program does not come.
+        let due = match record {
+            Ok((_, record)) => decode(record).ok().map(|record| record.due),
+            Err(ReadError::Corrupt(_)) => None,
+            Err(error) => return Err(error),
+        };
+        next = next.into_iter().chain(due).min();
+    }
+    Ok(next)
+}
+
+/// Returns the keys of the records of an entity that has these reminders, by their keys and records.
+pub(crate) fn index_of<'r>(
+    reminders: impl IntoIterator<Item = (&'r [u8], &'r [u8])>,
+    state_key: &[u8],
+) -> Vec<Box<[u8]>> {
+    let mut list = List::default();
+    for (key, record) in reminders {
+        if let Ok(Record { due, schedule, message }) = decode(record) {
+            list.insert(String::from_utf8_lossy(key).into(), due, schedule, message);
+        }
+    }
+    list.indexed = Clock::ALL.map(|clock| list.earliest(clock));
+    list.index_keys(state_key).collect()
+}
+
 /// Returns the keys of all records of an entity's reminders.
 pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, ReadError> {
     let mut keys = inbox::list::keys(view, Table::Reminders, state_key)?;

@@ -43,7 +43,7 @@ const STUCK_LONGEST: Duration = Duration::from_secs(60);
 pub(super) const SIGNALS_MAX: usize = 1_000;
 
 /// Maps of cells.
-const STEPS: &str = "steps";
+pub(super) const STEPS: &str = "steps";
 const SIGNALS: &str = "signals";
 const PROGRESS: &str = "progress";
 
@@ -51,14 +51,14 @@ const PROGRESS: &str = "progress";
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Run {
     /// Name of the workflow; empty before the start.
-    name: String,
-    input: Vec<u8>,
-    phase: Phase,
+    pub(super) name: String,
+    pub(super) input: Vec<u8>,
+    pub(super) phase: Phase,
     parent: Option<Parent>,
     /// Number of times that the run has begun anew.
     round: u32,
     /// Reason why the run does not go on, and number of attempts.
-    stuck: Option<(String, u32)>,
+    pub(super) stuck: Option<(String, u32)>,
     #[serde(skip)]
     live: Option<Box<Live>>,
 }

@@ -17,6 +17,7 @@ mod indexes;
 mod layouts;
 mod model;
 mod once;
+mod operate;
 mod passivation;
 mod persistence;
 mod pins;

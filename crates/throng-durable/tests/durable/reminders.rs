@@ -353,7 +353,8 @@ fn a_reminder_is_listed_until_it_is_cancelled_forgotten_or_over() {
         assert_eq!(*due, SystemTime::UNIX_EPOCH + BEGIN + DAY);
         assert_eq!((second.key.as_str(), &second.schedule), ("b", &daily));
         let export = node.records().export("alarm", "a").unwrap().unwrap();
-        assert_eq!(export.reminders.unwrap(), reminders);
+        let exported = export.filter(|record| record.as_ref().unwrap().table == 'T').count();
+        assert_eq!(exported, reminders.len());
         assert!(alarm.cancel("a".into()).await.unwrap());
         assert!(!alarm.cancel("a".into()).await.unwrap());
         assert_eq!(alarm.reminders().unwrap().len(), 1);

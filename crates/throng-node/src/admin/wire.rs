@@ -8,11 +8,13 @@
 //! {"v":1,"get":"info","pid":"…"}                   {"v":1,"info":{"pid":"…",…}}
 //! {"v":1,"get":"tree","limit":1000}                {"v":1,"tree":[{"depth":0,"pid":"…",…},…]}
 //! {"v":1,"get":"kinds","limit":100}                {"v":1,"kinds":[{"process":"…","turns":7,…},…]}
+//! {"v":1,"get":"entity","of":"kinds"}              {"v":1,"entity":{"kinds":[["…",7],…]}}
 //! anything else                                    {"v":1,"error":{"kind":"…","detail":"…"}}
 //! ```
 //!
 //! `top`, `sums` and `list` may have a `filter`, a text that the kind, the label or a name of each process contains, and
-//! `top` an `offset`, the number of processes to leave out before the first.
+//! `top` an `offset`, the number of processes to leave out before the first. Requests about entities are those of
+//! [`EntityRequest`].
 //!
 //! A client may send any number of lines over a connection; answers come in the order of the
 //! requests. Times are seconds, sizes are bytes. The version changes when a previously valid line
@@ -22,6 +24,7 @@
 
 use std::cmp::Ordering;
 
+use super::entities::{EntityAnswer, EntityRequest};
 use serde::{Deserialize, Serialize};
 use throng::{Pid, ProcessState, SortBy, short_kind};
 
@@ -70,6 +73,8 @@ pub enum Request {
     Tree { limit: usize },
     /// Counts by kind of process, the kind that kept the workers busy for longest first.
     Kinds { limit: usize },
+    /// Durable entities.
+    Entity(EntityRequest),
 }
 
 fn is_zero(number: &usize) -> bool {
@@ -104,6 +109,7 @@ pub enum Answer {
     Info(Process),
     Tree(Vec<TreeRow>),
     Kinds(Vec<Kind>),
+    Entity(EntityAnswer),
     Error(Refusal),
 }
 
@@ -125,7 +131,11 @@ pub enum RefusalKind {
     Version,
     /// The process has exited, or never existed: ask about another process.
     NoProcess,
-    /// Too many clients are connected: try again later.
+    /// The kind or the key is wrong: ask about another entity.
+    NoEntity,
+    /// The node cannot answer, or change the entity: the detail tells the reason.
+    Unable,
+    /// Too many clients are connected, or the node stops: try again later.
     Busy,
 }
 
@@ -302,7 +312,8 @@ impl Answer {
                     .flat_map(|kind| [&mut kind.process, &mut kind.kind])
                     .for_each(text);
             }
-            Answer::Metrics(_) | Answer::List(_) | Answer::Error(_) => {}
+            // The texts of entities have bounds of their own.
+            Answer::Entity(_) | Answer::Metrics(_) | Answer::List(_) | Answer::Error(_) => {}
         }
     }
 }

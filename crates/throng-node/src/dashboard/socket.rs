@@ -8,7 +8,7 @@
 //! | server | `welcome` | `version`, `interval_seconds` between samples, `request_bounds` of the buckets of `requests` in samples |
 //! | server | `sample` | `sample`: see `sampler.rs` |
 //! | client | `ask` | `id`, and a request of the admin socket: `get` and its fields |
-//! | server | `answer` | `id`, and an answer of the admin socket: `top`, `sums`, `info`, `list`, `tree`, `kinds`, `metrics` or `error` |
+//! | server | `answer` | `id`, and an answer of the admin socket: `top`, `sums`, `info`, `list`, `tree`, `kinds`, `metrics`, `entity` or `error` |
 //!
 //! | close code | reason |
 //! |---|---|
@@ -37,8 +37,9 @@ use super::latency::Latency;
 use super::sampler::{INTERVAL, Sample};
 use super::token::Digest;
 use super::{Admin, Denied};
+use crate::admin::entities::EntityRequest;
 use crate::admin::inspect;
-use crate::admin::wire::{Answer, Request};
+use crate::admin::wire::{Answer, Refusal, RefusalKind, Request};
 
 /// Accepts a socket, and serves it in a task of its own.
 pub(super) async fn open(
@@ -183,7 +184,13 @@ async fn watch(
 async fn answer(admin: &Admin, id: u64, request: Request) -> Frames {
     // The semaphore is never closed.
     let _permit = admin.0.surveys.acquire().await;
-    let mut answer = inspect(request, &admin.0.runtime, ROWS_MAX).await;
+    let mut answer = match request {
+        Request::Entity(EntityRequest::Forget { .. }) => {
+            let detail = "an entity is forgotten by `throng entity forget`".into();
+            Answer::Error(Refusal { kind: RefusalKind::Unable, detail })
+        }
+        request => inspect(request, &admin.0.inspected, ROWS_MAX).await,
+    };
     answer.clip(TEXT_BYTES_MAX, LIST_MAX);
     ToClient::Answer { id, answer }.frame()
 }
