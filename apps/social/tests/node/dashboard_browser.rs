@@ -72,7 +72,7 @@ async fn an_operator_sees_what_the_node_does() {
     shoot(&browser, &axe, "process-dark").await;
     press(&browser, "\u{E00C}").await;
     browser.wait_until("return !document.querySelector('#process').open").await;
-    for tab in ["tree", "kinds"] {
+    for tab in ["tree", "kinds", "entities"] {
         browser.click(&format!("#tab-{tab}")).await;
         browser
             .wait_until(&format!(
@@ -94,6 +94,7 @@ async fn an_operator_sees_what_the_node_does() {
 
     agrees_with_metrics(&node, &browser).await;
     shows_any_name_as_text(&browser).await;
+    shows_entities(&browser).await;
 
     // A token that was replaced ends the dashboard, which asks for the next one.
     let output = Command::new(env!("CARGO_BIN_EXE_social"))
@@ -195,6 +196,39 @@ async fn shows_any_name_as_text(browser: &Browser) {
     press(browser, "\u{E00C}").await;
     let count = browser
         .run("return document.querySelectorAll('main script, main img, dialog img').length")
+        .await;
+    assert_eq!((count, browser.run("return document.title").await), (json!(0), json!("throng")));
+}
+
+/// Shows an entity, with texts that would do harm as HTML, and the reason why a message is not retried.
+async fn shows_entities(browser: &Browser) {
+    let text = "</pre><script>document.title='harmed'</script><img src=x onerror=\"document.title='harmed'\">";
+    let choose = "const kind = document.querySelector('#entity-kind'); kind.value = 'user';\
+                  const prefix = document.querySelector('#entity-prefix'); prefix.value = 'user_0';\
+                  kind.dispatchEvent(new Event('change'))";
+    browser.click("#tab-entities").await;
+    browser.wait_until("return document.querySelectorAll('#entity-kind option').length > 0").await;
+    browser.run(choose).await;
+    browser.wait_until("return document.querySelectorAll('#entity-list .link').length === 1").await;
+    browser.wait_for_text("#entity-list .link", "user_0").await;
+    browser.click("#entity-list .link").await;
+    browser.wait_for_text("#entity-state", "{\"").await;
+    let store = format!(
+        "const parse = JSON.parse; const text = {}; JSON.parse = (line) => {{ const message = parse(line);\
+         const entity = message.entity ?? {{}}; const value = {{ version: 0, bytes: 1, text: {{ Ok: text }} }};\
+         if (entity.show) entity.show.state = value;\
+         if (entity.messages) entity.messages = [{{ sequence: 7, name: text, value, attempts: 1, failed_ms: 0,\
+         reason: text, place: text }}]; return message; }}",
+        json!(text)
+    );
+    browser.run(&store).await;
+    browser.click("#entity-list .link").await;
+    browser.wait_for_text("#entity-state", text).await;
+    browser.wait_for_text("#entity td:nth-child(4)", text).await;
+    browser.click("#entity .retry").await;
+    browser.wait_for_text("#entity-problem", "has no message 7 any more").await;
+    let count = browser
+        .run("return document.querySelectorAll('#panel-entities script, #panel-entities img').length")
         .await;
     assert_eq!((count, browser.run("return document.title").await), (json!(0), json!("throng")));
 }

@@ -15,6 +15,7 @@ const FILES: &[(&str, &str)] = &[
     ("charts.js", include_str!("page/charts.js")),
     ("connection.js", include_str!("page/connection.js")),
     ("elements.js", include_str!("page/elements.js")),
+    ("entities.js", include_str!("page/entities.js")),
     ("figures.js", include_str!("page/figures.js")),
     ("history.js", include_str!("page/history.js")),
     ("inspector.js", include_str!("page/inspector.js")),

@@ -2,6 +2,7 @@
 
 import { Spark } from "./charts.js";
 import { byId, make, mark, roam, say, showFacts } from "./elements.js";
+import { Entities } from "./entities.js";
 import * as figures from "./figures.js";
 
 const REFRESH = 2_000;
@@ -46,6 +47,7 @@ export class Inspector {
   constructor(ask) {
     this.ask = ask;
     this.details = new Details(ask, (kind) => this.#kinds.get(kind));
+    this.entities = new Entities(ask);
     this.#buildTop();
     byId("panel-tree").append(make("div", { role: "tree", "aria-label": "Processes below the processes that spawned them", onkeydown: (event) => this.#treeKey(event) }));
     const tabs = document.querySelector("[role=tablist]");
@@ -56,12 +58,13 @@ export class Inspector {
 
   #choose(tab) {
     this.#tab = tab;
-    for (const name of ["top", "tree", "kinds"]) {
+    for (const name of ["top", "tree", "kinds", "entities"]) {
       mark(byId(`tab-${name}`), "aria-selected", String(name === tab));
       byId(`tab-${name}`).tabIndex = name === tab ? 0 : -1;
       byId(`panel-${name}`).hidden = name !== tab;
     }
     say(byId("inspector-aside"), "");
+    if (tab === "entities") this.entities.show();
     this.refresh();
   }
 
@@ -81,7 +84,7 @@ export class Inspector {
           if (isWanted) this.#showTop(answer.top ?? (answer.sums ?? []).map(asRow));
         } else if (tab === "tree") {
           this.#showTree((await this.ask({ get: "tree", limit: TREE_ROWS })).tree ?? []);
-        } else {
+        } else if (tab === "kinds") {
           this.#showKinds();
         }
       } catch { /* the connection's state is shown above; the next round asks again */ }
