@@ -492,6 +492,7 @@ impl<P: Durable> Activation<P> {
         let table = self.in_turn.then_some(&node.tables);
         self.changes.forget_settled(&node.gate);
         let map = match map.len() {
+            _ if self.changes.is_lent() => Err(CellError::Taken),
             0..=MAP_NAME_BYTES_MAX => {
                 node.catalogue.map(P::KIND, map).ok_or(CellError::TooManyMaps)
             }

@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use throng_store::{Batch, Outcomes, Submission};
 
-use crate::EntityError;
 use crate::catalogue::Number;
 use crate::gate::{Held, OutputGate};
+use crate::layout;
 use crate::node::Inner;
 use crate::tables::Tables;
+use crate::{CellError, CommitError, EntityError};
 
 /// Changes of the cells that the store may not show yet; those of the running turn among them.
 #[derive(Debug, Default)]
@@ -41,6 +42,8 @@ struct Changed {
     outgoing: Vec<Box<dyn Outgoing>>,
     /// Actions that follow the commit of the running turn.
     actions: Vec<Box<dyn Held>>,
+    /// Token of the changes of cells that were lent, and are not here.
+    lent: Option<Arc<()>>,
 }
 
 /// Something that leaves a turn once the turn is submitted, as a stored message on its way to its receiver.
@@ -70,7 +73,9 @@ const TRIM_MIN: usize = 8;
 impl Changes {
     /// Whether the running turn has changed neither a cell nor a record of another table.
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|changed| changed.new == 0 && changed.fault.is_none())
+        self.0.as_ref().is_none_or(|changed| {
+            changed.new == 0 && changed.fault.is_none() && changed.lent.is_none()
+        })
     }
 
     /// Whether the running turn has changed a cell.
@@ -167,10 +172,53 @@ impl Changes {
 
     /// Takes the error by which the commit of the running turn fails, if there is one.
     pub(crate) fn check(&mut self) -> Result<(), EntityError> {
-        match self.0.as_mut().and_then(|changed| changed.fault.take()) {
+        let Some(changed) = &mut self.0 else { return Ok(()) };
+        let is_lent = changed.lent.is_some();
+        match changed.fault.take() {
             Some(fault) => Err(fault),
+            None if is_lent => Err(EntityError::NotCommitted(CommitError::Cell(CellError::Taken))),
             None => Ok(()),
         }
+    }
+
+    /// Takes out the changes of cells, until they are [taken back](Changes::take_back) with the same token; `None` if they
+    /// are lent already.
+    pub(crate) fn lend(&mut self) -> Option<(Changes, Arc<()>)> {
+        let changed = self.0.get_or_insert_default();
+        if changed.lent.is_some() {
+            return None;
+        }
+        let mut cells = changed.cells.split_off(layout::CELLS);
+        changed.cells.append(&mut cells.split_off(&*layout::after(layout::CELLS)));
+        let lent = Changed { cells, ..Changed::default() };
+        let token = changed.lent.insert(Arc::new(())).clone();
+        Some((Changes(Some(Box::new(lent))), token))
+    }
+
+    /// Puts back changes that were lent with this token.
+    ///
+    /// # Errors
+    ///
+    /// Hands back the changes, which are not of the running turn.
+    pub(crate) fn take_back(&mut self, mut lent: Changes, token: &Arc<()>) -> Result<(), Changes> {
+        let own = self
+            .0
+            .as_mut()
+            .filter(|own| own.lent.as_ref().is_some_and(|own| Arc::ptr_eq(own, token)));
+        let Some(own) = own else { return Err(lent) };
+        own.lent = None;
+        if let Some(mut lent) = lent.0.take() {
+            own.cells.append(&mut lent.cells);
+            own.new += lent.new;
+            own.fault = own.fault.take().or(lent.fault.take());
+            lent.numbers.drain(..).for_each(|number| own.use_number(number));
+        }
+        Ok(())
+    }
+
+    /// Whether the changes of cells are lent.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.0.as_ref().is_some_and(|changed| changed.lent.is_some())
     }
 
     /// Fails the commit of the running turn, unless it fails already.

@@ -11,7 +11,8 @@ use crate::activation::Activation;
 use crate::gate::After;
 use crate::users::drop_user_value;
 use crate::{
-    Cells, Durable, DurableMessage, Entity, EntityError, Node, Reminder, Schedule, SendError,
+    CellError, Cells, Durable, DurableMessage, Entity, EntityError, Node, Reminder, Schedule,
+    SendError, TakenCells,
 };
 
 /// Extension of [`Context`] for the handlers of an entity.
@@ -45,6 +46,49 @@ pub trait DurableContext {
         &mut self,
         map: &str,
     ) -> Cells<'_, K, V>;
+
+    /// Takes the cells of this entity out of the context, as an owned value that can be moved into an engine. They must
+    /// be [put back](DurableContext::put_back) before the turn ends: otherwise the turn fails with
+    /// [`CellError::Taken`], and nothing of it is kept. Until then, [`cells`](DurableContext::cells) fails the turn.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// use throng_durable::{CellError, Durable, DurableContext, Str, TakenCells};
+    ///
+    /// /// An engine, which owns the data of its host while it runs.
+    /// struct Engine(TakenCells);
+    ///
+    /// #[derive(Durable, Default, Serialize, Deserialize)]
+    /// #[durable(kind = "script")]
+    /// struct Script {
+    ///     runs: u64,
+    /// }
+    ///
+    /// #[process]
+    /// impl Script {
+    ///     #[message]
+    ///     fn run(&mut self, cx: &mut Context<Self>) -> Result<(), CellError> {
+    ///         let mut engine = Engine(cx.take_cells()?);
+    ///         engine.0.cells::<Str, u64>("globals").put("x", &1);
+    ///         self.runs += 1;
+    ///         // Cells of another turn are handed back, and then this one fails.
+    ///         cx.put_back(engine.0).map_err(|_| CellError::Taken)
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`CellError::Taken`] if they were taken already, and [`CellError::Inactive`] outside of a turn.
+    fn take_cells(&mut self) -> Result<TakenCells, CellError>;
+
+    /// Puts back the cells that this turn has taken, with what was written to them.
+    ///
+    /// # Errors
+    ///
+    /// Hands back cells that were taken by another turn, of this entity or of another one.
+    fn put_back(&mut self, taken: TakenCells) -> Result<(), TakenCells>;
 
     /// Returns the dependencies with which this kind was [registered](Node::register).
     ///
@@ -276,6 +320,14 @@ impl<P: Durable> DurableContext for Context<P> {
         map: &str,
     ) -> Cells<'_, K, V> {
         activation(self).cells(map)
+    }
+
+    fn take_cells(&mut self) -> Result<TakenCells, CellError> {
+        activation(self).take_cells()
+    }
+
+    fn put_back(&mut self, taken: TakenCells) -> Result<(), TakenCells> {
+        activation(self).put_back(taken)
     }
 
     fn deps(&mut self) -> &P::Deps {

@@ -20,7 +20,6 @@ use crate::directory::Directory;
 use crate::inbox::{self, Posting};
 use crate::name::Name;
 use crate::node::Node;
-use crate::tables::Tables;
 use crate::turn::{Forget, Request};
 use crate::users::sender;
 use crate::view::View;

@@ -288,4 +288,7 @@ pub enum CellError {
     /// The activation has been given up, or the hook runs after its last turn.
     #[error("the entity is no longer active")]
     Inactive,
+    /// The cells were [taken](crate::DurableContext::take_cells) out of the context, and not put back yet.
+    #[error("the entity's cells were taken and not put back")]
+    Taken,
 }

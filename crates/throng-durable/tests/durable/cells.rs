@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
-use throng_durable::{CellError, Durable, DurableContext, EntityError, Node, U32};
+use throng_durable::{
+    CellError, CommitError, Durable, DurableContext, EntityError, Node, Str, TakenCells, U32,
+};
 
 use crate::{BlockedWriter, HANGS_AFTER, begin, on_node, runtime, stored};
 
@@ -151,5 +153,112 @@ fn a_forgotten_entity_leaves_nothing_and_begins_anew() {
         for neighbour in &neighbours {
             assert_eq!(neighbour.between(0, 9).await.unwrap().unwrap(), ["kept"]);
         }
+    });
+}
+
+/// An entity that lends its cells to an engine.
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "script", deps = Exchange)]
+struct Script {
+    runs: u64,
+}
+
+/// Cells of a turn that waits, or has ended.
+#[derive(Default)]
+struct Exchange {
+    kept: std::sync::Mutex<Option<TakenCells>>,
+    is_kept: tokio::sync::Notify,
+    is_exchanged: tokio::sync::Notify,
+}
+
+#[process]
+impl Script {
+    #[message]
+    async fn run(&mut self, how: &'static str, cx: &mut Context<Self>) -> Result<(), CellError> {
+        self.runs += 1;
+        let mut taken = cx.take_cells()?;
+        let mut engine = std::thread::spawn(move || {
+            let mut cells = taken.cells::<Str, u64>("globals");
+            let x = cells.get("x")?.unwrap_or(0);
+            cells.put("x", &(x + 1));
+            assert_eq!(cells.get("x")?, Some(x + 1));
+            Ok::<_, CellError>(taken)
+        })
+        .join()
+        .unwrap()?;
+        let kept = |cx: &mut Context<Self>| cx.deps().kept.lock().unwrap().take().unwrap();
+        match how {
+            "back" => {}
+            "lost" => return Ok(drop(engine)),
+            "kept" => return Ok(*cx.deps().kept.lock().unwrap() = Some(engine)),
+            "foreign" => {
+                let foreign = kept(cx);
+                assert!(cx.put_back(foreign).is_err());
+            }
+            "twice" => assert!(matches!(cx.take_cells(), Err(CellError::Taken))),
+            "beside" => cx.cells::<Str, u64>("globals").put("x", &100),
+            "long" => engine.cells::<Str, u64>(&"m".repeat(65)).put("x", &1),
+            "waits" => {
+                *cx.deps().kept.lock().unwrap() = Some(engine);
+                cx.deps().is_kept.notify_one();
+                cx.deps().is_exchanged.notified().await;
+                engine = kept(cx);
+                assert!(cx.put_back(engine).is_err());
+                return Ok(());
+            }
+            "swaps" => {
+                cx.deps().is_kept.notified().await;
+                std::mem::swap(cx.deps().kept.lock().unwrap().as_mut().unwrap(), &mut engine);
+                cx.deps().is_exchanged.notify_one();
+                assert!(cx.put_back(engine).is_err());
+                return Ok(());
+            }
+            _ => unreachable!("{how}"),
+        }
+        assert!(cx.put_back(engine).is_ok());
+        Ok(())
+    }
+    #[message]
+    fn read(&self, cx: &mut Context<Self>) -> Result<(u64, Option<u64>), CellError> {
+        Ok((self.runs, cx.cells::<Str, u64>("globals").get("x")?))
+    }
+}
+
+#[test]
+fn cells_that_were_taken_come_back_to_their_turn_or_it_fails() {
+    on_node(async |node| {
+        node.register::<Script>(Exchange::default());
+        let script = node.entity::<Script>("a");
+        let mut runs = 0;
+        for (how, is_kept) in [
+            ("back", true),
+            ("back", true),
+            ("lost", false),
+            ("kept", false),
+            ("foreign", true),
+            ("twice", true),
+            ("beside", false),
+            ("long", false),
+            ("back", true),
+        ] {
+            let outcome = script.run(how).await;
+            runs += u64::from(is_kept);
+            let refused = match &outcome {
+                Ok(own) => own.is_err(),
+                Err(EntityError::NotCommitted(CommitError::Cell(
+                    CellError::Taken | CellError::NameTooLong { .. },
+                ))) => true,
+                Err(_) => panic!("{how}: {outcome:?}"),
+            };
+            assert_eq!(refused, !is_kept, "{how}: {outcome:?}");
+            assert_eq!(script.read().await.unwrap().unwrap(), (runs, Some(runs)), "{how}");
+        }
+        let other = node.entity::<Script>("b");
+        let (one, two) = tokio::join!(script.run("waits"), other.run("swaps"));
+        for outcome in [one, two] {
+            assert!(matches!(outcome, Err(EntityError::NotCommitted(_))), "{outcome:?}");
+        }
+        assert_eq!(script.read().await.unwrap().unwrap(), (runs, Some(runs)));
+        assert_eq!(other.read().await.unwrap().unwrap(), (0, None));
     });
 }
