@@ -488,6 +488,25 @@ fn an_entity_that_cannot_be_loaded_leaves_no_entries_when_it_is_removed() {
 }
 
 #[test]
+fn an_imported_entity_is_found_once_its_indexes_are_built_anew() {
+    let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let name = |name: &str| Some(name.to_owned());
+    program(&from, async |node| node.entity::<Member>("a").rename(name("ada")).await.unwrap());
+    program(&to, async |node| {
+        node.entity::<Member>("b").rename(name("bob")).await.unwrap();
+        built(node).await;
+    });
+    let open = |directory: &tempfile::TempDir| Records::of(Store::open(directory.path()).unwrap());
+    let export = open(&from).export("member", "a").unwrap().unwrap();
+    open(&to).import("member", "a", export).unwrap();
+    program(&to, async |node| {
+        node.entity::<Member>("b").visit().await.unwrap();
+        built(node).await;
+        assert_eq!(keys_in(node, Member::NAME), ["a", "b"]);
+    });
+}
+
+#[test]
 fn what_a_turn_has_replied_is_found() {
     on_node(async |node| {
         for number in 0..100 {

@@ -91,11 +91,14 @@ async fn fill(node: &Node) {
 fn all(path: &std::path::Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let store = open(path);
     let snapshot = store.snapshot().unwrap();
-    let table = store.default_database::<Bytes, Bytes>();
-    let records = table.range(&snapshot, ..);
-    records
-        .map(|record| record.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
-        .collect()
+    let named = store.stat_databases().unwrap().into_iter().filter_map(|own| own.name);
+    let named = named.map(|name| store.database::<Bytes, Bytes>(&name).unwrap());
+    let mut all = BTreeMap::new();
+    for table in named.chain([store.default_database()]) {
+        let records = table.range(&snapshot, ..).map(Result::unwrap);
+        all.extend(records.map(|(key, value)| (key.to_vec(), value.to_vec())));
+    }
+    all
 }
 
 fn open(path: &std::path::Path) -> Store {
