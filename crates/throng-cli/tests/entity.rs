@@ -286,7 +286,7 @@ fn an_entity_is_restored_beside_what_it_is() {
 fn a_damaged_entity_is_listed_exported_and_forgotten() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path();
-    with_node(&data.to_owned(), || ());
+    with_node(data, || ());
     let file = data.join("data.mdb");
     let mut bytes = fs::read(&file).unwrap();
     let places = bytes.windows(TEXT.len()).enumerate();

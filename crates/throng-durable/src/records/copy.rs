@@ -282,9 +282,13 @@ impl Import<'_> {
             b'S' | b'P' if !key.is_empty() => Err(unfit("a state or a pin has a key of its own")),
             b'S' => {
                 self.has_state = true;
-                Ok(self.add_last(self.state_key.to_vec(), value))
+                self.add_last(self.state_key.to_vec(), value);
+                Ok(())
             }
-            b'P' => Ok(self.add_last(layout::pin(self.state_key), value)),
+            b'P' => {
+                self.add_last(layout::pin(self.state_key), value);
+                Ok(())
+            }
             _ if TABLES.contains(&table) => self.add(table, &key, value),
             _ => Err(unfit(&format!("no table has the name {:?}", char::from(table)))),
         }
@@ -361,6 +365,9 @@ impl Import<'_> {
     }
 }
 
+/// A record: key and value.
+type Put = (Vec<u8>, Vec<u8>);
+
 /// The names and shapes of an import that the store does not have.
 struct NewNames {
     kind: String,
@@ -422,7 +429,7 @@ impl NewNames {
     }
 
     /// Returns the records of the names, once all are known.
-    fn check(&mut self, view: &View) -> Result<Vec<(Vec<u8>, Vec<u8>)>, RecordsError> {
+    fn check(&mut self, view: &View) -> Result<Vec<Put>, RecordsError> {
         if std::mem::replace(&mut self.is_written, true) {
             return Ok(Vec::new());
         }

@@ -189,8 +189,14 @@ impl Script {
         let kept = |cx: &mut Context<Self>| cx.deps().kept.lock().unwrap().take().unwrap();
         match how {
             "back" => {}
-            "lost" => return Ok(drop(engine)),
-            "kept" => return Ok(*cx.deps().kept.lock().unwrap() = Some(engine)),
+            "lost" => {
+                drop(engine);
+                return Ok(());
+            }
+            "kept" => {
+                *cx.deps().kept.lock().unwrap() = Some(engine);
+                return Ok(());
+            }
             "foreign" => {
                 let foreign = kept(cx);
                 assert!(cx.put_back(foreign).is_err());

@@ -46,7 +46,7 @@ impl Desk {
     }
     #[message(durable)]
     fn work(&mut self, id: u64) {
-        assert!(self.is_mended || id % 2 == 0, "out of <paper>\n");
+        assert!(self.is_mended || id.is_multiple_of(2), "out of <paper>\n");
         self.handled.push(id);
     }
 }
