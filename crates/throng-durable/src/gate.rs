@@ -12,7 +12,8 @@
 //!
 //! Invariants: everything held is released once its submission, and those held before, are settled; in the
 //! order in which it was held. If the store settled a submission before it was held here, the thread that
-//! brings it releases it.
+//! brings it releases replies, and leaves actions to the process: user code that blocks must not keep an
+//! entity from its next message.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -42,6 +43,11 @@ pub(crate) struct OutputGate {
 /// Anything that waits for a submission.
 pub(crate) trait Held: Send {
     fn release(self: Box<Self>, outcome: Result<(), CommitFailure>);
+
+    /// Whether the release runs code of the user's.
+    fn is_action(&self) -> bool {
+        false
+    }
 }
 
 /// A reply and the caller that waits for it.
@@ -76,6 +82,10 @@ impl<F: FnOnce() + Send> Held for After<F> {
             }
             Err(_) => drop_user_value(self.0),
         }
+    }
+
+    fn is_action(&self) -> bool {
+        true
     }
 }
 
@@ -153,14 +163,22 @@ impl OutputGate {
     pub(crate) fn hold(&self, submission: Submission, held: Box<dyn Held>) {
         self.lock().push_back((submission, held));
         if self.is_settled(submission) {
-            self.release();
+            self.release_if(|held| !held.is_action());
+            if self.has_ready() {
+                self.waker.wake_by_ref();
+            }
         }
     }
 
     /// Releases everything whose submission is settled, in the order in which it was held.
     pub(crate) fn release(&self) {
+        self.release_if(|_| true);
+    }
+
+    /// Does the same up to the first one that may not be released on this thread.
+    fn release_if(&self, may_release: impl Fn(&dyn Held) -> bool) {
         // If another thread releases, or an action on this thread holds something, the first one goes on.
-        while self.has_ready() {
+        while self.first_is(|held| may_release(held)) {
             let _releasing = match self.releasing.try_lock() {
                 Ok(releasing) => releasing,
                 Err(TryLockError::Poisoned(releasing)) => releasing.into_inner(),
@@ -168,7 +186,9 @@ impl OutputGate {
             };
             let settled = self.outcomes.settled_through();
             let mut held = self.lock();
-            let is_ready = |(submission, _): &(Submission, _)| *submission <= settled;
+            let is_ready = |(submission, held): &(Submission, Box<dyn Held>)| {
+                *submission <= settled && may_release(&**held)
+            };
             let ready = held.iter().position(|held| !is_ready(held)).unwrap_or(held.len());
             let ready: Vec<_> = held.drain(..ready).collect();
             drop(held);
@@ -189,7 +209,14 @@ impl OutputGate {
     }
 
     fn has_ready(&self) -> bool {
-        self.lock().front().is_some_and(|(submission, _)| self.is_settled(*submission))
+        self.first_is(|_| true)
+    }
+
+    /// Whether the first one is ready, and is such a one.
+    fn first_is(&self, is_such: impl Fn(&dyn Held) -> bool) -> bool {
+        let held = self.lock();
+        held.front()
+            .is_some_and(|(submission, held)| self.is_settled(*submission) && is_such(&**held))
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<(Submission, Box<dyn Held>)>> {
