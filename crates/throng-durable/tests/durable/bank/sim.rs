@@ -254,7 +254,7 @@ async fn bank(sim: Sim, tested: &Tested) {
 
 #[test]
 fn a_simulated_bank_keeps_its_books_through_power_cuts_at_any_operation() {
-    let seeds = number_or("THRONG_BANK_SEEDS", 60);
+    let seeds = number_or("THRONG_BANK_SEEDS", 40);
     let tested = Tested::default();
     sim::check(seeds, |sim| bank(sim, &tested));
     println!("{seeds} seeds, {tested:?}");
@@ -266,7 +266,7 @@ fn a_simulated_bank_keeps_its_books_through_power_cuts_at_any_operation() {
 
 #[test]
 fn a_seed_of_the_simulated_bank_repeats_exactly_and_other_seeds_differ() {
-    let seeds = number_or("THRONG_BANK_SEEDS", 60) / 10;
+    let seeds = number_or("THRONG_BANK_SEEDS", 40) / 10;
     let run = |seed| sim::replay(seed, |sim| async move { bank(sim, &Tested::default()).await });
     let traces: Vec<_> = (0..seeds).map(run).collect();
     for (seed, trace) in traces.iter().enumerate() {
