@@ -103,7 +103,7 @@ fn with_node(data: &Path, beside: impl FnOnce() + Send + 'static) {
     });
 }
 
-/// What every reading command says, beside a node and without one.
+/// Checks what each reading command says, beside a node and without one.
 fn read(data: &Path, place: &str) {
     assert_eq!(said(data, &["list"]), "note\t5\n");
     let listed = lines(&said(data, &["list", "note", "--json"]));

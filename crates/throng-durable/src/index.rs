@@ -15,7 +15,7 @@
 //! An entry is a record whose key has the key of the index and that of the entity. The keys of the state as last
 //! submitted lie in memory beside the entity, so that a turn compares bytes, and reads nothing.
 //!
-//! What an index *is* is its name, whether it is unique, and the version of the states. Each such triple has a number
+//! An index is identified by its name, whether it is unique, and the version of the states. Each such triple has a number
 //! of its own. So an index that changes, or whose keys a migration may change, is a new one, which is built in the
 //! background; the old one goes, and is deleted there. `build.rs` does both.
 //!
@@ -130,8 +130,8 @@ use self::build::Progress;
 ///
 /// # Cost
 ///
-/// Of a turn that leaves the fields alone: a comparison of some bytes. Of one that changes a key: two records beside the
-/// state, and for a unique one a search in the store. In memory, a live entity has some 250 bytes and its keys more.
+/// A turn that leaves the fields alone compares some bytes. A turn that changes a key writes two records beside the
+/// state, and searches the store for a unique key. In memory, a live entity has some 250 bytes and its keys more.
 pub struct Index<P, K: ?Sized> {
     definition: IndexDefinition<P>,
     key: PhantomData<fn(&K)>,
@@ -523,7 +523,7 @@ impl Turn<'_> {
 
 /// Reason why a key is not claimed.
 enum Refused {
-    /// It belongs to another entity.
+    /// The key belongs to another entity.
     Taken(Box<[u8]>),
     Unread(ReadError),
 }

@@ -300,8 +300,10 @@ impl Options {
         let store = self.store.open(&self.path)?;
         let failed =
             |error| OpenError::Io { path: self.path.clone(), source: std::io::Error::other(error) };
+        // A store of another layout is refused before anything is written.
+        let existing = Tables::existing(&store).map_err(failed)?;
+        let (catalogue, keeper, sequence) = Catalogue::open(&existing, &self.path)?;
         let tables = Tables::open(&store).map_err(failed)?;
-        let (catalogue, keeper, sequence) = Catalogue::open(&tables, &self.path)?;
         let bell = Arc::new(Bell::new(store.since_1970()));
         // A simulated disk has no such directory.
         let path = self.path.canonicalize().unwrap_or(self.path);

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use serde::{Deserialize, Serialize};
-use throng_store::{Batch, ReadError, Store, WriteError};
+use throng_store::{Batch, DatabaseError, ReadError, Store, WriteError};
 
 pub use self::copy::{Export, ExportedRecord};
 pub(crate) use self::inspect::cut;
@@ -46,7 +46,8 @@ use crate::{EntityError, KeyError, index, once, reminder, stored};
 /// ```
 #[derive(Clone)]
 pub struct Records {
-    tables: Tables,
+    /// An error is that of each operation.
+    tables: Result<Tables, DatabaseError>,
     /// The node whose store it is, and whose live entities know nothing of changes made here.
     node: Option<Weak<Inner>>,
 }
@@ -87,6 +88,9 @@ pub enum RecordsError {
     /// The store cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A database of the store cannot be opened.
+    #[error(transparent)]
+    Database(#[from] DatabaseError),
     /// The store refuses the change, or could not make it. The entity may be removed or imported in part; try again.
     #[error("the entity could not be changed: {0}")]
     Write(#[from] WriteError),
@@ -120,13 +124,15 @@ const DELETIONS_MAX: usize = 10_000;
 impl Records {
     /// Returns the records in a store that no node has open for writing.
     pub fn of(store: Store) -> Records {
-        // A store that is only read has the databases that it has.
-        let tables = Tables::open(&store).unwrap_or_else(|_| Tables::existing(&store));
-        Records { tables, node: None }
+        Records { tables: Tables::existing(&store), node: None }
     }
 
     pub(crate) fn of_node(node: &Arc<Inner>) -> Records {
-        Records { tables: node.tables.clone(), node: Some(Arc::downgrade(node)) }
+        Records { tables: Ok(node.tables.clone()), node: Some(Arc::downgrade(node)) }
+    }
+
+    fn tables(&self) -> Result<&Tables, RecordsError> {
+        self.tables.as_ref().map_err(|error| RecordsError::Database(error.clone()))
     }
 
     fn is_of_node(&self) -> bool {
@@ -223,27 +229,27 @@ impl Records {
         cells.extend(reminder::keys(&view, state_key)?);
         cells.extend(index::search_entries(&view, state_key)?);
         drop(view);
+        let tables = self.tables()?;
         for cells in cells.chunks(DELETIONS_MAX) {
-            let batch = cells
-                .iter()
-                .fold(Batch::new(), |batch, cell| batch.delete(self.tables.at(cell), cell));
-            self.tables.store().write(batch).wait()?;
+            let batch =
+                cells.iter().fold(Batch::new(), |batch, cell| batch.delete(tables.at(cell), cell));
+            tables.store().write(batch).wait()?;
         }
         if has_state || is_pinned {
-            let mut batch = Batch::new().delete(self.tables.at(&pin), &pin);
+            let mut batch = Batch::new().delete(tables.at(&pin), &pin);
             if has_state {
                 let count = layout::count(number);
-                batch = batch.delete(self.tables.at(state_key), state_key);
-                batch = batch.add(self.tables.at(&count), &count, -1);
+                batch = batch.delete(tables.at(state_key), state_key);
+                batch = batch.add(tables.at(&count), &count, -1);
             }
-            self.tables.store().write(batch).wait()?;
+            tables.store().write(batch).wait()?;
         }
         Ok(has_state || is_pinned || !cells.is_empty())
     }
 
     /// Returns a view of a store of the present layout, with its catalogue.
     fn open(&self) -> Result<(View, Catalogue), RecordsError> {
-        let view = View::of(&self.tables)?;
+        let view = View::of(self.tables()?)?;
         let catalogue = Catalogue::read(&view)?;
         let version = view.get(layout::LAYOUT)?.and_then(|version| version.try_into().ok());
         match version.map_or(layout::VERSION, u16::from_le_bytes) {

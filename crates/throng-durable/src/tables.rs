@@ -3,7 +3,6 @@
 //! A page of a database is filled if the database grows at its end, and split in halves if it grows in the middle. So
 //! tables that grow at their ends have databases of their own; see [`layout`](crate::layout) for their letters.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use throng_store::{Database, DatabaseError, DatabaseOptions, Store};
@@ -39,22 +38,27 @@ impl Tables {
     ///
     /// See [`Store::database_with`].
     pub(crate) fn open(store: &Store) -> Result<Tables, DatabaseError> {
-        let open = |name: &str| store.database_with(name, &DatabaseOptions::new()).map(Some);
-        Tables::of(store, open)
+        let create = DatabaseOptions::new();
+        Tables::of(store, |name| store.database_with(name, &create).map(Some))
     }
 
-    /// Opens the databases that a store has; the others have no records.
-    pub(crate) fn existing(store: &Store) -> Tables {
-        let open = |name: &str| store.database_with(name, &DatabaseOptions::new().existing()).ok();
-        match Tables::of(store, |name| Ok::<_, Infallible>(open(name))) {
-            Ok(tables) => tables,
-        }
+    /// Opens the databases that a store has; the others have no records. Nothing is written.
+    ///
+    /// # Errors
+    ///
+    /// See [`Store::database_with`].
+    pub(crate) fn existing(store: &Store) -> Result<Tables, DatabaseError> {
+        let existing = DatabaseOptions::new().existing();
+        Tables::of(store, |name| match store.database_with(name, &existing) {
+            Err(DatabaseError::Missing { .. }) => Ok(None),
+            opened => opened.map(Some),
+        })
     }
 
-    fn of<E>(
+    fn of(
         store: &Store,
-        open: impl Fn(&'static str) -> Result<Option<Database>, E>,
-    ) -> Result<Tables, E> {
+        open: impl Fn(&'static str) -> Result<Option<Database>, DatabaseError>,
+    ) -> Result<Tables, DatabaseError> {
         let (mut all, mut by_letter) = (vec![store.default_database()], [0; LETTERS]);
         for (name, letters) in NAMES {
             let Some(database) = open(name)? else { continue };

@@ -51,7 +51,7 @@ pub struct IndexInfo {
     pub name: String,
     /// Whether a key has one entity.
     pub is_unique: bool,
-    /// How far the index is.
+    /// State of the index: complete, being built, or being removed.
     pub state: IndexState,
     /// Number of entities that are not in the index because their states cannot be read, or their keys are too long.
     /// They come into the index with the next change of their state.
@@ -77,7 +77,7 @@ pub enum IndexState {
     Removing,
 }
 
-/// How far an index is built, as it is stored.
+/// Progress of the building of an index, as it is stored.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Progress {
     pub(super) is_complete: bool,

@@ -49,7 +49,7 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// As [`retry_message`](Node::retry_message).
+    /// The errors of [`retry_message`](Node::retry_message).
     pub async fn skip_message(
         &self,
         kind: &str,

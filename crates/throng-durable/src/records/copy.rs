@@ -5,7 +5,7 @@
 //!  entity:  S state   P pin   C cells   I A X messages   R replies   T reminders
 //! ```
 //!
-//! What follows from these is not copied but made anew: the kind's number and count, the expiries of replies, the
+//! Records that follow from these are made anew, and not copied: the kind's number and count, the expiries of replies, the
 //! times of reminders, and the blocks of sequence numbers.
 //!
 //! Invariants: values keep their bytes, so the numbers of messages and shapes in them must mean the same in both stores.
@@ -22,6 +22,7 @@ use crate::catalogue::Shaped;
 use crate::inbox::block_of;
 use crate::layout::{self, STATE_KEY_BYTES_MAX, Table};
 use crate::stored::is_stored;
+use crate::tables::Tables;
 use crate::view::View;
 use crate::{once, reminder};
 
@@ -150,7 +151,7 @@ impl Records {
             return Err(RecordsError::Exists { kind: kind.into(), key: key.into() });
         }
         let mut import = Import {
-            records: self,
+            tables: Tables::open(self.tables()?.store())?,
             view,
             names: NewNames::new(kind, number),
             state_key,
@@ -249,7 +250,7 @@ fn names(view: &View, kind: &str) -> Result<Vec<Vec<u8>>, ReadError> {
 
 /// An import under way.
 struct Import<'r> {
-    records: &'r Records,
+    tables: Tables,
     view: View,
     names: NewNames,
     state_key: &'r [u8],
@@ -295,7 +296,7 @@ impl Import<'_> {
     }
 
     fn add_last(&mut self, key: Vec<u8>, value: Vec<u8>) {
-        let table = self.records.tables.at(&key);
+        let table = self.tables.at(&key);
         self.last = std::mem::take(&mut self.last).put(table, &key, &value);
     }
 
@@ -321,7 +322,7 @@ impl Import<'_> {
         self.waiting.0 += 1;
         self.waiting.1 += record.len() + value.len();
         let batch = std::mem::take(&mut self.batch);
-        self.batch = batch.put(self.records.tables.at(&record), &record, &value);
+        self.batch = batch.put(self.tables.at(&record), &record, &value);
         if self.waiting.0 >= BATCH_RECORDS_MAX || self.waiting.1 >= BATCH_BYTES_MAX {
             self.write()?;
         }
@@ -330,7 +331,7 @@ impl Import<'_> {
 
     /// Writes the records so far, with the names that they need.
     fn write(&mut self) -> Result<(), RecordsError> {
-        let tables = &self.records.tables;
+        let tables = &self.tables;
         let names = self.names.check(&self.view)?;
         let mut batch = std::mem::take(&mut self.batch);
         for (key, value) in names {
@@ -349,7 +350,7 @@ impl Import<'_> {
         for key in reminder::index_of(reminders, self.state_key) {
             self.add_last(key.into(), Vec::new());
         }
-        let tables = &self.records.tables;
+        let tables = &self.tables;
         if self.has_state {
             let count = layout::count(number);
             self.last = self.last.add(tables.at(&count), &count, 1);

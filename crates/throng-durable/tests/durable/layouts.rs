@@ -90,5 +90,7 @@ fn a_store_of_another_layout_is_refused_with_both_versions() {
             matches!(refused, OpenError::Format { found: layout, known: 2, .. } if layout == u32::from(found)),
             "{refused}"
         );
+        let store = Store::options().open(directory.path()).unwrap();
+        assert_eq!(store.stat().unwrap().databases, 0, "a store that was refused has changed");
     }
 }
