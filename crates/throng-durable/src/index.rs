@@ -38,7 +38,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use throng_store::{Batch, ReadError, Submission};
 
@@ -49,6 +49,7 @@ pub use self::key::{IndexField, IndexKey};
 pub use self::view::{Found, IndexError, IndexView};
 use crate::catalogue::{Number, Numbered};
 use crate::directory::Directory;
+use crate::due::lock;
 use crate::layout::{self, INDEX_ENCODED_BYTES_MAX, own_key};
 use crate::node::Inner;
 use crate::users::catch;
@@ -337,11 +338,6 @@ impl StoredIndex {
     fn is_complete(&self) -> bool {
         self.is_complete.load(Ordering::Relaxed)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // No user code runs under the locks.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The encoded keys of a state in the indexes of its type, each behind its length (`u32`), which is 0 without one.

@@ -259,7 +259,8 @@ impl Records {
     }
 }
 
-fn number(catalogue: &Catalogue, kind: &str) -> Result<u16, RecordsError> {
+/// Returns the number of a kind.
+pub(crate) fn number(catalogue: &Catalogue, kind: &str) -> Result<u16, RecordsError> {
     let kinds = catalogue.kinds();
     let known = kinds.iter().find(|(known, _)| known == kind);
     known.map(|(_, number)| *number).ok_or_else(|| RecordsError::NoKind(kind.to_owned()))

@@ -17,10 +17,11 @@ use std::sync::atomic::Ordering;
 use serde::{Deserialize, Serialize};
 use throng_store::{Batch, ReadError, Update, UpdateError};
 
-use super::{Indexes, Keys, StoredIndex, has_entry, lock};
+use super::{Indexes, Keys, StoredIndex, has_entry};
 use crate::activation::Failure;
 use crate::catalogue::Numbered;
 use crate::directory::AnyDirectory;
+use crate::due::lock;
 use crate::layout::{self, own_key};
 use crate::node::Inner;
 use crate::stored;

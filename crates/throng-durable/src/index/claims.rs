@@ -15,9 +15,11 @@
 //! turns are in flight, and at most as many again, since those that are over are removed as others come.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use throng_store::{Outcomes, Submission};
+
+use crate::due::lock;
 
 /// Claims of the keys of a kind's unique indexes; see the file's head.
 #[derive(Debug, Default)]
@@ -92,8 +94,7 @@ impl Claims {
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
-        // No user code runs under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

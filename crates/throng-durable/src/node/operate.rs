@@ -7,6 +7,7 @@ use throng_store::{Batch, ReadError, Submission, SubmitError};
 use super::{Inner, Node};
 use crate::directory::AnyDirectory;
 use crate::layout::{self, STATE_KEY_BYTES_MAX};
+use crate::records::number;
 use crate::tables::Tables;
 use crate::users::sender;
 use crate::view::View;
@@ -79,9 +80,7 @@ impl Node {
     }
 
     fn state_key(&self, kind: &str, key: &str) -> Result<Vec<u8>, RecordsError> {
-        let kinds = self.inner().catalogue.kinds();
-        let number = kinds.iter().find(|(known, _)| known == kind).map(|(_, number)| *number);
-        let number = number.ok_or_else(|| RecordsError::NoKind(kind.into()))?;
+        let number = number(&self.inner().catalogue, kind)?;
         let mut buffer = [0; STATE_KEY_BYTES_MAX];
         Ok(layout::state_key(number, key, &mut buffer)?.to_vec())
     }
