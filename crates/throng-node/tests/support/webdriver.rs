@@ -57,7 +57,8 @@ impl Driver {
             "goog:loggingPrefs": { "browser": "ALL" },
             "timeouts": { "implicit": 10_000 }, // finding an element waits for it
         } } });
-        let client = reqwest::Client::new();
+        // A browser that draws no frame never answers to some commands.
+        let client = reqwest::Client::builder().timeout(Duration::from_secs(60)).build().unwrap();
         let sessions = format!("http://{}/session", self.address);
         let opened = value(client.post(&sessions).json(&capabilities)).await;
         let session = opened["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}"));
@@ -74,7 +75,8 @@ impl Drop for Driver {
 
 /// Sends a command to the driver and returns its value.
 async fn value(request: reqwest::RequestBuilder) -> Value {
-    let response = request.send().await.unwrap();
+    let sent = request.send().await;
+    let response = sent.unwrap_or_else(|error| panic!("the browser does not answer: {error:?}"));
     let (status, mut body) = (response.status(), response.json::<Value>().await.unwrap());
     assert_eq!(status, 200, "{body}");
     body["value"].take()
