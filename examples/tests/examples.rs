@@ -290,6 +290,34 @@ fn each_order_comes_to_an_end_though_the_program_is_killed() {
 }
 
 #[test]
+fn each_mail_is_sent_though_the_program_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sent = String::new();
+    for (mails, lines) in [("40", 0), ("0", 3), ("0", 15)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_job_queue"));
+        let mut program = Program::start_with(command.arg(directory.path()).arg(mails));
+        let mut pushed = 0;
+        while pushed < lines || !sent.contains("pushed") {
+            sent += &format!("{}\n", program.line());
+            pushed += 1;
+        }
+        signal("KILL", program.child.id());
+        program.child.wait().unwrap();
+        program.lines.read_to_string(&mut sent).unwrap();
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_job_queue"));
+    sent += &Program::start_with(command.arg(directory.path()).arg("0")).output();
+    let sent: Vec<&str> = sent.lines().collect();
+    for mail in (0..40).map(|mail| format!("to customer {mail}")) {
+        assert!(sent.contains(&&*mail), "{mail} is missing: {sent:?}");
+    }
+    // One that was sent in the moment of a kill is sent again.
+    assert!(sent.len() < 40 + 3 * 2 + 4 * 4, "{sent:?}");
+    let dead = sent.iter().filter(|line| **line == "dead: \"nobody\": nobody has this name");
+    assert!(dead.count() >= 1, "{sent:?}");
+}
+
+#[test]
 fn a_reminder_comes_after_a_kill_unless_it_was_cancelled() {
     let directory = tempfile::tempdir().unwrap();
     let start = |mode: &str| {

@@ -11,8 +11,8 @@ use crate::activation::Activation;
 use crate::gate::After;
 use crate::users::drop_user_value;
 use crate::{
-    CellError, Cells, Durable, DurableMessage, Entity, EntityError, Node, Reminder, Schedule,
-    SendError, TakenCells,
+    CellError, Cells, Durable, DurableMessage, Entity, EntityError, Job, Node, Queue, Reminder,
+    Schedule, SendError, TakenCells, Worker,
 };
 
 /// Extension of [`Context`] for the handlers of an entity.
@@ -195,6 +195,10 @@ pub trait DurableContext {
         R: Durable + Handle<M>,
         M: DurableMessage;
 
+    /// Stores a job for a queue in the commit of this turn, by a [durable message](DurableContext::send_durable). A job
+    /// that cannot be stored fails the turn.
+    fn push<W: Worker>(&mut self, queue: &Queue<W>, job: impl Into<Job<W::Job>>);
+
     /// Sets a reminder: the entity sends itself the message when the schedule is due, in this activation or a later one,
     /// also after the program was started again. A reminder with the same key is replaced.
     ///
@@ -355,6 +359,12 @@ impl<P: Durable> DurableContext for Context<P> {
         M: DurableMessage,
     {
         activation(self).post(to, message)
+    }
+
+    fn push<W: Worker>(&mut self, queue: &Queue<W>, job: impl Into<Job<W::Job>>) {
+        let job = job.into();
+        queue.push_from(self, &job);
+        drop_user_value(job);
     }
 
     fn remind<M>(&mut self, key: &str, schedule: Schedule, message: M)

@@ -109,6 +109,8 @@
 //!
 //! A [workflow](Workflow) is an async function whose steps are stored, so that it survives the end of its program.
 //!
+//! A [queue](Queue) does jobs, each until it succeeds, and so many at the same time.
+//!
 //! An [index](Index) finds entities by a field of their states, and keeps a key from being used twice.
 //!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
@@ -154,6 +156,7 @@ mod monitor;
 mod name;
 mod node;
 mod once;
+mod queue;
 mod records;
 mod reminder;
 mod shape;
@@ -189,6 +192,10 @@ pub use message::{DurableMessage, Receives};
 pub use monitor::{EntityFailure, EntityMonitor};
 pub use node::{Node, NodeStat, Options, WeakNode};
 pub use once::{ONCE_ID_BYTES_MAX, OnceCall};
+pub use queue::{
+    Attempt, Job, JobError, JobId, JobInfo, JobState, Pushed, Queue, QueueOptions, QueueStat,
+    Queues, Worker,
+};
 pub use records::{
     Export, ExportedRecord, Inspection, Pending, Record, Records, RecordsError, Shown, ShownCell,
     ShownMessage, ShownReminder, ShownRun, ShownStep, Tally,

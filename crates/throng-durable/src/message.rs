@@ -251,6 +251,17 @@ pub(crate) fn put<P: Durable, Origin>(
     }
 }
 
+/// Declares messages of an entity of this crate, and their names if they are stored.
+macro_rules! messages {
+    ($($name:ident $(= $stored:literal)? { $($field:ident: $type:ty),* } -> $reply:ty;)*) => {$(
+        $(#[doc = $stored] #[derive(Clone, Serialize, Deserialize)])?
+        pub(super) struct $name { $(pub(super) $field: $type),* }
+        impl Message for $name { type Reply = $reply; }
+        $(impl $crate::DurableMessage for $name { const NAME: &'static str = $stored; })?
+    )*};
+}
+pub(crate) use messages;
+
 /// A message's record, and the numbers that it has.
 pub(crate) struct Encoded {
     pub(crate) record: Vec<u8>,

@@ -3,6 +3,7 @@
 mod eviction;
 mod operate;
 mod stat;
+mod weak;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -11,7 +12,7 @@ use std::hash::BuildHasher;
 use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use throng::RuntimeHandle;
@@ -28,6 +29,7 @@ use crate::keeper::Keeper;
 use crate::layout::KIND_BYTES_MAX;
 use crate::loader::Loader;
 use crate::name::Name;
+use crate::queue::WeakQueues;
 use crate::reminder::{self, Bell};
 use crate::stored::{self, Stored};
 use crate::tables::Tables;
@@ -36,9 +38,13 @@ use crate::{Durable, Entity, EntityError, Records, once, sweeper};
 
 use self::eviction::Hand;
 pub use self::stat::NodeStat;
+pub use self::weak::WeakNode;
 
 /// Interval at which [`Node::shutdown`] checks whether all entities have ended.
 const SHUTDOWN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Number of these intervals for which attempts at jobs may go on.
+const ATTEMPT_ROUNDS: u64 = 1_000;
 
 /// Number of these intervals after which entities that are still live are asked to leave again.
 const ROUNDS_AGAIN: u64 = 100;
@@ -59,48 +65,6 @@ fn live_bytes<P>(record_bytes: usize) -> usize {
 /// free soon after the last process has ended. Either way, no acknowledged change is lost.
 #[derive(Clone)]
 pub struct Node(Arc<Handle>);
-
-/// A handle that does not keep its node open, from [`Node::downgrade`]: for a process that works for the entities of a
-/// node, and may outlive it.
-///
-/// ```
-/// # use throng::prelude::*;
-/// use throng_durable::Node;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let directory = tempfile::tempdir()?;
-/// # let runtime = Runtime::builder().workers(1).start()?;
-/// # runtime.block_on(async |runtime| -> Result<(), throng_durable::OpenError> {
-/// let node = Node::options(directory.path()).open(runtime)?;
-/// let weak = node.downgrade();
-/// assert!(weak.upgrade().is_some());
-/// node.shutdown().await;
-/// assert!(weak.upgrade().is_none());
-/// # Ok(())
-/// # })?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct WeakNode(Weak<Inner>);
-
-impl WeakNode {
-    /// Returns the node, or `None` if its shutdown has begun, or if all its handles and entities are gone.
-    ///
-    /// The node stays open while the caller has the handle that is returned, also beyond a shutdown that begins
-    /// meanwhile: drop it before waiting for anything but the node's own entities.
-    pub fn upgrade(&self) -> Option<Node> {
-        let inner = self.0.upgrade()?;
-        let is_closed = inner.closed.load(Ordering::SeqCst);
-        (!is_closed).then(|| Node::of(inner))
-    }
-}
-
-impl fmt::Debug for WeakNode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("WeakNode").finish_non_exhaustive()
-    }
-}
 
 /// The last clone of a node that is dropped ends it, while live entities still share the inside.
 struct Handle(Arc<Inner>);
@@ -131,6 +95,10 @@ pub(crate) struct Inner {
     pub(crate) expiries: once::Expiries,
     /// Number of times that a run of a workflow got stuck.
     pub(crate) stuck_runs: AtomicU64,
+    /// Number of jobs that have become dead.
+    pub(crate) dead_jobs: AtomicU64,
+    /// The queues of the program, if it has some.
+    pub(crate) queues: OnceLock<WeakQueues>,
     /// Maximum share of the messages that wait for an entity.
     pub(crate) inbox_max: u64,
     live_max: usize,
@@ -325,6 +293,8 @@ impl Options {
             bell,
             expiries: once::Expiries::default(),
             stuck_runs: AtomicU64::new(0),
+            dead_jobs: AtomicU64::new(0),
+            queues: OnceLock::new(),
             inbox_max: self.inbox_max,
             live_max: self.live_max,
             live_bytes_max: self.live_bytes_max,
@@ -380,7 +350,7 @@ impl Node {
 
     /// Returns a handle that does not keep the node open.
     pub fn downgrade(&self) -> WeakNode {
-        WeakNode(Arc::downgrade(self.inner()))
+        WeakNode::of(Arc::downgrade(self.inner()))
     }
 
     /// Returns the entity of kind `P` with this key. No I/O: an entity exists whether it is in
@@ -473,6 +443,7 @@ impl Node {
             reminders_skipped: self.inner().bell.skipped(),
             reminders_late: self.inner().bell.late(),
             workflows_stuck: self.inner().stuck_runs.load(Ordering::Relaxed),
+            jobs_dead: self.inner().dead_jobs.load(Ordering::Relaxed),
             redeliveries: self.inner().redelivery.entities.load(Ordering::Relaxed),
             unclaimed: self.inner().unclaimed(&stored),
             stored,
@@ -495,6 +466,13 @@ impl Node {
     ///
     /// [`EntityError::ShutDown`]: crate::EntityError::ShutDown
     pub async fn shutdown(&self) {
+        // Attempts at jobs end first, so that their queues note it. One that does not `await` is left behind.
+        for _ in 0..ATTEMPT_ROUNDS {
+            if !self.inner().queues.get().is_some_and(WeakQueues::end) {
+                break;
+            }
+            tokio::time::sleep(SHUTDOWN_PAUSE).await;
+        }
         // An activation reads the flag under its shard's lock: it either sees the flag and fails,
         // or its entity is live already.
         self.inner().closed.store(true, Ordering::SeqCst);
@@ -610,6 +588,7 @@ impl Inner {
     #[cfg(feature = "sim")]
     pub(crate) fn kill(&self) {
         self.closed.store(true, Ordering::SeqCst);
+        self.queues.get().map(WeakQueues::end);
         for directory in self.directories() {
             (0..SHARDS).for_each(|shard| directory.kill(shard));
         }

@@ -44,6 +44,8 @@ pub struct NodeStat {
     pub reminders_late: usize,
     /// Number of times since the node was started that the run of a workflow got [stuck](crate::RunStatus::Stuck).
     pub workflows_stuck: u64,
+    /// Number of jobs that have become [dead](crate::JobState::Dead) since the node was started.
+    pub jobs_dead: u64,
     /// Number of entities on disk for each kind, in memory or not. An entity that was never changed
     /// is not on disk.
     pub stored: BTreeMap<String, u64>,
@@ -129,6 +131,7 @@ impl NodeStat {
                 "Times the run of a workflow got stuck.",
                 self.workflows_stuck,
             ),
+            ("throng_jobs_dead_total", "Jobs that are not tried any more.", self.jobs_dead),
             (
                 "throng_entities_evicted_with_ties_total",
                 "Times an entity left memory to make room although a timer, a stream, a link or the like was to wake it.",

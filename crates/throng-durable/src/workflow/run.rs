@@ -25,11 +25,10 @@ use super::steps::{Branch, Command, Shared, Steps};
 use super::{Failure, WorkflowError, Workflows};
 use crate::activation::Activation;
 use crate::catalogue::Number;
-use crate::message::{Encoded, Receives};
+use crate::message::{Encoded, Receives, messages};
 use crate::users::{catch, drop_user_value};
 use crate::{
-    CellError, CommitError, Durable, DurableContext, DurableMessage, EntityError, OnFailure,
-    Schedule, Str,
+    CellError, CommitError, Durable, DurableContext, EntityError, OnFailure, Schedule, Str,
 };
 
 /// Key of the reminder of a run that goes on.
@@ -119,16 +118,6 @@ impl Wake for Notice {
 /// Returns the key of the entity of a run.
 pub(super) fn key_of(workflow: &str, id: &str) -> String {
     format!("{workflow}/{id}")
-}
-
-/// Declares messages, and their names if they are stored.
-macro_rules! messages {
-    ($($name:ident $(= $stored:literal)? { $($field:ident: $type:ty),* } -> $reply:ty;)*) => {$(
-        $(#[doc = $stored] #[derive(Clone, Serialize, Deserialize)])?
-        pub(super) struct $name { $(pub(super) $field: $type),* }
-        impl Message for $name { type Reply = $reply; }
-        $(impl DurableMessage for $name { const NAME: &'static str = $stored; })?
-    )*};
 }
 
 messages! {

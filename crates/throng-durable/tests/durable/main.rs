@@ -21,6 +21,7 @@ mod operate;
 mod passivation;
 mod persistence;
 mod pins;
+mod queues;
 mod reads;
 mod reminders;
 mod replays;
