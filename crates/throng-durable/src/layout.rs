@@ -133,6 +133,11 @@ pub(crate) fn states(kind: u16) -> [u8; 3] {
     prefix_of(STATE, kind)
 }
 
+/// Returns the common prefix of the keys of all cells of a kind.
+pub(crate) fn cells_of_kind(kind: u16) -> [u8; 3] {
+    prefix_of(CELL, kind)
+}
+
 fn prefix_of(table: u8, kind: u16) -> [u8; STATE_PREFIX_BYTES] {
     let [high, low] = kind.to_be_bytes();
     [table, high, low]

@@ -113,6 +113,8 @@
 //!
 //! An [index](Index) finds entities by a field of their states, and keeps a key from being used twice.
 //!
+//! A feed of [changes](Changes) lets a search engine or a cache follow the entities of a kind.
+//!
 //! Larger collections belong in [cells](DurableContext::cells): keyed values beside the state
 //! that are read individually and written in the same commit.
 //!
@@ -133,6 +135,7 @@ mod due;
 mod durable;
 mod entity;
 mod error;
+mod feed;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -177,6 +180,7 @@ pub use context::DurableContext;
 pub use durable::{Durable, OldState};
 pub use entity::{Entity, EntityCall, InstrumentedEntity};
 pub use error::{CellError, CommitError, EntityError, KeyError, SendError, StateError};
+pub use feed::{Changed, Changes, Commit, ForEachCause, ForEachError};
 pub use inbox::{FailedAttempt, Inbox, OnFailure, StoredMessage};
 pub use index::{
     Conflict, Found, Index, IndexDefinition, IndexError, IndexField, IndexInfo, IndexKey,
@@ -205,7 +209,8 @@ pub use stored::{Keys, Stored, Unreadable};
 pub use taken::TakenCells;
 pub use throng_macros::Durable;
 pub use throng_store::{
-    Bytes, Codec, CodecError, I64, OpenError, ReadError, Str, SubmitError, U32, U64, U128, Unit,
+    Bytes, Codec, CodecError, FeedError, FeedPosition, I64, OpenError, ReadError, Str, SubmitError,
+    U32, U64, U128, Unit,
 };
 pub use workflow::{
     Branch, Failure, Journal, ReplayError, Retry, RunStatus, StepError, StepInfo, Steps, Workflow,

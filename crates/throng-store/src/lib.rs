@@ -117,6 +117,7 @@ pub use crate::write::update::Update;
 pub use crate::write::updating::Updating;
 
 // Reading.
+pub use crate::read::feed::{Feed, FeedError, FeedPosition, Group};
 pub use crate::read::range::Range;
 pub use crate::read::scan::{Chunk, Entries, Scan};
 pub use crate::read::snapshot::Snapshot;

@@ -434,9 +434,9 @@ fn spares(files: &dyn Files, directory: &Path) -> [(u64, PathBuf); SPARES.len()]
     spares
 }
 
-/// Returns the point up to which a log goes at least; `None` if its mark cannot be read.
-pub(crate) fn marked(location: &Location) -> Option<Point> {
-    mark::read(location).ok().map(|mark| mark.point)
+/// Returns the point up to which a log goes at least.
+pub(crate) fn marked(location: &Location) -> Result<Point, Damage> {
+    mark::read(location).map(|mark| mark.point)
 }
 
 /// Returns the size of all files of a log, without kept segments, in bytes.

@@ -2,6 +2,7 @@
 //!
 //! Read transactions of LMDB are reused through the `pool`.
 
+pub(crate) mod feed;
 pub(crate) mod follower;
 pub(crate) mod merge;
 pub(crate) mod pool;

@@ -293,7 +293,7 @@ impl Base {
         let mut base = Base { walk, log, listed, applied, reached, time, mark, log_damage };
         if let (Some(store), Some(applied), Some(_)) = (store, applied, &base.listed) {
             base.log.store = store;
-            base.mark = log::marked(&base.log);
+            base.mark = log::marked(&base.log).ok();
             base.log_damage =
                 base.read_log(applied).err().map(|damage| damage.into_io().to_string());
         }

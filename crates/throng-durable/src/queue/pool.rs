@@ -309,6 +309,9 @@ async fn perform(
     time: Option<Duration>,
 ) {
     let work = async {
+        if attempt.running.is_aborted.load(Ordering::SeqCst) {
+            return Ok(Outcome::Cut);
+        }
         // The node may end while the work awaits.
         let Some(node) = end.node.upgrade() else { return Ok(Outcome::Cut) };
         let work = worker.begin(&node, &attempt, &value);

@@ -11,6 +11,7 @@ mod crash;
 mod crossings;
 mod derive;
 mod faults;
+mod feeds;
 mod gate;
 mod inbox;
 mod indexes;

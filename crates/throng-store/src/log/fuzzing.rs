@@ -32,14 +32,15 @@ pub fn log(data: &[u8]) {
     drop(log);
     let is_damaged = damage(&location, &mut input);
 
-    for access in [Access::Read, Access::ReadAll, Access::Kept, Access::Salvage] {
+    for access in [Access::Read, Access::Feed, Access::ReadAll, Access::Kept, Access::Salvage] {
         let (read, outcome) = read(&location, access);
         let is_part = match access {
             Access::Salvage => is_subsequence(&read, &written),
             _ => written.starts_with(&read),
         };
         assert!(is_part, "{access:?} returns other records than were written");
-        let is_whole = outcome.is_ok() && (access == Access::Read || read.len() == written.len());
+        let is_to_mark = matches!(access, Access::Read | Access::Feed);
+        let is_whole = outcome.is_ok() && (is_to_mark || read.len() == written.len());
         assert!(is_damaged || is_whole, "{access:?} of an intact log: {outcome:?}");
     }
     // A recovery makes the log that it has read the only one.
@@ -87,7 +88,9 @@ pub fn forged_log(data: &[u8]) {
             let _ = Mark::create(&location, number, end, point);
         }
     }
-    for access in [Access::Read, Access::ReadAll, Access::Kept, Access::Salvage, Access::Write] {
+    for access in
+        [Access::Read, Access::Feed, Access::ReadAll, Access::Kept, Access::Salvage, Access::Write]
+    {
         let (read, _) = read(&location, access);
         let firsts = read.iter().map(|(first, _)| *first);
         assert!(firsts.is_sorted_by(|one, other| one < other), "{access:?}: positions fall");

@@ -53,6 +53,8 @@ pub(crate) enum Access {
     Write,
     /// Beside a process that may write: up to the mark.
     Read,
+    /// The same, from kept segments, too.
+    Feed,
     /// Reading where no process writes: up to the end.
     ReadAll,
     /// Restoring: up to the end, from kept segments, too. The mark may be missing.
@@ -167,7 +169,8 @@ impl Replay {
                 if self.point.chain == begin.chain {
                     return Err(self.gap());
                 }
-            } else if self.access == Access::Read && self.point.position >= self.mark.point.position
+            } else if self.access.is_beside_a_writer()
+                && self.point.position >= self.mark.point.position
             {
                 if !self.read_mark()? {
                     return Ok(None);
@@ -225,7 +228,7 @@ impl Replay {
         let number = self.segment.head().number;
         // The bytes after the end may change while the log is written.
         self.buffer.clear();
-        if self.access == Access::Read {
+        if self.access.is_beside_a_writer() {
             return Err(ReplayError::Behind);
         }
         if !self.newer.is_empty() {
@@ -362,10 +365,7 @@ impl Replay {
         self.mark = mark::read(&self.location).map_err(ReplayError::Damage)?;
         let current = self.segment.head().number;
         for number in current + 1..=self.mark.segment {
-            let path = self.location.path(number);
-            let file = (&*self.location.platform.files, &*path);
-            let segment = Segment::open(file, (self.location.store, number), false);
-            // The process that writes may have removed it.
+            let segment = open(&self.location, number, self.access);
             self.newer.push(*segment.map_err(|_| ReplayError::Behind)?.head());
         }
         Ok(self.mark != before && self.mark.point.position > self.point.position
@@ -429,9 +429,9 @@ impl Replay {
 
     /// Beside a process that writes, a file that does not fit may have been removed or reused.
     fn examined(&self, damage: Damage) -> ReplayError {
-        match (self.access, damage) {
-            (Access::Read, Damage::Found(_)) => ReplayError::Behind,
-            (_, damage) => ReplayError::Damage(damage),
+        match damage {
+            Damage::Found(_) if self.access.is_beside_a_writer() => ReplayError::Behind,
+            damage => ReplayError::Damage(damage),
         }
     }
 }
@@ -439,7 +439,12 @@ impl Replay {
 impl Access {
     /// Whether kept segments are read, too.
     fn takes_kept(self) -> bool {
-        matches!(self, Access::Kept | Access::Salvage)
+        matches!(self, Access::Feed | Access::Kept | Access::Salvage)
+    }
+
+    /// Whether the log is read up to its mark.
+    fn is_beside_a_writer(self) -> bool {
+        matches!(self, Access::Read | Access::Feed)
     }
 }
 

@@ -10,6 +10,7 @@ mod damage;
 mod databases;
 #[cfg(target_os = "linux")]
 mod directory;
+mod feed;
 mod foreign;
 mod full;
 mod history;

@@ -10,7 +10,10 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use throng_store::sim::{Disk, Steps, Written};
-use throng_store::{Batch, CommitFailure, Options, Snapshot, Store, Submission, WriteError};
+use throng_store::{
+    Batch, Change, CommitFailure, FeedError, FeedPosition, Options, Snapshot, Store, Submission,
+    WriteError,
+};
 
 use crate::{db, number_or};
 
@@ -86,6 +89,54 @@ fn write(store: &Store, mut batch: Batch, is_submitted: bool) -> Write {
     })
 }
 
+/// A copy of a store's state, which follows its feed.
+#[derive(Default)]
+struct Replica {
+    position: Option<FeedPosition>,
+    state: State,
+    groups: u64,
+    losses: u64,
+}
+
+impl Replica {
+    /// Reads what the feed has; returns whether that is all that is on the disk.
+    fn follow(&mut self, store: &Store) -> bool {
+        loop {
+            match self.try_follow(store) {
+                Ok(()) => return true,
+                Err(FeedError::Lost { .. }) => {}
+                Err(error) => {
+                    assert!(matches!(error, FeedError::Io(_)), "{error}");
+                    return false;
+                }
+            }
+            // As a program does: the position first, and then everything.
+            self.losses += 1;
+            let Ok(feed) = store.feed(None) else { return false };
+            self.position = Some(feed.position());
+            let Ok(snapshot) = store.snapshot() else { return false };
+            self.state = state_of(store, &snapshot);
+        }
+    }
+
+    fn try_follow(&mut self, store: &Store) -> Result<(), FeedError> {
+        let lost = || FeedError::Lost { reason: "nothing was read".into() };
+        let mut feed = store.feed(Some(self.position.ok_or_else(lost)?))?;
+        while let Some(group) = feed.next_group()? {
+            for change in group.changes(&db(store)) {
+                match change.unwrap() {
+                    (key, Change::Put(value)) => _ = self.state.insert(key.into(), value.into()),
+                    (key, Change::Delete) => _ = self.state.remove(key),
+                    other => panic!("{other:?}"),
+                }
+            }
+            self.groups += 1;
+            self.position = Some(feed.position());
+        }
+        Ok(())
+    }
+}
+
 /// A run up to a power cut, or to its end.
 struct Run {
     disk: Disk,
@@ -93,6 +144,7 @@ struct Run {
     /// The state after each batch that was given to the store.
     states: Vec<State>,
     acknowledged: usize,
+    replica: Replica,
     events: Vec<String>,
 }
 
@@ -110,7 +162,7 @@ fn run(seed: u64, cut_at: Option<u64>) -> Run {
         disk.cut_at(operation);
     }
     let (mut states, mut acknowledged) = (vec![State::new()], 0);
-    let mut state = State::new();
+    let (mut state, mut replica) = (State::new(), Replica::default());
     // The store is closed and opened again in between.
     for _ in 0..2 {
         // The power may have failed while the store was closed.
@@ -131,6 +183,9 @@ fn run(seed: u64, cut_at: Option<u64>) -> Run {
             if random.u8(..5) == 0 {
                 steps.checkpoint();
             }
+            if random.u8(..3) == 0 {
+                replica.follow(&store);
+            }
             if disk.is_down() {
                 break;
             }
@@ -148,11 +203,12 @@ fn run(seed: u64, cut_at: Option<u64>) -> Run {
         }
     }
     let events = std::mem::take(&mut *events.lock().unwrap());
-    Run { disk, options, states, acknowledged, events }
+    Run { disk, options, states, acknowledged, replica, events }
 }
 
 /// Opens the store after the power cut, checks it, and works with it.
-fn check(Run { disk, options, states, acknowledged, events }: Run, seed: u64) {
+fn check(run: Run, seed: u64) {
+    let Run { disk, options, states, acknowledged, mut replica, events } = run;
     let mut random = fastrand::Rng::with_seed(seed);
     disk.cut_power().unwrap();
     let end = || events.iter().rev().take(30).rev().cloned().collect::<Vec<_>>().join("\n");
@@ -169,6 +225,12 @@ fn check(Run { disk, options, states, acknowledged, events }: Run, seed: u64) {
     let held = states.iter().rposition(|state| *state == found);
     let is_prefix = states[acknowledged..].contains(&found);
     assert!(is_prefix, "the state is that after {held:?}, {acknowledged} acknowledged\n{}", end());
+    // What the feed has shown is kept, and the rest follows.
+    let shown = &replica.state;
+    let is_kept = states[..=held.unwrap_or(0)].contains(shown);
+    assert!(is_kept, "the feed has shown what is lost\n{}", end());
+    assert!(replica.follow(&store));
+    assert!(replica.state == found, "the feed shows another state\n{}", end());
     let steps = Steps::of(&store);
     let ticket = write(&store, Batch::new().put(&db(&store), b"later", b"value"), false);
     while steps.write() != Written::Nothing {}
@@ -187,6 +249,8 @@ fn a_simulated_power_cut_at_each_operation_leaves_a_prefix_with_all_that_is_ackn
         let operations = whole.disk.operations();
         let again = run(seed, None);
         assert_eq!(whole.events, again.events, "seed {seed} does not repeat");
+        let Replica { groups, losses, .. } = whole.replica;
+        assert!(groups > 5 && losses < 9, "{groups} groups, {losses} losses");
         check(whole, seed);
         for operation in (1..=operations).step_by(stride) {
             let run = run(seed, Some(operation));
@@ -224,6 +288,7 @@ fn run_with_failures(seed: u64, operation: u64, per_mille: u32) -> [u64; 2] {
     };
     let open = || open().unwrap();
     let (mut store, mut state, mut failures) = (open(), State::new(), [0; 2]);
+    let mut replica = Replica::default();
     for _ in 0..24 {
         let steps = Steps::of(&store);
         let mut next = state.clone();
@@ -249,6 +314,9 @@ fn run_with_failures(seed: u64, operation: u64, per_mille: u32) -> [u64; 2] {
             }
         }
         assert!(found == state, "the store shows another state than it has acknowledged");
+        if replica.follow(&store) {
+            assert!(replica.state == state, "the feed shows another state than the store");
+        }
         if random.u8(..5) == 0 {
             steps.checkpoint();
         }
