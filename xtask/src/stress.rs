@@ -31,6 +31,8 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("bank-kill", "throng-durable --test durable killed_banks", "THRONG_BANK_KILLS", 100),
     ("inbox-kill", "throng-durable --test durable a_killed_program_has", "THRONG_INBOX_KILLS", 100),
     ("inbox-sim", "throng-durable --test durable simulated_payments", "THRONG_INBOX_SEEDS", 10_000),
+    ("queue-sim", "throng-durable --test durable simulated_jobs", "THRONG_QUEUE_SEEDS", 5_000),
+    ("feed-sim", "throng-durable --test durable simulated_followers", "THRONG_FEED_SEEDS", 5_000),
     ("index-sim", "throng-durable --test durable simulated_members", "THRONG_INDEX_SEEDS", 5_000),
     (
         "reminder-sim",

@@ -49,6 +49,10 @@ pub(crate) struct Keeper {
 pub(crate) struct Pin {
     /// The last submission that has stored the pin.
     pub(crate) submitted: Submission,
+    /// Whether the pin is stored, or about to be.
+    pub(crate) is_stored: bool,
+    /// Number of those who keep the entity without a stored pin.
+    pub(crate) keepers: u32,
     /// Time at which the keeper looks at the entity.
     due: Instant,
     /// Number of failures in a row.
@@ -59,8 +63,9 @@ pub(crate) struct Pin {
 
 impl Pin {
     /// Makes a pin whose entity is to be woken at once.
-    pub(crate) fn new(submitted: Submission) -> Pin {
-        Pin { submitted, due: Instant::now(), failures: 0, begun: None }
+    pub(crate) fn new() -> Pin {
+        let (submitted, is_stored, keepers) = (Submission::START, false, 0);
+        Pin { submitted, is_stored, keepers, due: Instant::now(), failures: 0, begun: None }
     }
 
     pub(crate) fn due(&self) -> Instant {
@@ -164,7 +169,7 @@ mod tests {
     #[test]
     fn the_back_off_doubles_up_to_its_bound() {
         for jitter in [0, 511, 1023] {
-            let mut pin = Pin::new(Submission::START);
+            let mut pin = Pin::new();
             let mut last = Duration::ZERO;
             for _ in 0..40 {
                 pin.hurry();
@@ -180,7 +185,7 @@ mod tests {
 
     #[test]
     fn a_later_time_replaces_no_earlier_one() {
-        let mut pin = Pin::new(Submission::START);
+        let mut pin = Pin::new();
         pin.checked();
         assert!(pin.fails(|_| 0), "the back-off is over before the next look");
         let due = pin.due();

@@ -193,7 +193,7 @@ pub use layout::{
 #[doc(hidden)]
 pub use message::NoMessages;
 pub use message::{DurableMessage, Receives};
-pub use monitor::{EntityFailure, EntityMonitor};
+pub use monitor::{EntityFailure, EntityMonitor, Kept};
 pub use node::{Node, NodeStat, Options, WeakNode};
 pub use once::{ONCE_ID_BYTES_MAX, OnceCall};
 pub use queue::{

@@ -1,4 +1,4 @@
-//! [`EntityMonitor`]: tells of the failures of an entity.
+//! [`EntityMonitor`]: tells of the failures of an entity. [`Kept`]: keeps one in memory.
 
 use std::fmt;
 use std::sync::Arc;
@@ -56,5 +56,27 @@ impl<P: Durable> Drop for EntityMonitor<P> {
 impl<P: Durable> fmt::Debug for EntityMonitor<P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EntityMonitor").field("entity", &self.entity).finish_non_exhaustive()
+    }
+}
+
+/// Keeps an entity in memory until it is dropped, from [`Entity::keep`]. The node stays open meanwhile.
+#[must_use = "the entity is kept only as long as this exists"]
+#[derive(Debug)]
+pub struct Kept<P: Durable>(Entity<P>);
+
+impl<P: Durable> Kept<P> {
+    pub(crate) fn new(entity: Entity<P>) -> Kept<P> {
+        Kept(entity)
+    }
+
+    /// Returns the entity.
+    pub fn entity(&self) -> &Entity<P> {
+        &self.0
+    }
+}
+
+impl<P: Durable> Drop for Kept<P> {
+    fn drop(&mut self) {
+        self.0.release();
     }
 }

@@ -22,7 +22,6 @@ use std::time::{Duration, SystemTime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use throng::Context;
-use throng_store::Submission;
 
 use self::line::{Count, Counts, Line, List, Pause, Push, PushDurably, Remove, Retry, Stored};
 use self::pool::{AnyWorker, Periodic, Pool, Running};
@@ -464,9 +463,9 @@ impl Node {
         let directory = inner.directory::<Line>();
         for name in queues.0.keys() {
             let queue = self.entity::<Line>(name);
+            // It stays in memory, and comes back if it fails.
             if let Ok(name) = queue.name() {
-                // It stays in memory, and comes back if it fails. Nothing of this is stored.
-                let _ = directory.pin(inner, name, || Ok(Submission::START));
+                directory.keep(inner, name);
             }
             // If it cannot be woken now, the pin has it woken.
             let _ = queue.send(line::Look {});

@@ -25,7 +25,8 @@ impl<P: Durable> Directory<P> {
         let hash = self.hasher.hash_one(name.state_key());
         let mut shard = self.shard_of(hash);
         let submission = submit()?;
-        self.keep(&mut shard, node, name.state_key(), submission);
+        let pin = self.pin_of(&mut shard, node, name.state_key());
+        (pin.is_stored, pin.submitted) = (true, pin.submitted.max(submission));
         if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
             live.marks().pin(true);
         }
@@ -36,33 +37,55 @@ impl<P: Durable> Directory<P> {
     pub(crate) fn pin_stored(self: &Arc<Self>, node: &Inner) {
         for state_key in node.keeper.claim(self.kind.number()) {
             let mut shard = self.shard_of(self.hasher.hash_one(&*state_key));
-            self.keep(&mut shard, node, &state_key, Submission::START);
+            self.pin_of(&mut shard, node, &state_key).is_stored = true;
             node.keeper.pinned.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    fn keep(
+    /// Makes an entity stay in memory, and has it woken, as long as somebody keeps it.
+    pub(crate) fn keep(self: &Arc<Self>, node: &Inner, name: &Name<P>) {
+        let hash = self.hasher.hash_one(name.state_key());
+        let mut shard = self.shard_of(hash);
+        self.pin_of(&mut shard, node, name.state_key()).keepers += 1;
+        if let Some(live) = shard.active.find(hash, |live| live.is_of(name)) {
+            live.marks().pin(true);
+        }
+    }
+
+    /// Undoes [`Directory::keep`].
+    pub(crate) fn release(&self, node: &Inner, name: &Name<P>) {
+        self.loosen(node, name, |pin| pin.keepers = pin.keepers.saturating_sub(1));
+    }
+
+    /// Returns the pin of an entity, which is made if there is none, and has the entity woken.
+    fn pin_of<'s>(
         self: &Arc<Self>,
-        shard: &mut Shard<P>,
+        shard: &'s mut Shard<P>,
         node: &Inner,
         state_key: &[u8],
-        submission: Submission,
-    ) {
+    ) -> &'s mut Pin {
         let pin = shard.pinned.entry(state_key.into()).or_insert_with(|| {
             node.keeper.pinned.fetch_add(1, Ordering::Relaxed);
-            Pin::new(submission)
+            Pin::new()
         });
-        pin.submitted = pin.submitted.max(submission);
         pin.hurry();
         node.keeper.add(pin.due(), self.clone(), state_key);
+        pin
     }
 
     /// Lets an entity be passivated again, after a submission has removed its pin from the store.
     pub(crate) fn unpin(&self, node: &Inner, name: &Name<P>, submission: Submission) {
+        // A later submission may have pinned the entity again.
+        self.loosen(node, name, |pin| pin.is_stored &= pin.submitted > submission);
+    }
+
+    /// Changes the pin of an entity, and lets the entity be passivated again if nothing holds it any more.
+    fn loosen(&self, node: &Inner, name: &Name<P>, change: impl FnOnce(&mut Pin)) {
         let hash = self.hasher.hash_one(name.state_key());
         let mut shard = self.shard_of(hash);
-        // A later submission may have pinned the entity again.
-        if shard.pinned.get(name.state_key()).is_none_or(|pin| pin.submitted > submission) {
+        let Some(pin) = shard.pinned.get_mut(name.state_key()) else { return };
+        change(pin);
+        if pin.is_stored || pin.keepers > 0 {
             return;
         }
         shard.pinned.remove(name.state_key());

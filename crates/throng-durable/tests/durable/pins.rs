@@ -218,3 +218,50 @@ fn a_monitor_tells_of_each_failure_and_of_the_end_of_the_node() {
         assert_eq!(counter.monitor().unwrap().failed().await, None);
     });
 }
+
+#[test]
+fn an_entity_is_kept_as_long_as_somebody_keeps_it() {
+    sim::check(3, |sim: Sim| async move {
+        let log = Log::new();
+        let mut node = start(&sim, &log);
+        let beacon = node.entity::<Beacon>("a");
+        let kept = [beacon.keep().unwrap(), beacon.keep().unwrap()];
+        sleep(LONG * 2).await;
+        assert_eq!(
+            (log.take().len(), node.live()),
+            (1, 1),
+            "it was brought into memory, and stays"
+        );
+        // It comes back after a failure.
+        let pid = beacon.light().await.unwrap();
+        pid.kill();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!((log.take().len(), node.live()), (1, 1));
+        let [first, second] = kept;
+        drop(first);
+        sleep(LONG * 2).await;
+        assert_eq!(node.live(), 1, "another one keeps it");
+        // A pin and its removal do not end that, nor does the entity's removal.
+        beacon.pin().await.unwrap();
+        beacon.unpin().await.unwrap();
+        second.entity().forget().await.unwrap();
+        sleep(LONG * 2).await;
+        assert_eq!((node.live(), node.stat().unwrap().pinned), (1, 1));
+        // A pin outlives those who keep it.
+        beacon.pin().await.unwrap();
+        drop(second);
+        sleep(LONG * 2).await;
+        assert_eq!(node.live(), 1);
+        beacon.unpin().await.unwrap();
+        sleep(LONG * 2).await;
+        assert_eq!((node.live(), node.stat().unwrap().pinned), (0, 0));
+        // Nothing of it is stored.
+        let _kept = beacon.keep().unwrap();
+        log.take();
+        sim.crash();
+        node = start(&sim, &log);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(log.take().len(), 0);
+        assert!(node.entity::<Beacon>("").keep().is_err());
+    });
+}
