@@ -25,11 +25,14 @@ use crate::activation::Activation;
 use crate::catalogue::Number;
 use crate::message::{Receives, messages};
 use crate::{
-    CellError, Cells, CommitError, Durable, DurableContext, EntityError, OnFailure, Str, U64, U128,
+    CellError, Cells, CommitError, Durable, DurableContext, EntityError, OnFailure, ReadError, Str,
+    U64, U128,
 };
 
 /// Most jobs that a turn reads, moves or settles.
 const AT_ONCE: usize = 500;
+/// Number of times that a turn reads jobs at most.
+const READS: usize = 4;
 /// Longest time until the queue looks again at the clock, and at attempts that have ended unheard.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
 /// Pause after an attempt that was cut off.
@@ -253,7 +256,7 @@ impl Line {
         mut fresh: BTreeMap<JobId, Stored>,
         now: u64,
     ) -> Result<(), CellError> {
-        let mut starts = Vec::new();
+        let (mut starts, mut reads) = (Vec::new(), 0);
         while let Some(live) =
             self.live.as_mut().filter(|live| !self.is_paused && !live.pool.ends())
         {
@@ -262,7 +265,7 @@ impl Line {
                 Next::Start(id) => {
                     let stored = match fresh.remove(&id) {
                         Some(stored) => Some(stored),
-                        None => jobs(cx, READY).get(&id.0)?,
+                        None => intact(jobs(cx, READY).get(&id.0))?,
                     };
                     match stored {
                         Some(stored) => starts.extend(self.start(cx, id, stored)),
@@ -273,8 +276,15 @@ impl Line {
                     live.allowed = Some(time);
                     break;
                 }
-                Next::Nothing if live.order.wants().is_some() => self.read(cx, &fresh)?,
-                Next::Nothing => break,
+                Next::Nothing if live.order.wants().is_none() => break,
+                Next::Nothing if reads == READS => {
+                    look_again(cx);
+                    break;
+                }
+                Next::Nothing => {
+                    reads += 1;
+                    self.read(cx, &fresh)?;
+                }
             }
         }
         for (id, stored) in &fresh {
@@ -356,12 +366,14 @@ impl Line {
         let Some(live) = &mut self.live else { return Ok(()) };
         let Some(from) = live.order.wants() else { return Ok(()) };
         let mut cells = jobs(cx, READY);
-        let found = cells.range(&from.0..).take(AT_ONCE);
-        let read = |own: Result<(u64, Stored), CellError>| {
-            own.map(|(id, stored)| (JobId(id), key_of(&stored.job)))
-        };
-        let mut found = found.map(read).collect::<Result<Vec<_>, CellError>>()?;
-        let through = found.last().map(|(id, _)| *id).filter(|_| found.len() == AT_ONCE);
+        let (mut found, mut read) = (Vec::new(), 0);
+        for own in cells.range(&from.0..).take(AT_ONCE) {
+            read += 1;
+            if let Some((id, stored)) = intact(own.map(Some))? {
+                found.push((JobId(id), key_of(&stored.job)));
+            }
+        }
+        let through = found.last().map(|(id, _)| *id).filter(|_| read == AT_ONCE);
         // Those of this turn are not stored yet.
         let is_read = |id: &JobId| *id >= from && through.is_none_or(|through| *id <= through);
         let fresh = fresh.iter().filter(|(id, _)| is_read(id));
@@ -380,9 +392,12 @@ impl Line {
         let due = due.map(|own| own.map(|(key, ())| key)).collect::<Result<Vec<u128>, _>>()?;
         for key in due {
             let id = JobId(key as u64);
-            if let Some(stored) = jobs(cx, LATER).get(&id.0)? {
-                self.take_later(cx, id, key);
-                self.put_ready(cx, id, &stored);
+            match intact(jobs(cx, LATER).get(&id.0))? {
+                Some(stored) => {
+                    self.take_later(cx, id, key);
+                    self.put_ready(cx, id, &stored);
+                }
+                None => cx.cells::<U128, ()>(DUE).delete(&key),
             }
         }
         let due = first_due(cx)?;
@@ -420,7 +435,7 @@ impl Line {
         for Ended { id, number, outcome } in ended {
             self.free(id);
             // One that was removed meanwhile is not stored.
-            let Some(mut stored) = jobs(cx, READY).get(&id.0)? else { continue };
+            let Some(mut stored) = intact(jobs(cx, READY).get(&id.0))? else { continue };
             if stored.attempts != number {
                 // The attempt was settled before, and the job is to start again.
                 self.offer(id, &stored);
@@ -523,6 +538,17 @@ impl Line {
         let now = now(cx);
         self.go_on(cx, BTreeMap::new(), now)?;
         Ok(true)
+    }
+}
+
+/// Passes over a job whose cell is damaged, so that it keeps no others from being done. Its cell stays.
+fn intact<T>(read: Result<Option<T>, CellError>) -> Result<Option<T>, CellError> {
+    match read {
+        Err(error @ (CellError::Decode(_) | CellError::Read(ReadError::Corrupt(_)))) => {
+            tracing::error!(%error, "a job of a queue is damaged, and is passed over");
+            Ok(None)
+        }
+        read => read,
     }
 }
 

@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
 use throng_durable::{
-    Attempt, Durable, DurableContext, EntityError, Job, JobError, JobId, JobState, Node, Options,
-    Queue, QueueOptions, QueueStat, Queues, Schedule, Str, Worker,
+    Attempt, Bytes, Durable, DurableContext, EntityError, Job, JobError, JobId, JobState, Node,
+    Options, Queue, QueueOptions, QueueStat, Queues, Schedule, Str, Worker,
 };
 use throng_store::Store;
 use tokio::time::sleep;
@@ -544,5 +544,42 @@ fn a_job_that_the_program_cannot_read_is_dead() {
         node.queue::<World>().push(SHORT).await.unwrap();
         let stat = node.queue::<World>().stat().await.unwrap();
         assert_eq!((stat.ready, stat.dead, stat.running), (1, 1, 0));
+    });
+}
+
+#[test]
+fn a_damaged_job_keeps_no_others_from_being_done() {
+    sim::check(1, |sim: Sim| async move {
+        let world = World::default();
+        let (node, queue) = start(&sim, &world);
+        queue.pause().await.unwrap();
+        let push = async |job: Job<Task>| queue.push(job).await.unwrap().id;
+        let damaged = [push(SHORT.into()).await, push(Job::new(SHORT).after(HOUR)).await];
+        let others = [push(SHORT.into()).await, push(Job::new(SHORT).after(HOUR)).await];
+        let existing = throng_store::DatabaseOptions::new().existing();
+        let cells = node.store().database_with::<Bytes, Bytes>("durable cells", &existing).unwrap();
+        let snapshot = node.store().snapshot().unwrap();
+        let mut batch = throng_store::Batch::new();
+        for own in cells.range(&snapshot, ..) {
+            let (key, value) = own.unwrap();
+            // Not the times, which have no values.
+            if damaged.iter().any(|id| key.ends_with(&id.0.to_be_bytes())) && value.len() > 2 {
+                batch = batch.put(&cells, key, b"\xff\xff\xff");
+            }
+        }
+        drop(snapshot);
+        let written = node.store().write(batch);
+        sleep(Duration::from_secs(1)).await;
+        written.await.unwrap();
+        sim.crash();
+        drop((node, queue, cells));
+        let (_node, queue) = start(&sim, &world);
+        queue.resume().await.unwrap();
+        sleep(2 * HOUR).await;
+        assert_eq!(world.begun(), others);
+        queue.push(SHORT).await.unwrap();
+        sleep(HOUR).await;
+        assert_eq!(world.begun().len(), 3);
+        assert!(queue.jobs(JobState::Ready, None, 9).await.is_err(), "a list says so");
     });
 }
