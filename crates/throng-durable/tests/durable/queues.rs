@@ -457,6 +457,21 @@ fn a_job_of_hours_is_done_once_and_ends_when_it_is_removed() {
 }
 
 #[test]
+fn an_attempt_that_ends_on_a_full_disk_is_not_repeated() {
+    sim::check(5, |sim: Sim| async move {
+        let world = World::default();
+        let (_node, queue) = start(&sim, &world);
+        let id = queue.push(Task::Take(Duration::from_millis(500))).await.unwrap().id;
+        sim.disk().set_room(Some(0));
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(world.done(id), 1, "the attempt itself needs no disk");
+        sim.disk().set_room(None);
+        let stat = drained(&queue).await;
+        assert_eq!((stat.done, world.begun().len()), (1, 1));
+    });
+}
+
+#[test]
 fn the_job_of_a_program_that_was_killed_runs_again_at_once_and_not_for_ever() {
     sim::check(1, |sim: Sim| async move {
         let world = World::default();
