@@ -26,8 +26,10 @@ pub(crate) mod monitors;
 pub(crate) mod once;
 pub(crate) mod part;
 pub(crate) mod processes;
+pub(crate) mod queue;
 pub(crate) mod records;
 pub(crate) mod relay;
+pub(crate) mod reminders;
 pub(crate) mod savina;
 pub(crate) mod send;
 pub(crate) mod send_cost;
@@ -47,6 +49,7 @@ pub(crate) mod store_update;
 pub(crate) mod tally;
 pub(crate) mod tasks;
 pub(crate) mod timers;
+pub(crate) mod workflow;
 
 use std::sync::LazyLock;
 
@@ -161,6 +164,10 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
         "durable-live" => durable_live::run,
         "activate" => activate::run,
         "durable-rest" => durable_rest::run,
+        "queue" => queue::run,
+        "workflow" => workflow::run,
+        "workflow-rest" => workflow::rest::run,
+        "reminders" => reminders::run,
         name => return Err(runtimes::no_row(name)),
     };
     run(row, settings)

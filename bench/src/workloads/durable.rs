@@ -1,5 +1,6 @@
 //! Durable counters, the calls that load them, and the checks of their values: the shared parts of
-//! `durable-turns`, `once`, `durable-send`, `durable-live`, `activate` and `durable-rest`.
+//! `durable-turns`, `once`, `durable-send`, `durable-live`, `activate`, `durable-rest`, `queue`, `workflow`,
+//! `workflow-rest` and `reminders`.
 //!
 //! ```text
 //! Home ── open ──► Counters ◄── add, read ── caller × inflight: the next call after the reply to the last
@@ -15,6 +16,7 @@
 //! - A caller is a process of the runtime, or a task. The latency of a call includes the formatting of its key
 //!   and the reading of the clock.
 
+mod in_turn;
 mod tellus;
 mod throng;
 mod tokio_heed;
@@ -28,6 +30,7 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 use tokio::sync::oneshot;
 
+pub(super) use self::in_turn::in_turn;
 pub(super) use self::tellus::TellusHome;
 pub(super) use self::throng::{TIMEOUT, ThrongCounters, ThrongHome, load, processes};
 pub(super) use self::tokio_heed::TokioHeedHome;

@@ -198,6 +198,10 @@ verified_on_each_row! {
     durable_live "durable-live"
     activate "activate"
     durable_rest "durable-rest"
+    queue "queue"
+    workflow "workflow"
+    workflow_rest "workflow-rest"
+    reminders "reminders"
 }
 
 /// Runs a workload on the expected runtimes, and checks that each has a verified row of so many runs.

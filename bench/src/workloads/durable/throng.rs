@@ -18,6 +18,9 @@ use crate::settings::Settings;
 /// Limit of each call, and idle time after which an entity leaves memory; far longer than any run.
 pub(in super::super) const TIMEOUT: Duration = Duration::from_secs(3600);
 
+/// Time for which a workload waits until all entities have left memory.
+const RESTING: Duration = Duration::from_secs(120);
+
 /// Number of entities that may be live while counters are stored.
 const LIVE_MAX_LOADING: u64 = 100_000;
 
@@ -26,6 +29,7 @@ pub(in super::super) struct ThrongHome {
     runtime: RuntimeHandle,
     directory: PathBuf,
     store: throng_store::Options,
+    idle_after: Duration,
 }
 
 #[derive(Clone)]
@@ -70,13 +74,18 @@ impl Handle<Read> for Counter {
 impl ThrongHome {
     pub(in super::super) fn new(runtime: &RuntimeHandle, directory: &Path) -> ThrongHome {
         let (runtime, directory) = (runtime.clone(), directory.to_owned());
-        ThrongHome { runtime, directory, store: Store::options() }
+        ThrongHome { runtime, directory, store: Store::options(), idle_after: TIMEOUT }
     }
 
     /// Sets the bytes of changes that are kept in memory before they are written to the data file.
     pub(in super::super) fn checkpoint_bytes(mut self, bytes: u64) -> ThrongHome {
         self.store = self.store.checkpoint_bytes(usize::try_from(bytes).unwrap_or(usize::MAX));
         self
+    }
+
+    /// Sets the idle time after which an entity leaves memory.
+    pub(in super::super) fn idle_after(self, idle_after: Duration) -> ThrongHome {
+        ThrongHome { idle_after, ..self }
     }
 }
 
@@ -86,7 +95,7 @@ impl Home for ThrongHome {
     /// Starts the node. If the processes of a node before it still end, tries again for some seconds.
     async fn open(&self, live_max: u64) -> io::Result<ThrongCounters> {
         let live_max = usize::try_from(live_max).unwrap_or(usize::MAX);
-        let options = Node::options(&self.directory).live_max(live_max).idle_after(TIMEOUT);
+        let options = Node::options(&self.directory).live_max(live_max).idle_after(self.idle_after);
         let options = options.store(self.store.clone());
         let begun = Instant::now();
         let node = loop {
@@ -108,6 +117,19 @@ impl ThrongCounters {
 
     pub(in super::super) fn live(&self) -> u64 {
         self.node.live() as u64
+    }
+
+    /// Waits until no entity is in memory.
+    pub(in super::super) async fn rest(&self) -> io::Result<()> {
+        let begun = Instant::now();
+        while self.live() > 0 {
+            if begun.elapsed() > RESTING {
+                let live = self.live();
+                return Err(io::Error::other(format!("{live} entities do not leave memory")));
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
     }
 
     /// Number of times that a counter was brought into memory since the node was started.
