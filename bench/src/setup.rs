@@ -204,7 +204,9 @@ fn tried(runtime: &'static ForeignRuntime, actions: &[Action]) -> (String, bool)
             Ok((line, _)) if line.failures.is_empty() => format!("ready, {}", line.version),
             Ok((line, _)) => not_ready(&mut all_ready, &line.failures.join(", ")),
             // Setup cannot do more about it, and the other rows are ready.
-            Err(error @ RunError::Absent(Absence::Incapable { .. })) => error.to_string(),
+            Err(error @ (RunError::Absent(Absence::Incapable { .. }) | RunError::Beyond(_))) => {
+                error.to_string()
+            }
             Err(error @ (RunError::Absent(_) | RunError::NotBuilt)) => {
                 not_ready(&mut all_ready, &error.to_string())
             }

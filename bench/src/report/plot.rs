@@ -181,6 +181,9 @@ const FAMILIES: &[(&str, RGBColor)] = &[
     ("bun", RGBColor(192, 112, 154)),
     ("python", RGBColor(160, 120, 80)),
     ("fjall", RGBColor(184, 134, 42)),
+    ("skip", RGBColor(48, 92, 160)),
+    ("apalis", RGBColor(150, 60, 130)),
+    ("durare", RGBColor(60, 140, 90)),
     ("heed", RGBColor(76, 120, 200)),
     ("redb", RGBColor(58, 154, 74)),
 ];

@@ -1,0 +1,4 @@
+#!/bin/sh
+# Succeeds if a server of PostgreSQL is installed.
+set -eu
+ls /usr/lib/postgresql/*/bin/initdb > /dev/null
