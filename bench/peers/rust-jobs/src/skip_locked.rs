@@ -26,7 +26,7 @@ use crate::plan::{Plan, TEXT};
 use crate::postgres::{Cluster, USER};
 use crate::{Error, queue, told};
 
-/// Number of connections that take jobs. More are slower on two cores.
+/// Number of connections that take jobs.
 const CONSUMERS: usize = 2;
 
 /// Number of connections by which single jobs come.
