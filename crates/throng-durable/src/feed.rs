@@ -103,7 +103,7 @@ pub struct Changed<P> {
     process: PhantomData<fn() -> P>,
 }
 
-/// What has become of an entity in a commit.
+/// Change of an entity in a commit.
 enum What {
     State(Box<[u8]>),
     Removed,

@@ -280,7 +280,7 @@ impl<T: Serialize + DeserializeOwned + 'static> Job<T> {
     }
 }
 
-/// How a queue does its jobs.
+/// Limits, attempts and pauses of a queue.
 #[derive(Clone, Copy, Debug)]
 pub struct QueueOptions {
     concurrency: usize,
@@ -443,7 +443,7 @@ impl Attempt {
         self.node.upgrade()
     }
 
-    /// Tells how far the attempt has come, for [`Queue::jobs`]. Not stored.
+    /// Reports the progress of the attempt, for [`Queue::jobs`]. Nothing is stored.
     pub fn report(&self, done: u64, of: u64) {
         self.running.done.store(done, Ordering::Relaxed);
         self.running.of.store(of, Ordering::Relaxed);
@@ -492,7 +492,7 @@ pub struct Queue<W> {
     worker: PhantomData<fn() -> W>,
 }
 
-/// What became of a push.
+/// Result of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pushed {
@@ -505,11 +505,11 @@ pub struct Pushed {
 /// Place of a job in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobState {
-    /// It runs, or starts when the queue comes to it.
+    /// The job runs, or starts when the queue comes to it.
     Ready,
-    /// It waits for a time, as between two attempts.
+    /// The job waits for a time, as between two attempts.
     Later,
-    /// It is not tried any more.
+    /// The job is not tried any more.
     Dead,
 }
 
@@ -529,7 +529,7 @@ pub struct JobInfo<T> {
     pub failures: u32,
     /// The last failure.
     pub reason: Option<String>,
-    /// How far the attempt has come that runs, as it has [reported](Attempt::report); `None` if none runs.
+    /// Progress of the attempt that runs, as it has [reported](Attempt::report); `None` if none runs.
     pub progress: Option<(u64, u64)>,
 }
 
@@ -572,7 +572,7 @@ impl<W: Worker> Queue<W> {
     ///
     /// # Errors
     ///
-    /// As [`push`](Queue::push). Commits before the error are kept.
+    /// See [`push`](Queue::push). Commits before the error are kept.
     pub async fn push_all<J: Into<Job<W::Job>>>(
         &self,
         jobs: impl IntoIterator<Item = J>,

@@ -61,7 +61,7 @@ pub(super) struct Line {
     live: Option<Box<Live>>,
 }
 
-/// What an activation has in memory, if the program has a worker for the queue.
+/// State of an activation in memory, if the program has a worker for the queue.
 struct Live {
     pool: Arc<Pool>,
     order: Order,

@@ -48,7 +48,7 @@ pub(super) struct Order {
     period: (u64, u32),
 }
 
-/// What to do next.
+/// Next step of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Start(JobId),

@@ -48,12 +48,12 @@ pub(super) struct Periodic {
     pub(super) job: MakeJob,
 }
 
-/// How an attempt has ended.
+/// End of an attempt.
 #[derive(Clone, Debug)]
 pub(super) enum Outcome {
     Done,
     Over(Verdict),
-    /// It did not end by itself: there was no process for it, or it was killed.
+    /// The attempt did not end by itself: there was no process for it, or it was killed.
     Cut,
 }
 
