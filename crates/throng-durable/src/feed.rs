@@ -25,6 +25,8 @@ use crate::{Durable, Entity, Node, StateError, WeakNode};
 
 /// Time after which a feed asks whether its node was shut down.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// Number of groups of the log that are read without a pause.
+const GROUPS: usize = 64;
 /// Number of keys that [`Node::for_each`] reads at a time.
 const PAGE: usize = 1_000;
 
@@ -95,6 +97,14 @@ pub struct Commit<P> {
     pub changed: Vec<Changed<P>>,
 }
 
+/// Result of reading a part of the log.
+enum Read<P> {
+    Commit(Commit<P>),
+    /// There is more to read.
+    Part,
+    All,
+}
+
 /// An entity that was changed, from [`Changes::next`].
 pub struct Changed<P> {
     key: String,
@@ -151,20 +161,24 @@ impl<P: Durable> Changes<P> {
             let outcomes = node.store().outcomes();
             // In this order: what settles behind this submission wakes, and all else is in the log.
             let settled = outcomes.settled_through();
-            if let Some(commit) = self.read(node.inner())? {
-                return Ok(Some(commit));
+            match self.read(node.inner())? {
+                Read::Commit(commit) => return Ok(Some(commit)),
+                Read::Part => tokio::task::yield_now().await,
+                Read::All => {
+                    drop(node);
+                    let _ = timeout(LOOK_AGAIN, outcomes.settled_after(settled)).await;
+                }
             }
-            drop(node);
-            let _ = timeout(LOOK_AGAIN, outcomes.settled_after(settled)).await;
         }
     }
 
-    /// Reads up to the next commit that has changed entities of the kind.
-    fn read(&mut self, node: &Inner) -> Result<Option<Commit<P>>, FeedError> {
+    /// Reads up to the next commit that has changed entities of the kind, or some groups of other kinds.
+    fn read(&mut self, node: &Inner) -> Result<Read<P>, FeedError> {
         let damaged = |error: ReadError| FeedError::Lost { reason: error.to_string() };
         let number = self.kind.number();
         let (states, cells) = (layout::states(number), layout::cells_of_kind(number));
-        while let Some(group) = self.feed.next_group()? {
+        for _ in 0..GROUPS {
+            let Some(group) = self.feed.next_group()? else { return Ok(Read::All) };
             let mut changed = BTreeMap::new();
             for change in group.changes(node.tables.at(&states)) {
                 let (key, change) = change.map_err(damaged)?;
@@ -190,9 +204,9 @@ impl<P: Durable> Changes<P> {
                 let key = String::from_utf8_lossy(key).into_owned();
                 Changed { key, what, kind: kind.clone(), process }
             });
-            return Ok(Some(Commit { time: group.time(), changed: changed.collect() }));
+            return Ok(Read::Commit(Commit { time: group.time(), changed: changed.collect() }));
         }
-        Ok(None)
+        Ok(Read::Part)
     }
 
     /// Returns the position behind the last commit that was read.
@@ -207,7 +221,8 @@ impl Node {
     /// The log of the store has changes since the last checkpoint and some before. A reader that has to go on after a
     /// restart wants `Node::options(path).store(Store::options().keep_log(true))`, which keeps all.
     ///
-    /// Cost: nothing for those who change entities. The reader reads the log, also of other kinds, on its thread.
+    /// Cost: nothing for those who change entities. The reader reads the log, also of other kinds, on its thread, 64 groups
+    /// between two pauses.
     ///
     /// # Errors
     ///
