@@ -24,8 +24,8 @@ use crate::turn::{Forget, Request};
 use crate::users::sender;
 use crate::view::View;
 use crate::{
-    Durable, DurableMessage, EntityError, EntityMonitor, Inbox, Kept, KeyError, Reminder,
-    SendError, layout, reminder,
+    Durable, DurableMessage, EntityError, EntityMonitor, Inbox, KeyError, Reminder, SendError,
+    layout, reminder,
 };
 
 /// Default deadline of a call, activation included.
@@ -179,40 +179,6 @@ impl<P: Durable> Entity<P> {
         node.gate.settled(submission).await.map_err(EntityError::from)
     }
 
-    /// Brings the entity into memory and keeps it there, also after a failure, until the value is dropped, as a
-    /// [pin](Entity::pin) does. Nothing is stored, so it ends with the program.
-    ///
-    /// ```
-    /// # use serde::{Deserialize, Serialize};
-    /// # use throng::prelude::*;
-    /// # use throng_durable::{Durable, EntityError, Node};
-    /// # #[derive(Durable, Default, Serialize, Deserialize)]
-    /// # #[durable(kind = "room")]
-    /// # struct Room { seats: u64 }
-    /// # impl Process for Room {}
-    /// async fn while_a_socket_is_open(node: &Node, room: &str) -> Result<(), EntityError> {
-    ///     let _kept = node.entity::<Room>(room).keep()?;
-    ///     // The room stays in memory until here, however long nobody calls it.
-    ///     # std::future::ready(()).await;
-    ///     Ok(())
-    /// }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// [`KeyError`](crate::KeyError) if the key is not valid.
-    pub fn keep(&self) -> Result<Kept<P>, KeyError> {
-        self.directory().keep(self.node.inner(), self.name()?);
-        Ok(Kept::new(self.clone()))
-    }
-
-    /// Undoes [`keep`](Entity::keep).
-    pub(crate) fn release(&self) {
-        if let Ok(name) = self.name() {
-            self.directory().release(self.node.inner(), name);
-        }
-    }
-
     /// Lets the entity be passivated again. Returns when the pin is off the disk.
     ///
     /// # Errors
@@ -263,7 +229,7 @@ impl<P: Durable> Entity<P> {
         }
     }
 
-    fn directory(&self) -> &Arc<Directory<P>> {
+    pub(crate) fn directory(&self) -> &Arc<Directory<P>> {
         self.node.inner().directory()
     }
 

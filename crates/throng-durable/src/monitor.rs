@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use crate::{Durable, Entity};
+use crate::{Durable, Entity, KeyError, Node};
 
 /// Tells of each failure of an entity, from [`Entity::monitor`].
 ///
@@ -59,16 +59,41 @@ impl<P: Durable> fmt::Debug for EntityMonitor<P> {
     }
 }
 
-/// Keeps an entity in memory until it is dropped, from [`Entity::keep`]. The node stays open meanwhile.
+impl Node {
+    /// Brings an entity into memory and keeps it there, also after a failure, until the value is dropped, as a
+    /// [pin](Entity::pin) does. Nothing is stored, so it ends with the program.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng::prelude::*;
+    /// # use throng_durable::{Durable, KeyError, Node};
+    /// # #[derive(Durable, Default, Serialize, Deserialize)]
+    /// # #[durable(kind = "room")]
+    /// # struct Room { seats: u64 }
+    /// # impl Process for Room {}
+    /// async fn while_a_socket_is_open(node: &Node, room: &str) -> Result<(), KeyError> {
+    ///     let _kept = node.keep(&node.entity::<Room>(room))?;
+    ///     // The room stays in memory until here, however long nobody calls it.
+    ///     # std::future::ready(()).await;
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError`] if the key of the entity is not valid.
+    pub fn keep<P: Durable>(&self, entity: &Entity<P>) -> Result<Kept<P>, KeyError> {
+        entity.directory().keep(self.inner(), entity.name()?);
+        Ok(Kept(entity.clone()))
+    }
+}
+
+/// Keeps an entity in memory until it is dropped, from [`Node::keep`]. The node stays open meanwhile.
 #[must_use = "the entity is kept only as long as this exists"]
 #[derive(Debug)]
 pub struct Kept<P: Durable>(Entity<P>);
 
 impl<P: Durable> Kept<P> {
-    pub(crate) fn new(entity: Entity<P>) -> Kept<P> {
-        Kept(entity)
-    }
-
     /// Returns the entity.
     pub fn entity(&self) -> &Entity<P> {
         &self.0
@@ -77,6 +102,9 @@ impl<P: Durable> Kept<P> {
 
 impl<P: Durable> Drop for Kept<P> {
     fn drop(&mut self) {
-        self.0.release();
+        // The name was valid.
+        if let Ok(name) = self.0.name() {
+            self.0.directory().release(self.0.node().inner(), name);
+        }
     }
 }

@@ -34,7 +34,6 @@ const HANDLE_METHODS: &[(&str, &str, &[&str])] = &[
             "in_current_span",
             "inbox",
             "instrument",
-            "keep",
             "key",
             "monitor",
             "pin",

@@ -225,7 +225,7 @@ fn an_entity_is_kept_as_long_as_somebody_keeps_it() {
         let log = Log::new();
         let mut node = start(&sim, &log);
         let beacon = node.entity::<Beacon>("a");
-        let kept = [beacon.keep().unwrap(), beacon.keep().unwrap()];
+        let kept = [node.keep(&beacon).unwrap(), node.keep(&beacon).unwrap()];
         sleep(LONG * 2).await;
         assert_eq!(
             (log.take().len(), node.live()),
@@ -256,12 +256,12 @@ fn an_entity_is_kept_as_long_as_somebody_keeps_it() {
         sleep(LONG * 2).await;
         assert_eq!((node.live(), node.stat().unwrap().pinned), (0, 0));
         // Nothing of it is stored.
-        let _kept = beacon.keep().unwrap();
+        let _kept = node.keep(&beacon).unwrap();
         log.take();
         sim.crash();
         node = start(&sim, &log);
         sleep(Duration::from_secs(10)).await;
         assert_eq!(log.take().len(), 0);
-        assert!(node.entity::<Beacon>("").keep().is_err());
+        assert!(node.keep(&node.entity::<Beacon>("")).is_err());
     });
 }
