@@ -6,7 +6,7 @@ use throng_durable::{
     CellError, CommitError, Durable, DurableContext, EntityError, MAP_NAME_BYTES_MAX, Node, U64,
 };
 
-use crate::{BlockedWriter, HANGS_AFTER, begin, on_node, runtime};
+use crate::{BlockedWriter, HANGS_AFTER, begin, on_node, runtime, until};
 
 /// Puts a cell into a map.
 struct Put(String, u64);
@@ -174,8 +174,14 @@ fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
         );
         node.store().submit(&mut flood, throng_store::Submission::START).unwrap();
         let entity = node.entity::<A>("it");
-        let lost = begin(entity.call(Put("map".into(), 1)).within(HANGS_AFTER)).await;
-        let behind = begin(entity.call(Put("map".into(), 2)).within(HANGS_AFTER)).await;
+        let put = async |number| {
+            let before = node.store().submitted_through();
+            let call = entity.call(Put("map".into(), number)).within(HANGS_AFTER);
+            let begun = begin(call).await;
+            until(async || node.store().submitted_through() > before).await;
+            begun
+        };
+        let (lost, behind) = (put(1).await, put(2).await);
         drop(blocked);
         for lost in [lost, behind] {
             let lost = lost.await.unwrap();
