@@ -525,11 +525,17 @@ impl Drop for Handle {
 
 /// Ends a node without handles once its entities have handled the messages in their mailboxes.
 async fn end(inner: Arc<Inner>) {
-    let mut round = 0;
+    let (mut round, mut waited) = (0, 0);
     loop {
         // A handler may make another handle, and keep it.
         if inner.handles.load(Ordering::Acquire) > 0 {
-            round = 0;
+            if let Some(queues) = inner.queues.get().filter(|_| !inner.is_closed()) {
+                queues.go_on();
+            }
+            (round, waited) = (0, 0);
+        } else if waited < ATTEMPT_ROUNDS && inner.queues.get().is_some_and(WeakQueues::end) {
+            // Attempts end before their queues, which note it.
+            waited += 1;
         } else if inner.has_live() {
             inner.passivate_all(round);
             round += 1;

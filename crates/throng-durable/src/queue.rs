@@ -410,6 +410,13 @@ impl WeakQueues {
         let queues = self.0.upgrade();
         queues.is_some_and(|queues| queues.values().filter(|pool| pool.end()).count() > 0)
     }
+
+    /// Undoes that, for a node that goes on.
+    pub(crate) fn go_on(&self) {
+        if let Some(queues) = self.0.upgrade() {
+            queues.values().for_each(|pool| pool.go_on());
+        }
+    }
 }
 
 impl fmt::Debug for Queues {

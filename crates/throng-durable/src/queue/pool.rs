@@ -201,6 +201,11 @@ impl Pool {
         !running.is_empty()
     }
 
+    /// Lets attempts begin again: the node goes on.
+    pub(super) fn go_on(&self) {
+        self.ends.store(false, Ordering::SeqCst);
+    }
+
     /// Whether no attempt begins any more.
     pub(super) fn ends(&self) -> bool {
         self.ends.load(Ordering::SeqCst)

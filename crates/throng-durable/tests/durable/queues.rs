@@ -18,7 +18,7 @@ use throng_durable::{
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{draw_faults, end, number_or, start_again};
+use crate::{draw_faults, end, number_or, reopen, runtime, start_again, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -33,7 +33,7 @@ fn busy_options() -> Options {
     options().idle_after(Duration::from_millis(100))
 }
 
-/// What an attempt does.
+/// Work of an attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Task {
     /// Takes a time.
@@ -468,6 +468,24 @@ fn an_attempt_that_ends_on_a_full_disk_is_not_repeated() {
         sim.disk().set_room(None);
         let stat = drained(&queue).await;
         assert_eq!((stat.done, world.begun().len()), (1, 1));
+    });
+}
+
+#[test]
+fn attempts_end_with_a_node_that_is_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let world = World::default();
+    runtime.block_on(async |runtime| {
+        for round in 1..=3 {
+            let node = reopen(Node::options(directory.path()), runtime).await;
+            node.run_queues(queues_of(&world));
+            if round == 1 {
+                node.queue::<World>().push(Task::Hang).await.unwrap();
+            }
+            // The world refuses two attempts at a time.
+            until(async || world.begun().len() == round).await;
+        }
     });
 }
 
