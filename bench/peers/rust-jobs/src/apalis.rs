@@ -1,7 +1,7 @@
 //! `apalis-…`: the queue of the crate `apalis` on SQLite and on PostgreSQL.
 //!
 //! - A worker takes a batch of jobs, and stores the ends of jobs in batches as well. Several workers take jobs at a time
-//!   on PostgreSQL. SQLite has one connection, as its writers would wait for each other by sleeping.
+//!   on PostgreSQL. SQLite has one connection.
 //! - `lock_tasks` is off, as the take has locked a job already.
 //! - A worker without jobs looks for some every 20 milliseconds; on PostgreSQL `NOTIFY` of the crate's trigger wakes it besides.
 //! - On SQLite the migrations run without the crate's `setup`, which has commits not flushed (`synchronous = OFF`).

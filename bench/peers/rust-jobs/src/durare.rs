@@ -2,7 +2,7 @@
 //!
 //! - A start is a commit, each step another, and the result a third one: seven in all, as in the workflow of throng.
 //! - On SQLite the pool is one with `synchronous = FULL`; the crate's own has `NORMAL`, which loses commits in a power
-//!   cut. It has one connection, as writers would wait for each other by sleeping.
+//!   cut. It has one connection.
 
 use std::path::Path;
 use std::sync::Arc;

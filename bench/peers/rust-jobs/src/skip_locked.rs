@@ -65,7 +65,7 @@ struct Own {
     insert_many: Statement,
 }
 
-/// What consumers and pushers share.
+/// State that consumers and pushers share.
 struct Shared {
     plan: Arc<Plan>,
     wake: Notify,
