@@ -174,16 +174,15 @@ fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
         );
         node.store().submit(&mut flood, throng_store::Submission::START).unwrap();
         let entity = node.entity::<A>("it");
-        let put = async |number| {
+        let mut begun = Vec::new();
+        for number in [1, 2] {
             let before = node.store().submitted_through();
             let call = entity.call(Put("map".into(), number)).within(HANGS_AFTER);
-            let begun = begin(call).await;
+            begun.push(begin(call).await);
             until(async || node.store().submitted_through() > before).await;
-            begun
-        };
-        let (lost, behind) = (put(1).await, put(2).await);
+        }
         drop(blocked);
-        for lost in [lost, behind] {
+        for lost in begun {
             let lost = lost.await.unwrap();
             assert!(
                 matches!(lost, Err(EntityError::NotCommitted(CommitError::Lost(_)))),
