@@ -486,7 +486,7 @@ impl<P: Durable> Activation<P> {
         map: &str,
     ) -> Cells<'_, K, V> {
         // Not by a method, because the changes are borrowed as well.
-        let Some(Home { node, .. }) = self.home.as_deref() else {
+        let Some(Home { node, directory, .. }) = self.home.as_deref() else {
             unreachable!("an activation that is dropped is not used")
         };
         let table = self.in_turn.then_some(&node.tables);
@@ -494,7 +494,7 @@ impl<P: Durable> Activation<P> {
         let map = match map.len() {
             _ if self.changes.is_lent() => Err(CellError::Taken),
             0..=MAP_NAME_BYTES_MAX => {
-                node.catalogue.map(P::KIND, map).ok_or(CellError::TooManyMaps)
+                directory.map(map, &node.catalogue).ok_or(CellError::TooManyMaps)
             }
             bytes => Err(CellError::NameTooLong { bytes }),
         };

@@ -40,7 +40,7 @@ use tokio::sync::watch;
 
 use self::recheck::DueRecheck;
 use crate::activation::{Failure, Fresh};
-use crate::catalogue::{Numbered, Shaped};
+use crate::catalogue::{Catalogue, Numbered, Shaped};
 use crate::durable::decode_state;
 use crate::inbox::{Entry, Recheck};
 use crate::index::{AnyIndexed, Indexes, Keys};
@@ -57,6 +57,9 @@ use crate::{Durable, Entity, EntityError, Node, Receives};
 /// that should leave is short, even with a million of them.
 pub(crate) const SHARDS: usize = 1024;
 
+/// Most maps of a kind's cells whose numbers are found without the catalogue.
+const KNOWN_MAPS_MAX: usize = 16;
+
 /// The live entities of kind `P`, and everything else that they share.
 pub(crate) struct Directory<P: Durable> {
     hasher: HashState,
@@ -65,6 +68,8 @@ pub(crate) struct Directory<P: Durable> {
     kind: Arc<Numbered>,
     /// Numbers of the durable messages of the kind, in the order of [`Durable::MESSAGES`]; `None` without one.
     messages: Box<[Option<Arc<Numbered>>]>,
+    /// Numbers of maps of the kind's cells by their names, as far as there is room.
+    maps: boxcar::Vec<(Box<str>, Arc<Numbered>)>,
     /// Dependencies of the kind, from its registration to the shutdown of the node, which they may refer to.
     deps: Mutex<Option<Arc<P::Deps>>>,
     counts: Arc<Counts>,
@@ -132,6 +137,7 @@ impl<P: Durable> Directory<P> {
                 .iter()
                 .map(|message| node.catalogue.message(P::KIND, message.name()))
                 .collect(),
+            maps: boxcar::Vec::new(),
             // A kind without dependencies is registered from the beginning.
             deps: Mutex::new(Arc::downcast(Arc::new(()) as Arc<dyn Any + Send + Sync>).ok()),
             counts: node.counts.clone(),
@@ -175,6 +181,20 @@ impl<P: Durable> Directory<P> {
     /// Returns the number of the durable message with this index in [`Durable::MESSAGES`]; `None` if it has none.
     pub(crate) fn message_number(&self, index: usize) -> Option<&Arc<Numbered>> {
         self.messages[index].as_ref()
+    }
+
+    /// Returns the number of a map of the kind's cells; `None` if there are no more numbers.
+    pub(crate) fn map(&self, name: &str, catalogue: &Catalogue) -> Option<Arc<Numbered>> {
+        let known = self.maps.iter().find(|(_, (known, _))| **known == *name);
+        if let Some((_, (_, number))) = known {
+            return Some(number.clone());
+        }
+        let number = catalogue.map(P::KIND, name)?;
+        // Entities may give their maps any number of names.
+        if self.maps.count() < KNOWN_MAPS_MAX {
+            self.maps.push((name.into(), number.clone()));
+        }
+        Some(number)
     }
 
     /// Returns the durable message with this number; `None` if this program does not have it.

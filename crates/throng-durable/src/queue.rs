@@ -8,6 +8,7 @@
 //! ```
 
 mod line;
+mod live;
 mod order;
 mod pool;
 

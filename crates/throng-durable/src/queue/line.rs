@@ -7,10 +7,11 @@
 //! ```
 //!
 //! Invariants: a job is a cell of exactly one of `ready`, `later` and `dead`; each of `later` has one of `due`. A job
-//! that runs stays in `ready`, so that the end of a program loses none. A job starts after its number of starts is on
-//! disk.
+//! that runs stays in `ready`, so that the end of a program loses none. A job starts after its start is on disk: in its
+//! own cell if that is stored in the same turn, and else in a list of `starts`, which the next activation adds to the
+//! cells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::{Context, Handle, Message, Process, Timer};
 
+use super::live::{self, Known, Starts};
 use super::order::{Bounds, Key, Next, Order};
 use super::pool::{Ended, Outcome, Periodic, Pool, Start};
 use super::{EncodedJob, JobId, JobState, NewJob, Pushed, Queues, Verdict};
@@ -47,12 +49,15 @@ const LATER: &str = "later";
 const DEAD: &str = "dead";
 const DUE: &str = "due";
 const UNIQUE: &str = "unique";
+const STARTS: &str = "starts";
 
 /// A queue; see the file's head.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Line {
     /// Number of the last job.
     last: u64,
+    /// Number of the last list of starts.
+    lists: u64,
     is_paused: bool,
     ready: u64,
     later: u64,
@@ -65,11 +70,24 @@ pub(super) struct Line {
 struct Live {
     pool: Arc<Pool>,
     order: Order,
+    /// The jobs that this activation has started.
+    runs: HashMap<JobId, Run>,
+    starts: Starts,
+    known: Known,
     /// Time of the first job that is due later, in milliseconds since 1970.
     due: Option<u64>,
     /// Time from which the rate allows a start.
     allowed: Option<u64>,
     timer: Option<(u64, Timer)>,
+}
+
+/// A job that runs.
+struct Run {
+    /// Number of the attempt.
+    number: u32,
+    /// Number of starts since one has ended by itself; this one is counted.
+    unended: u32,
+    unique: Option<String>,
 }
 
 /// A job as it is stored.
@@ -78,11 +96,17 @@ pub(super) struct Stored {
     pub(super) job: NewJob,
     /// Number of attempts that have failed.
     pub(super) failures: u32,
-    /// Number of starts.
+    /// Number of starts, without those that are listed.
     pub(super) attempts: u32,
-    /// Number of starts since one has ended by itself.
+    /// Number of these starts since one has ended by itself.
     unended: u32,
     pub(super) reason: Option<String>,
+}
+
+impl Stored {
+    pub(super) fn new(job: NewJob) -> Stored {
+        Stored { job, failures: 0, attempts: 0, unended: 0, reason: None }
+    }
 }
 
 messages! {
@@ -157,8 +181,16 @@ impl Process for Line {
             rate: options.rate.map(|(most, time)| (most, millis(time))),
         };
         let order = Order::new(bounds, pool.adopt());
-        let (due, allowed, timer) = (None, None, None);
-        self.live = Some(Box::new(Live { pool, order, due, allowed, timer }));
+        self.live = Some(Box::new(Live {
+            pool,
+            order,
+            runs: HashMap::new(),
+            starts: Starts::default(),
+            known: Known::default(),
+            due: None,
+            allowed: None,
+            timer: None,
+        }));
         if let Err(error) = self.begin(cx) {
             fail(cx, error);
         }
@@ -168,6 +200,7 @@ impl Process for Line {
 impl Line {
     /// Begins an activation: sets the reminders of the program's schedules, and has the queue look at its jobs.
     fn begin(&mut self, cx: &mut Cx) -> Result<(), CellError> {
+        add_listed(cx)?;
         let Some(live) = &mut self.live else { return Ok(()) };
         live.due = first_due(cx)?;
         let pool = live.pool.clone();
@@ -219,7 +252,7 @@ impl Line {
                 cx.cells::<Str, u64>(UNIQUE).put(unique, &id.0);
             }
             pushed.push(Pushed { id, is_new: true });
-            let stored = Stored { job, failures: 0, attempts: 0, unended: 0, reason: None };
+            let stored = Stored::new(job);
             match stored.job.due > now {
                 true => self.put_later(cx, id, &stored),
                 false => {
@@ -256,20 +289,31 @@ impl Line {
         mut fresh: BTreeMap<JobId, Stored>,
         now: u64,
     ) -> Result<(), CellError> {
-        let (mut starts, mut reads) = (Vec::new(), 0);
+        let (mut starts, mut list, mut reads) = (Vec::new(), live::List::new(), 0);
         while let Some(live) =
             self.live.as_mut().filter(|live| !self.is_paused && !live.pool.ends())
         {
             live.allowed = None;
             match live.order.next(now) {
                 Next::Start(id) => {
-                    let stored = match fresh.remove(&id) {
+                    if let Some(mut stored) = fresh.remove(&id) {
+                        (stored.attempts, stored.unended) = (1, 1);
+                        jobs(cx, READY).put(&id.0, &stored);
+                        (stored.attempts, stored.unended) = (0, 0);
+                        starts.extend(self.start(cx, id, stored));
+                        continue;
+                    }
+                    let stored = match live.known.take(id) {
                         Some(stored) => Some(stored),
                         None => intact(jobs(cx, READY).get(&id.0))?,
                     };
-                    match stored {
-                        Some(stored) => starts.extend(self.start(cx, id, stored)),
-                        None => live.order.ended(id),
+                    match stored.map(|stored| self.start(cx, id, stored)) {
+                        Some(Some(start)) => {
+                            list.push((id.0, start.number));
+                            starts.push(start);
+                        }
+                        Some(None) => {}
+                        None => self.free(id),
                     }
                 }
                 Next::At(time) => {
@@ -287,30 +331,44 @@ impl Line {
                 }
             }
         }
-        for (id, stored) in &fresh {
-            jobs(cx, READY).put(&id.0, stored);
-        }
-        if let Some(live) = &self.live
-            && !starts.is_empty()
-        {
-            let (pool, node) = (live.pool.clone(), Arc::downgrade(cx.node().inner()));
-            cx.after_commit(move || starts.into_iter().for_each(|start| pool.start(&node, start)));
+        let mut ready = jobs(cx, READY);
+        fresh.iter().for_each(|(id, stored)| ready.put(&id.0, stored));
+        if let Some(live) = &mut self.live {
+            fresh.into_iter().for_each(|(id, stored)| live.known.insert(id, stored));
+            if !list.is_empty() {
+                self.lists += 1;
+                live.starts.begin(self.lists, &list);
+            }
+            let mut lists = cx.cells::<U64, live::List>(STARTS);
+            for (number, list) in live.starts.changes() {
+                match list {
+                    Some(list) => lists.put(&number, &list),
+                    None => lists.delete(&number),
+                }
+            }
+            if !starts.is_empty() {
+                let (pool, node) = (live.pool.clone(), Arc::downgrade(cx.node().inner()));
+                let start = move |start| pool.start(&node, start);
+                cx.after_commit(move || starts.into_iter().for_each(start));
+            }
         }
         self.set_timer(cx, now);
         Ok(())
     }
 
     /// Counts the start of a job; `None` if its program has ended in too many.
-    fn start(&mut self, cx: &mut Cx, id: JobId, mut stored: Stored) -> Option<Start> {
+    fn start(&mut self, cx: &mut Cx, id: JobId, stored: Stored) -> Option<Start> {
         if stored.unended >= UNENDED_MAX {
             let reason = format!("the program has ended in each of {UNENDED_MAX} attempts");
             self.bury(cx, id, Stored { reason: Some(reason), ..stored });
             self.free(id);
             return None;
         }
-        (stored.attempts, stored.unended) = (stored.attempts + 1, stored.unended + 1);
-        jobs(cx, READY).put(&id.0, &stored);
-        let (key, number) = (key_of(&stored.job), stored.attempts);
+        let (number, unended) = (stored.attempts + 1, stored.unended + 1);
+        if let Some(live) = &mut self.live {
+            live.runs.insert(id, Run { number, unended, unique: stored.job.unique });
+        }
+        let key = stored.job.key.map(Arc::from);
         Some(Start { id, key, value: stored.job.value, number })
     }
 
@@ -325,13 +383,18 @@ impl Line {
     fn take_ready(&mut self, cx: &mut Cx, id: JobId) {
         self.ready = self.ready.saturating_sub(1);
         jobs(cx, READY).delete(&id.0);
+        if let Some(live) = &mut self.live {
+            live.known.take(id);
+            live.runs.remove(&id);
+            live.starts.ended(id);
+        }
     }
 
     /// Moves a job from those that are ready to the dead ones.
     fn bury(&mut self, cx: &mut Cx, id: JobId, mut stored: Stored) {
         self.take_ready(cx, id);
         self.dead += 1;
-        release(cx, &mut stored);
+        release(cx, stored.job.unique.take().as_deref());
         jobs(cx, DEAD).put(&id.0, &stored);
         let (queue, node) = (cx.key().to_owned(), cx.node().inner().clone());
         cx.after_commit(move || {
@@ -366,11 +429,12 @@ impl Line {
         let Some(live) = &mut self.live else { return Ok(()) };
         let Some(from) = live.order.wants() else { return Ok(()) };
         let mut cells = jobs(cx, READY);
-        let (mut found, mut read) = (Vec::new(), 0);
+        let (mut found, mut known, mut read) = (Vec::new(), Vec::new(), 0);
         for own in cells.range(&from.0..).take(AT_ONCE) {
             read += 1;
             if let Some((id, stored)) = intact(own.map(Some))? {
                 found.push((JobId(id), key_of(&stored.job)));
+                known.push((JobId(id), stored));
             }
         }
         let through = found.last().map(|(id, _)| *id).filter(|_| read == AT_ONCE);
@@ -379,6 +443,7 @@ impl Line {
         let fresh = fresh.iter().filter(|(id, _)| is_read(id));
         found.extend(fresh.map(|(id, stored)| (*id, key_of(&stored.job))));
         live.order.read(found, through);
+        known.into_iter().for_each(|(id, stored)| live.known.insert(id, stored));
         Ok(())
     }
 
@@ -395,7 +460,7 @@ impl Line {
             match intact(jobs(cx, LATER).get(&id.0))? {
                 Some(stored) => {
                     self.take_later(cx, id, key);
-                    self.put_ready(cx, id, &stored);
+                    self.put_ready(cx, id, stored);
                 }
                 None => cx.cells::<U128, ()>(DUE).delete(&key),
             }
@@ -416,16 +481,18 @@ impl Line {
         cx.cells::<U128, ()>(DUE).delete(&due);
     }
 
-    fn put_ready(&mut self, cx: &mut Cx, id: JobId, stored: &Stored) {
+    fn put_ready(&mut self, cx: &mut Cx, id: JobId, stored: Stored) {
         self.ready += 1;
-        jobs(cx, READY).put(&id.0, stored);
-        self.offer(id, stored);
+        jobs(cx, READY).put(&id.0, &stored);
+        self.offer(id, &stored);
+        if let Some(live) = &mut self.live {
+            live.known.insert(id, stored);
+        }
     }
 
     /// Notes how attempts have ended.
     fn settle(&mut self, cx: &mut Cx, now: u64) -> Result<(), CellError> {
-        let Some(live) = &self.live else { return Ok(()) };
-        let pool = live.pool.clone();
+        let Some(pool) = self.live.as_ref().map(|live| live.pool.clone()) else { return Ok(()) };
         let (ended, has_more) = pool.take(AT_ONCE);
         if ended.is_empty() {
             return Ok(());
@@ -434,18 +501,30 @@ impl Line {
         let settled: Vec<(JobId, u32)> = ended.iter().map(|own| (own.id, own.number)).collect();
         for Ended { id, number, outcome } in ended {
             self.free(id);
+            let run = self.live.as_mut().and_then(|live| live.runs.remove(&id));
+            let run = run.filter(|run| run.number == number);
+            if let (Some(run), Outcome::Done) = (&run, &outcome) {
+                done += 1;
+                self.take_ready(cx, id);
+                release(cx, run.unique.as_deref());
+                continue;
+            }
             // One that was removed meanwhile is not stored.
             let Some(mut stored) = intact(jobs(cx, READY).get(&id.0))? else { continue };
-            if stored.attempts != number {
-                // The attempt was settled before, and the job is to start again.
-                self.offer(id, &stored);
-                continue;
+            match run {
+                Some(run) => (stored.attempts, stored.unended) = (run.number, run.unended),
+                None if stored.attempts == number => {}
+                None => {
+                    // The attempt was settled before, and the job is to start again.
+                    self.offer(id, &stored);
+                    continue;
+                }
             }
             match outcome {
                 Outcome::Done => {
                     done += 1;
                     self.take_ready(cx, id);
-                    release(cx, &mut stored);
+                    release(cx, stored.job.unique.as_deref());
                 }
                 Outcome::Over(verdict) => {
                     failed += u64::from(!matches!(verdict, Verdict::Snooze(_)));
@@ -498,17 +577,17 @@ impl Line {
 
     /// Removes a job; returns false if there is none.
     fn remove(&mut self, cx: &mut Cx, id: JobId) -> Result<bool, CellError> {
-        if let Some(mut stored) = jobs(cx, READY).get(&id.0)? {
+        if let Some(stored) = jobs(cx, READY).get(&id.0)? {
             self.take_ready(cx, id);
             if let Some(live) = &mut self.live {
                 live.order.remove(id, &key_of(&stored.job));
                 let pool = live.pool.clone();
                 cx.after_commit(move || pool.abort(id));
             }
-            release(cx, &mut stored);
-        } else if let Some(mut stored) = jobs(cx, LATER).get(&id.0)? {
+            release(cx, stored.job.unique.as_deref());
+        } else if let Some(stored) = jobs(cx, LATER).get(&id.0)? {
             self.take_later(cx, id, due_key(stored.job.due, id));
-            release(cx, &mut stored);
+            release(cx, stored.job.unique.as_deref());
         } else {
             return self.take_dead(cx, id).map(|stored| stored.is_some());
         }
@@ -534,7 +613,7 @@ impl Line {
         } else {
             return Ok(false);
         };
-        self.put_ready(cx, id, &stored);
+        self.put_ready(cx, id, stored);
         let now = now(cx);
         self.go_on(cx, BTreeMap::new(), now)?;
         Ok(true)
@@ -568,10 +647,30 @@ fn first_due(cx: &mut Cx) -> Result<Option<u64>, CellError> {
 }
 
 /// Gives up the name that keeps a job from being pushed twice.
-fn release(cx: &mut Cx, stored: &mut Stored) {
-    if let Some(unique) = stored.job.unique.take() {
-        cx.cells::<Str, u64>(UNIQUE).delete(&unique);
+fn release(cx: &mut Cx, unique: Option<&str>) {
+    if let Some(unique) = unique {
+        cx.cells::<Str, u64>(UNIQUE).delete(unique);
     }
+}
+
+/// Adds the starts that are listed to the cells of their jobs: the activation that has listed them is gone.
+fn add_listed(cx: &mut Cx) -> Result<(), CellError> {
+    let mut cells = cx.cells::<U64, live::List>(STARTS);
+    let lists = cells.range(..).filter_map(|list| intact(list.map(Some)).transpose());
+    let lists = lists.collect::<Result<Vec<_>, _>>()?;
+    for (number, list) in lists {
+        for (id, attempt) in list {
+            // One that was counted has ended, or the job was in two lists.
+            if let Some(mut stored) = intact(jobs(cx, READY).get(&id))?
+                && stored.attempts < attempt
+            {
+                (stored.attempts, stored.unended) = (attempt, stored.unended + 1);
+                jobs(cx, READY).put(&id, &stored);
+            }
+        }
+        cx.cells::<U64, live::List>(STARTS).delete(&number);
+    }
+    Ok(())
 }
 
 fn use_numbers(cx: &mut Cx, numbers: impl IntoIterator<Item = Arc<Number>>) {
@@ -658,7 +757,13 @@ impl Handle<List> for Line {
         let from = after.map_or(0, |after| after.0.saturating_add(1));
         let mut cells = jobs(cx, map);
         let listed = cells.range(&from..).take(most);
-        listed.map(|own| own.map(|(id, stored)| (JobId(id), stored))).collect()
+        let attempts = |id| self.live.as_ref().and_then(|live| Some(live.runs.get(&id)?.number));
+        let listed = listed.map(|own| {
+            let (id, mut stored) = own?;
+            stored.attempts = attempts(JobId(id)).unwrap_or(stored.attempts);
+            Ok((JobId(id), stored))
+        });
+        listed.collect()
     }
 }
 
