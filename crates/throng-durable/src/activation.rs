@@ -114,6 +114,8 @@ struct Kept {
     reminders: Option<Box<List>>,
     /// Keys of the state as last submitted, if it is stored and its kind has indexes.
     keys: Option<Keys>,
+    /// Time of the last record of an expiry, in milliseconds since 1970.
+    expiry: u64,
 }
 
 /// Reason why an activation handles no messages.
@@ -344,6 +346,11 @@ impl<P: Durable> Activation<P> {
 
     fn kept(&mut self) -> &mut Kept {
         self.kept.get_or_insert_default()
+    }
+
+    /// Returns the time of the last record of an expiry, in milliseconds since 1970, to be replaced with that of the next.
+    pub(crate) fn last_expiry(&mut self) -> &mut u64 {
+        &mut self.kept().expiry
     }
 
     /// Returns the stored messages that the activation feeds to itself, if it ever had some.

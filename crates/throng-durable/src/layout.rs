@@ -17,8 +17,8 @@
 //! | `I` *kind* `n` key sequence                  | a message that waits for the entity: its number, number of its shape, then the message |
 //! | `A` *kind* `n` key sequence                  | the failed attempts to handle that message |
 //! | `X` *kind* `n` key sequence                  | a parked message: its failure, then as in `I` |
-//! | `R` *kind* `n` key id                        | expiry (`u64`), number of its shape, then the reply to a call with this id |
-//! | `Y` expiry *kind* `n` key id                 | nothing: that reply expires |
+//! | `R` *kind* `n` key id                        | expiry (`u64`), grain (`u8`), number of its shape, then the reply to a call with this id |
+//! | `Y` time *kind* `n` key                      | nothing: replies of the entity have expired by then |
 //! | `T` *kind* `n` key reminder                  | schedule, time, then a message as in `I`, which comes at that time |
 //! | `U` *kind* clock time key                    | nothing: the earliest reminder of the entity by this clock |
 //! | `F` kind `0x00` index                        | number of an index of the kind (`u16`)     |
@@ -232,6 +232,12 @@ pub(crate) fn state_key_of_entry(record: &[u8]) -> Option<(Vec<u8>, u64)> {
     Some((key, u64::from_be_bytes(sequence.try_into().ok()?)))
 }
 
+/// Returns the common prefix of a table's records of an entity, from the key of one of them; `None` if no record has such
+/// a key.
+pub(crate) fn table_of_record(record: &[u8]) -> Option<&[u8]> {
+    record.get(..4 + usize::from(*record.get(3)?))
+}
+
 /// Returns the key of the entity of a record of a table; `None` if no record has such a key.
 pub(crate) fn key_of_record(record: &[u8]) -> Option<&[u8]> {
     let (&[_, _, _, length], rest) = record.split_first_chunk()?;
@@ -241,9 +247,10 @@ pub(crate) fn key_of_record(record: &[u8]) -> Option<&[u8]> {
 /// Common prefix of the records of expiries.
 pub(crate) const EXPIRIES: &[u8] = b"Y";
 
-/// Returns the key of the record of a stored reply's expiry, in milliseconds since 1970.
-pub(crate) fn expiry(expiry_ms: u64, reply: &[u8]) -> Vec<u8> {
-    [EXPIRIES, &expiry_ms.to_be_bytes(), reply.get(1..).unwrap_or_default()].concat()
+/// Returns the key of the record that tells of replies that have expired by a time, in milliseconds since 1970, from the
+/// common prefix of the entity's replies.
+pub(crate) fn expiry(time_ms: u64, replies: &[u8]) -> Vec<u8> {
+    [EXPIRIES, &time_ms.to_be_bytes(), replies.get(1..).unwrap_or_default()].concat()
 }
 
 /// Returns the time of the record of an expiry.
@@ -252,8 +259,8 @@ pub(crate) fn time_of_expiry(expiry: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(*time))
 }
 
-/// Returns the key of the stored reply that has the record of an expiry.
-pub(crate) fn reply_of_expiry(expiry: &[u8]) -> Option<Vec<u8>> {
+/// Returns the common prefix of the replies of which the record of an expiry tells.
+pub(crate) fn replies_of_expiry(expiry: &[u8]) -> Option<Vec<u8>> {
     let (_, entity) = expiry.strip_prefix(EXPIRIES)?.split_first_chunk::<8>()?;
     Some([&[Table::Replies as u8], entity].concat())
 }
@@ -416,8 +423,10 @@ mod tests {
             prop_assert_eq!(state_key_of_entry(&entry), Some((state.clone(), number.into())));
             prop_assert_eq!(entry.starts_with(&table_of(Table::Inbox, &other)), same);
             let reply_key = record(Table::Replies, &state, "id");
-            let expires = expiry(number.into(), &reply_key);
-            prop_assert_eq!(reply_of_expiry(&expires), Some(reply_key.clone()));
+            let replies = table_of_record(&reply_key).unwrap();
+            prop_assert!(reply_key.starts_with(&table_of(Table::Replies, &state)));
+            let expires = expiry(number.into(), replies);
+            prop_assert_eq!(replies_of_expiry(&expires), Some(replies.to_vec()));
             prop_assert_eq!(time_of_expiry(&expires), Some(number.into()));
             prop_assert_eq!(reply_key.starts_with(&table_of(Table::Replies, &other)), same);
             let due = due(&state, b's', number.into());

@@ -3,17 +3,23 @@
 //!
 //! ```text
 //!  call(m).once(id) ──▶ R entity id: there? ──yes──▶ the stored reply
-//!                            └──no──▶ handler ──▶ one batch: state, R = expiry + reply, Y expiry entity id
+//!                            └──no──▶ handler ──▶ one batch: state, R = expiry + reply
+//!                                                            and Y time entity, unless there is one
 //!
-//!  the sweeper ──▶ Y … now ──▶ removes Y, and R if it has not been written anew
+//!  the sweeper ──▶ Y … now ──▶ removes Y, and each R of the entity that has expired
 //! ```
+//!
+//! Replies of an entity that expire at about the same time share a record `Y`: an eighth of the time for which they are
+//! kept. So most calls store a single record more than others, and a reply is read about eight times for its removal.
 //!
 //! Invariants: the reply and the effect are in one batch. An entity handles one message at a time, so a second call
 //! waits until the first one is submitted, and finds its reply among the changes that are not on disk yet. A reply that
 //! has expired is not used, whether it was removed or not.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{self, Poll};
 use std::time::Duration;
@@ -21,9 +27,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use throng::{Context, Turn};
-use throng_store::ReadError;
+use throng_store::{ReadError, UpdateError};
 
 use crate::activation::Activation;
+use crate::due::lock;
 use crate::layout::{self, Table};
 use crate::message::Encoded;
 use crate::node::Inner;
@@ -34,8 +41,10 @@ use crate::{CommitError, Durable, EntityCall, EntityError, StateError, values};
 /// Time for which a reply is kept, unless the call says otherwise.
 const EXPIRES_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// Most replies that are removed at a step of the sweeper.
-const REMOVALS_MAX: usize = 1_000;
+/// Most records that the sweeper reads before others have a turn.
+const READS_MAX: usize = 1_000;
+/// Number of times that a step of the sweeper reads so many.
+const READS_OF_STEP: usize = 50;
 
 /// A call that takes effect once for each id, under way; from [`EntityCall::once`].
 #[must_use = "a call is not sent until it is awaited"]
@@ -88,7 +97,7 @@ where
     /// An id is the entity's own, whatever the message: another message with the same id gets the stored reply if that
     /// is of its type, and [`EntityError::Once`] otherwise. So is an id of more than [`ONCE_ID_BYTES_MAX`] bytes.
     ///
-    /// Cost: a read of the store, and two more records in the turn's batch.
+    /// Cost: a read of the store, and one more record in the turn's batch, or two.
     pub fn once(self, id: impl Into<Box<str>>) -> OnceCall<P, T> {
         let (id, expires_after) = (id.into(), EXPIRES_AFTER);
         OnceCall(self.map(|message| Once { message, id, expires_after, stores: |_| true }))
@@ -180,7 +189,7 @@ where
         let reply = message.run(process, cx).await;
         if stores(&reply)
             && let Some(own) = Activation::of(cx)
-            && let Err(error) = own.store_reply(&id, now.saturating_add(expires_after), &reply)
+            && let Err(error) = own.store_reply(&id, Expiry::new(now, expires_after), &reply)
         {
             own.changes().fail(error);
         }
@@ -223,7 +232,7 @@ impl<P: Durable> Activation<P> {
         let Some((expiry, record)) = stored.and_then(split) else {
             return Ok(Found::Nothing { now });
         };
-        if expiry <= milliseconds(now) {
+        if expiry.has_expired(milliseconds(now)) {
             return Ok(Found::Nothing { now });
         }
         let reply = values::decode(&node, P::KIND, "reply", record);
@@ -237,7 +246,7 @@ impl<P: Durable> Activation<P> {
     fn store_reply<R: Serialize + DeserializeOwned + 'static>(
         &mut self,
         id: &str,
-        expires: Duration,
+        expiry: Expiry,
         reply: &R,
     ) -> Result<(), EntityError> {
         let node = self.node().clone();
@@ -245,28 +254,70 @@ impl<P: Durable> Activation<P> {
             let message = std::any::type_name::<R>();
             EntityError::NotCommitted(CommitError::Message { message, reason })
         };
-        let expiry = milliseconds(expires);
-        let encoded = values::encode(&node, P::KIND, expiry.to_le_bytes().to_vec(), reply);
+        let encoded = values::encode(&node, P::KIND, expiry.encode(), reply);
         let Encoded { record, numbers } = encoded.map_err(failed)?;
-        let key = layout::record(Table::Replies, self.name().state_key(), id);
-        let expires = layout::expiry(expiry, &key);
-        node.expiries.note(expiry);
+        let replies = layout::table_of(Table::Replies, self.name().state_key());
+        let key = [&replies, id.as_bytes()].concat();
         self.changes().forget_settled(&node.gate);
         self.changes().set_own(key, Some(record.into()), numbers.into_iter().flatten());
-        self.changes().set_record(expires, Some(Vec::new()));
+        // Whatever ends the turn otherwise ends the activation.
+        let looked_at = expiry.looked_at();
+        if std::mem::replace(self.last_expiry(), looked_at) != looked_at {
+            node.expiries.note(looked_at);
+            self.changes().set_record(layout::expiry(looked_at, &replies), Some(Vec::new()));
+        }
         Ok(())
     }
 }
 
-/// Splits a stored reply into the time at which it expires, in milliseconds since 1970, and the encoded reply.
-fn split(record: &[u8]) -> Option<(u64, &[u8])> {
-    let (expiry, reply) = record.split_first_chunk()?;
-    Some((u64::from_le_bytes(*expiry), reply))
+/// Time at which a reply expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Expiry {
+    /// Milliseconds since 1970.
+    at: u64,
+    /// Expired replies are looked for at multiples of two to this power, in milliseconds.
+    grain: u8,
 }
 
-/// Returns the key of the record of a stored reply's expiry; `None` if the record is none of a reply.
+/// Length of an encoded expiry.
+const EXPIRY_BYTES: usize = 9;
+
+impl Expiry {
+    fn new(now: Duration, kept: Duration) -> Expiry {
+        // From a second to some years.
+        let grain = (milliseconds(kept) / 8).max(1).ilog2().clamp(10, 38);
+        Expiry { at: milliseconds(now.saturating_add(kept)), grain: grain as u8 }
+    }
+
+    fn has_expired(self, now: u64) -> bool {
+        self.at <= now
+    }
+
+    /// Returns the time at which the sweeper looks for the reply, when it has expired.
+    fn looked_at(self) -> u64 {
+        let Expiry { at, grain } = self;
+        let grain = grain.min(38);
+        (at >> grain).saturating_add(1).saturating_mul(1 << grain)
+    }
+
+    fn encode(self) -> Vec<u8> {
+        let mut encoded = self.at.to_le_bytes().to_vec();
+        encoded.push(self.grain);
+        encoded
+    }
+}
+
+/// Splits a stored reply into the time at which it expires, and the encoded reply.
+fn split(record: &[u8]) -> Option<(Expiry, &[u8])> {
+    let (expiry, reply) = record.split_first_chunk::<EXPIRY_BYTES>()?;
+    let (at, grain) = expiry.split_first_chunk()?;
+    Some((Expiry { at: u64::from_le_bytes(*at), grain: *grain.first()? }, reply))
+}
+
+/// Returns the key of the record that tells of the expiry of a stored reply; `None` if the record is none of a reply.
 pub(crate) fn expiry_of(key: &[u8], record: &[u8]) -> Option<Vec<u8>> {
-    split(record).map(|(expiry, _)| layout::expiry(expiry, key))
+    let (expiry, _) = split(record)?;
+    Some(layout::expiry(expiry.looked_at(), layout::table_of_record(key)?))
 }
 
 fn milliseconds(time: Duration) -> u64 {
@@ -275,29 +326,87 @@ fn milliseconds(time: Duration) -> u64 {
 
 /// Returns the keys of an entity's stored replies, and of the records of their expiry.
 pub(crate) fn keys(view: &View, state_key: &[u8]) -> Result<Vec<Box<[u8]>>, ReadError> {
-    let mut keys = Vec::new();
+    let (mut keys, mut expiries) = (Vec::new(), BTreeSet::new());
     for reply in view.prefix(&layout::table_of(Table::Replies, state_key)) {
         let (key, record) = reply?;
-        keys.extend(expiry_of(key, record).map(Box::from));
+        expiries.extend(expiry_of(key, record).map(Box::from));
         keys.push(key.into());
     }
+    keys.extend(expiries);
     Ok(keys)
 }
 
-/// The time at which the sweeper looks for replies that have expired, so that it need not look at each step.
+/// The work of the sweeper at replies that have expired.
 #[derive(Debug, Default)]
 pub(crate) struct Expiries {
-    /// Milliseconds since 1970. No stored reply expires earlier, except one that was stored during a look.
+    /// The time of the next look, in milliseconds since 1970, so that the sweeper need not look at each step. No record
+    /// of an expiry is of an earlier time, except one that was stored during a look.
     next: AtomicU64,
+    /// Where the look goes on, if an entity has many replies.
+    place: Mutex<Option<Place>>,
+}
+
+/// A reply among those of which the record of an expiry tells.
+#[derive(Debug)]
+struct Place {
+    expiry: Vec<u8>,
+    reply: Vec<u8>,
 }
 
 /// Longest time between two looks, in milliseconds: for replies that were stored during a look.
 const LOOK_LONGEST: u64 = 60_000;
 
 impl Expiries {
-    fn note(&self, expiry_ms: u64) {
-        self.next.fetch_min(expiry_ms, Ordering::Relaxed);
+    fn note(&self, time_ms: u64) {
+        self.next.fetch_min(time_ms, Ordering::Relaxed);
     }
+}
+
+/// Records of replies that have expired.
+#[derive(Default)]
+struct Expired {
+    replies: Vec<Vec<u8>>,
+    /// Records of expiries whose replies are all among these, or removed.
+    expiries: Vec<Vec<u8>>,
+    /// Whether there is more.
+    has_more: bool,
+}
+
+/// Reads what has expired, up to so many records. `place` is where a read that has not come to the end goes on.
+fn find_expired(
+    view: &View,
+    now: u64,
+    place: &mut Option<Place>,
+    most: usize,
+) -> Result<Expired, ReadError> {
+    let (mut found, mut read) = (Expired::default(), 0);
+    let end = layout::expiry(now.saturating_add(1), &[]);
+    let mut expiries = view.range(layout::EXPIRIES..&end[..]);
+    while let Some(expiry) = expiries.next_key().transpose()? {
+        if read >= most {
+            found.has_more = true;
+            break;
+        }
+        read += 1;
+        if let Some(all) = layout::replies_of_expiry(expiry) {
+            let from = place.take().filter(|place| place.expiry == expiry);
+            let from = from.map_or_else(|| all.clone(), |place| place.reply);
+            for reply in view.range(&from[..]..&layout::after(&all)[..]) {
+                let (key, record) = reply?;
+                if read >= most {
+                    *place = Some(Place { expiry: expiry.to_vec(), reply: key.to_vec() });
+                    found.has_more = true;
+                    return Ok(found);
+                }
+                read += 1;
+                if split(record).is_some_and(|(expiry, _)| expiry.has_expired(now)) {
+                    found.replies.push(key.to_vec());
+                }
+            }
+        }
+        found.expiries.push(expiry.to_vec());
+    }
+    Ok(found)
 }
 
 /// Removes replies that have expired, if there are some.
@@ -309,33 +418,76 @@ pub(crate) async fn remove_expired(node: &Inner) {
         return;
     }
     node.expiries.next.store(now + LOOK_LONGEST, Ordering::Relaxed);
-    let expired = View::of(&node.tables).and_then(|view| {
-        let end = layout::expiry(now.saturating_add(1), &[]);
-        let first = view.prefix(layout::EXPIRIES).next_key().transpose()?;
-        if let Some(first) = first.and_then(layout::time_of_expiry) {
-            node.expiries.note(first);
+    for _ in 0..READS_OF_STEP {
+        match remove_some(node, now).await {
+            Ok(true) => tokio::task::yield_now().await,
+            Ok(false) => return,
+            Err(error) => {
+                tracing::warn!(%error, "expired replies were not removed");
+                break;
+            }
         }
-        let mut expired = view.range(layout::EXPIRIES..&end[..]);
-        let keys = std::iter::from_fn(|| expired.next_key()).take(REMOVALS_MAX);
-        keys.map(|key| Ok(key?.to_vec())).collect::<Result<Vec<_>, ReadError>>()
-    });
-    // A store that cannot be read tells so elsewhere, and the next step tries again.
-    let Some(expired) = expired.ok().filter(|expired| !expired.is_empty()) else { return };
+    }
+    node.expiries.note(now);
+}
+
+/// Removes some replies that have expired; returns whether there are more.
+async fn remove_some(node: &Inner, now: u64) -> Result<bool, UpdateError<ReadError>> {
+    let Expired { replies, expiries, has_more } = find(node, now).map_err(UpdateError::Aborted)?;
+    if replies.is_empty() && expiries.is_empty() {
+        return Ok(has_more);
+    }
     let tables = node.tables.clone();
     // In the order of the writes, because a call may have stored a reply anew.
     let removed = node.store.update(move |update| {
-        for expiry in &expired {
-            if let Some(reply) = layout::reply_of_expiry(expiry) {
-                let stored = update.get(tables.at(&reply), &reply)?.and_then(split);
-                if stored.is_some_and(|(expiry, _)| expiry <= now) {
-                    update.delete(tables.at(&reply), &reply);
-                }
+        for reply in &replies {
+            let stored = update.get(tables.at(reply), reply)?.and_then(split);
+            if stored.is_some_and(|(expiry, _)| expiry.has_expired(now)) {
+                update.delete(tables.at(reply), reply);
             }
+        }
+        for expiry in &expiries {
             update.delete(tables.at(expiry), expiry);
         }
         Ok::<(), ReadError>(())
     });
-    if let Err(error) = removed.await {
-        tracing::warn!(%error, "expired replies were not removed");
+    removed.await?;
+    Ok(has_more)
+}
+
+/// Reads what has expired, from where the last read has ended.
+fn find(node: &Inner, now: u64) -> Result<Expired, ReadError> {
+    let view = View::of(&node.tables)?;
+    let mut place = lock(&node.expiries.place);
+    let found = find_expired(&view, now, &mut place, READS_MAX)?;
+    if !found.has_more {
+        let next = view.prefix(layout::EXPIRIES).nth(found.expiries.len()).transpose()?;
+        if let Some(time) = next.and_then(|(key, _)| layout::time_of_expiry(key)) {
+            node.expiries.note(time);
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_reply_is_looked_for_when_it_has_expired_and_soon(
+            now in 0..1u64 << 44,
+            kept in 0..1u64 << 44,
+        ) {
+            let [time, kept] = [now, kept].map(Duration::from_millis);
+            let expiry = Expiry::new(time, kept);
+            let looked_at = Duration::from_millis(expiry.looked_at());
+            prop_assert!(expiry.has_expired(expiry.looked_at()) && looked_at > time + kept);
+            prop_assert!(looked_at <= time + kept + (kept / 8).max(Duration::from_millis(1024)));
+            let encoded = expiry.encode();
+            prop_assert_eq!(split(&encoded), Some((expiry, &[][..])));
+        }
     }
 }

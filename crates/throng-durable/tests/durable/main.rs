@@ -241,3 +241,14 @@ async fn begin<R: Send + 'static, E: Send + 'static>(
     sends.await.unwrap();
     task
 }
+
+/// Starts a call, and waits until the changes of its turn are submitted.
+async fn begin_turn<R: Send + 'static, E: Send + 'static>(
+    node: &Node,
+    call: impl Future<Output = Result<R, E>> + Send + 'static,
+) -> tokio::task::JoinHandle<Result<R, E>> {
+    let before = node.store().submitted_through();
+    let begun = begin(call).await;
+    until(async || node.store().submitted_through() > before).await;
+    begun
+}

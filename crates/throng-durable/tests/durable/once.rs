@@ -150,6 +150,24 @@ fn a_reply_expires_and_its_records_are_removed() {
 }
 
 #[test]
+fn a_reply_is_removed_from_among_many_that_are_kept() {
+    sim::check(1, |sim: Sim| async move {
+        let node = start_again(&sim, options);
+        let till = node.entity::<Till>("it");
+        // More than the sweeper reads at a time, and all before the one that expires.
+        for id in 0..2_100 {
+            till.take(1, false).once(id.to_string()).await.unwrap().unwrap();
+        }
+        let entries = node.stat().unwrap().store.entries;
+        let last = till.take(1, false).once("last").expires_after(Duration::from_secs(1));
+        last.await.unwrap().unwrap();
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(node.stat().unwrap().store.entries, entries);
+        assert_eq!(till.take(1, false).once("2099").await.unwrap(), Ok(2_100));
+    });
+}
+
+#[test]
 fn a_second_call_waits_for_the_first_and_gets_its_reply() {
     on_node(async |node| {
         let till = node.entity::<Till>("it");

@@ -8,7 +8,7 @@ use throng_durable::{
     CellError, CommitError, Durable, DurableContext, EntityError, Node, StateError, U64,
 };
 
-use crate::{BlockedWriter, HANGS_AFTER, begin, runtime};
+use crate::{BlockedWriter, HANGS_AFTER, begin_turn, runtime};
 
 /// A program with its own types of an account, the one of the state and the one of its cells.
 macro_rules! program {
@@ -221,7 +221,7 @@ fn no_state_is_stored_without_its_shape() {
                     &"f".repeat(8 << 20),
                 );
                 node.store().submit(&mut flood, throng_store::Submission::START).unwrap();
-                let lost = begin(ann.touch().within(HANGS_AFTER)).await;
+                let lost = begin_turn(node, ann.touch().within(HANGS_AFTER)).await;
                 drop(blocked);
                 let lost = lost.await.unwrap();
                 assert!(

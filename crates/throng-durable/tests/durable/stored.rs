@@ -6,7 +6,7 @@ use throng_durable::{
     CellError, CommitError, Durable, DurableContext, EntityError, MAP_NAME_BYTES_MAX, Node, U64,
 };
 
-use crate::{BlockedWriter, HANGS_AFTER, begin, on_node, runtime, until};
+use crate::{BlockedWriter, HANGS_AFTER, begin_turn, on_node, runtime};
 
 /// Puts a cell into a map.
 struct Put(String, u64);
@@ -176,10 +176,8 @@ fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
         let entity = node.entity::<A>("it");
         let mut begun = Vec::new();
         for number in [1, 2] {
-            let before = node.store().submitted_through();
             let call = entity.call(Put("map".into(), number)).within(HANGS_AFTER);
-            begun.push(begin(call).await);
-            until(async || node.store().submitted_through() > before).await;
+            begun.push(begin_turn(&node, call).await);
         }
         drop(blocked);
         for lost in begun {
