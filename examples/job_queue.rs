@@ -42,13 +42,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     let runtime = Runtime::builder().start()?;
     runtime.block_on(async |runtime| {
         let node = Node::options(directory).open(runtime)?;
-        let options = QueueOptions::concurrency(2).attempts(5);
         let nightly = Schedule::cron("0 3 * * *", "Europe/Berlin")?;
-        node.run_queues(Queues::new().with(Postman, options).every::<Postman>(
-            "report",
-            nightly,
-            Mail { to: "the boss".into() },
-        ));
+        let report = Mail { to: "the boss".into() };
+        let queues = Queues::new().with(Postman, QueueOptions::concurrency(2).attempts(5));
+        node.run_queues(queues.every::<Postman>("report", nightly, report));
         let queue = node.queue::<Postman>();
         for to in (0..mails.parse()?).map(|mail: u64| format!("customer {mail}")) {
             // A second mail to a customer who has not got the first one is not sent.
@@ -57,10 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         queue.push(Mail { to: "nobody".into() }).await?;
         queue.push(Job::new(Mail { to: "zoe".into() }).priority(1)).await?;
         println!("pushed");
-        while {
-            let stat = queue.stat().await?;
-            stat.ready + stat.later > 0
-        } {
+        while queue.stat().await?.unfinished() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         for dead in queue.jobs(JobState::Dead, None, 100).await? {

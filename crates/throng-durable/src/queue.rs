@@ -80,7 +80,7 @@ const JOBS_AT_ONCE: usize = 500;
 ///     let mail = node.queue::<Mail>();
 ///     mail.push(Letter { to: "ada@example.org".into() }).await?;
 ///     mail.push(Job::new(Letter { to: "bob".into() }).priority(0)).await?;
-///     while mail.stat().await?.ready > 0 {}
+///     while mail.stat().await?.unfinished() > 0 {}
 ///     assert_eq!(mail.stat().await?.dead, 1);
 ///     Ok::<(), throng_durable::EntityError>(())
 /// })?;
@@ -559,6 +559,13 @@ pub struct QueueStat {
     pub failed: u64,
     /// Whether no job starts.
     pub is_paused: bool,
+}
+
+impl QueueStat {
+    /// Returns the number of jobs that are neither done nor dead.
+    pub fn unfinished(&self) -> u64 {
+        self.ready + self.later
+    }
 }
 
 impl<W: Worker> Queue<W> {

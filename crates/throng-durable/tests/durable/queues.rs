@@ -150,7 +150,7 @@ async fn drained(queue: &Queue<World>) -> QueueStat {
     let mut pause = Duration::from_millis(1);
     loop {
         let stat = stat(queue).await;
-        if stat.ready + stat.later == 0 {
+        if stat.unfinished() == 0 {
             return stat;
         }
         sleep(pause).await;
