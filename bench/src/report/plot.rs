@@ -184,6 +184,8 @@ const FAMILIES: &[(&str, RGBColor)] = &[
     ("skip", RGBColor(48, 92, 160)),
     ("apalis", RGBColor(150, 60, 130)),
     ("durare", RGBColor(60, 140, 90)),
+    ("temporal", RGBColor(176, 96, 48)),
+    ("restate", RGBColor(96, 84, 176)),
     ("heed", RGBColor(76, 120, 200)),
     ("redb", RGBColor(58, 154, 74)),
 ];
