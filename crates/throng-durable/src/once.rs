@@ -260,9 +260,10 @@ impl<P: Durable> Activation<P> {
         let key = [&replies, id.as_bytes()].concat();
         self.changes().forget_settled(&node.gate);
         self.changes().set_own(key, Some(record.into()), numbers.into_iter().flatten());
-        // Whatever ends the turn otherwise ends the activation.
         let looked_at = expiry.looked_at();
-        if std::mem::replace(self.last_expiry(), looked_at) != looked_at {
+        // A turn that is not committed ends the activation, which then does not know of the record any more.
+        let is_known = std::mem::replace(self.last_expiry(), looked_at) == looked_at;
+        if !is_known || node.expiries.has_looked(looked_at) {
             node.expiries.note(looked_at);
             self.changes().set_record(layout::expiry(looked_at, &replies), Some(Vec::new()));
         }
@@ -342,7 +343,10 @@ pub(crate) struct Expiries {
     /// The time of the next look, in milliseconds since 1970, so that the sweeper need not look at each step. No record
     /// of an expiry is of an earlier time, except one that was stored during a look.
     next: AtomicU64,
-    /// Where the look goes on, if an entity has many replies.
+    /// The latest time of a look, which is behind now if the clock was set back. Records of this time and before may be
+    /// gone.
+    looked: AtomicU64,
+    /// Reply of an entity with many at which the look goes on.
     place: Mutex<Option<Place>>,
 }
 
@@ -359,6 +363,10 @@ const LOOK_LONGEST: u64 = 60_000;
 impl Expiries {
     fn note(&self, time_ms: u64) {
         self.next.fetch_min(time_ms, Ordering::Relaxed);
+    }
+
+    fn has_looked(&self, time_ms: u64) -> bool {
+        self.looked.load(Ordering::Relaxed) >= time_ms
     }
 }
 
@@ -418,6 +426,7 @@ pub(crate) async fn remove_expired(node: &Inner) {
         return;
     }
     node.expiries.next.store(now + LOOK_LONGEST, Ordering::Relaxed);
+    node.expiries.looked.fetch_max(now, Ordering::Relaxed);
     for _ in 0..READS_OF_STEP {
         match remove_some(node, now).await {
             Ok(true) => tokio::task::yield_now().await,

@@ -296,23 +296,19 @@ impl Line {
             live.allowed = None;
             match live.order.next(now) {
                 Next::Start(id) => {
-                    if let Some(mut stored) = fresh.remove(&id) {
-                        (stored.attempts, stored.unended) = (1, 1);
-                        jobs(cx, READY).put(&id.0, &stored);
-                        (stored.attempts, stored.unended) = (0, 0);
-                        starts.extend(self.start(cx, id, stored));
-                        continue;
-                    }
-                    let stored = match live.known.take(id) {
+                    let new = fresh.remove(&id);
+                    let is_new = new.is_some();
+                    let stored = match new.or_else(|| live.known.take(id)) {
                         Some(stored) => Some(stored),
                         None => intact(jobs(cx, READY).get(&id.0))?,
                     };
-                    match stored.map(|stored| self.start(cx, id, stored)) {
-                        Some(Some(start)) => {
-                            list.push((id.0, start.number));
+                    match stored.and_then(|stored| self.start(cx, id, stored, is_new)) {
+                        Some(start) => {
+                            if !is_new {
+                                list.push((id.0, start.number));
+                            }
                             starts.push(start);
                         }
-                        Some(None) => {}
                         None => self.free(id),
                     }
                 }
@@ -356,20 +352,24 @@ impl Line {
         Ok(())
     }
 
-    /// Counts the start of a job; `None` if its program has ended in too many.
-    fn start(&mut self, cx: &mut Cx, id: JobId, stored: Stored) -> Option<Start> {
+    /// Counts the start of a job, and stores the job with it if that is new; `None` if its program has ended in too many.
+    fn start(&mut self, cx: &mut Cx, id: JobId, mut stored: Stored, is_new: bool) -> Option<Start> {
         if stored.unended >= UNENDED_MAX {
             let reason = format!("the program has ended in each of {UNENDED_MAX} attempts");
             self.bury(cx, id, Stored { reason: Some(reason), ..stored });
-            self.free(id);
             return None;
         }
-        let (number, unended) = (stored.attempts + 1, stored.unended + 1);
-        if let Some(live) = &mut self.live {
-            live.runs.insert(id, Run { number, unended, unique: stored.job.unique });
+        stored.attempts += 1;
+        stored.unended += 1;
+        if is_new {
+            jobs(cx, READY).put(&id.0, &stored);
         }
-        let key = stored.job.key.map(Arc::from);
-        Some(Start { id, key, value: stored.job.value, number })
+        let Stored { job: NewJob { value, key, unique, .. }, attempts: number, unended, .. } =
+            stored;
+        if let Some(live) = &mut self.live {
+            live.runs.insert(id, Run { number, unended, unique });
+        }
+        Some(Start { id, key: key.map(Arc::from), value, number })
     }
 
     /// Notes that a job does not run any more.

@@ -1,4 +1,4 @@
-//! What an activation of a queue knows of its jobs beside their order: [`Starts`], and [`Known`] jobs. Pure.
+//! [`Starts`] and [`Known`]: the jobs of a queue that an activation has started, and those that it starts next. Pure.
 //!
 //! ```text
 //!  a turn starts jobs ──▶ cell n: (job, attempt) … ──(half of them have ended)──▶ a shorter list ──▶ deleted

@@ -34,6 +34,8 @@ mod unreadable;
 mod wakes;
 mod workflows;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -251,4 +253,19 @@ async fn begin_turn<R: Send + 'static, E: Send + 'static>(
     let begun = begin(call).await;
     until(async || node.store().submitted_through() > before).await;
     begun
+}
+
+/// Time since 1970 at which a simulation begins.
+const BEGIN: Duration = Duration::from_secs(1_000_000_000);
+
+/// Has the stores of a simulation show a clock that a test sets: the returned seconds apart from the true one.
+fn set_clock(sim: &Sim) -> Arc<AtomicI64> {
+    let skew = Arc::new(AtomicI64::new(0));
+    let (clock, shown) = (sim.clone(), skew.clone());
+    sim.disk().set_clock(move || {
+        let skew = Duration::from_secs(shown.load(Ordering::Relaxed).unsigned_abs());
+        let now = BEGIN + clock.elapsed();
+        if shown.load(Ordering::Relaxed) < 0 { now - skew } else { now + skew }
+    });
+    skew
 }

@@ -3,17 +3,20 @@
 //! `THRONG_ONCE_SEEDS` is the number of seeds of the simulated callers, `THRONG_SIM_SEED` the only one.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
-use throng_durable::{Durable, Entity, EntityError, Node, ONCE_ID_BYTES_MAX, Options};
+use throng_durable::{
+    Durable, DurableContext, Entity, EntityError, Node, ONCE_ID_BYTES_MAX, Options, Str,
+};
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{number_or, on_node, start_again};
+use crate::{number_or, on_node, set_clock, start_again};
 
 /// An entity whose replies are never the same twice.
 #[derive(Durable, Clone, Debug, Default, Serialize, Deserialize)]
@@ -47,6 +50,13 @@ impl Till {
     fn fail(&mut self, number: u64) -> u64 {
         self.taken.push(number);
         panic!("asked for");
+    }
+
+    /// Fails the commit of the turn, with a key that is too long.
+    #[message]
+    fn spoil(&self, cx: &mut Context<Self>) -> u64 {
+        cx.cells::<Str, ()>("spoiled").put(&"k".repeat(1_000), &());
+        0
     }
 
     #[message]
@@ -164,6 +174,34 @@ fn a_reply_is_removed_from_among_many_that_are_kept() {
         sleep(Duration::from_secs(10)).await;
         assert_eq!(node.stat().unwrap().store.entries, entries);
         assert_eq!(till.take(1, false).once("2099").await.unwrap(), Ok(2_100));
+    });
+}
+
+#[test]
+fn no_reply_is_left_after_a_failed_turn_or_a_clock_that_was_set() {
+    sim::check(1, |sim: Sim| async move {
+        let skew = set_clock(&sim);
+        let kept = Duration::from_secs(24);
+        let node = sim.start(options().idle_after(kept * 100)).unwrap();
+        let till = node.entity::<Till>("it");
+        let first = till.take(1, false).once("first").expires_after(Duration::from_secs(1));
+        first.await.unwrap().unwrap();
+        sleep(Duration::from_secs(10)).await;
+        let entries = || node.stat().unwrap().store.entries;
+        let before = entries();
+        // The turn that is not committed would have stored the record of the expiry.
+        till.spoil().once("a").expires_after(kept).await.unwrap_err();
+        till.take(1, false).once("b").expires_after(kept).await.unwrap().unwrap();
+        assert_eq!(entries(), before + 2);
+        skew.store(28, Ordering::Relaxed);
+        sleep(Duration::from_millis(1_100)).await;
+        assert_eq!(entries(), before);
+        // The record of this expiry was stored, and is gone.
+        skew.store(0, Ordering::Relaxed);
+        till.take(1, false).once("c").expires_after(kept).await.unwrap().unwrap();
+        assert_eq!(entries(), before + 2);
+        sleep(kept * 2).await;
+        assert_eq!(entries(), before);
     });
 }
 

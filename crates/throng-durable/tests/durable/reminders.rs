@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -16,10 +16,7 @@ use throng_durable::{
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{draw_faults, end, mend, number_or, start_again};
-
-/// Time since 1970 at which a simulation begins.
-const BEGIN: Duration = Duration::from_secs(1_000_000_000);
+use crate::{BEGIN, draw_faults, end, mend, number_or, set_clock, start_again};
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -221,18 +218,6 @@ fn simulated_reminders_come_exactly_once() {
     });
     let rung = rung.into_inner();
     assert!(rung > seeds * LIVES, "{rung} reminders in {seeds} runs show little");
-}
-
-/// A clock that a test sets.
-fn set_clock(sim: &Sim) -> Arc<AtomicI64> {
-    let skew = Arc::new(AtomicI64::new(0));
-    let (clock, shown) = (sim.clone(), skew.clone());
-    sim.disk().set_clock(move || {
-        let skew = Duration::from_secs(shown.load(Ordering::Relaxed).unsigned_abs());
-        let now = BEGIN + clock.elapsed();
-        if shown.load(Ordering::Relaxed) < 0 { now - skew } else { now + skew }
-    });
-    skew
 }
 
 fn at(after: Duration) -> Schedule {
