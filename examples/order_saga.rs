@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::error::Error;
 use throng::prelude::*;
 use throng_durable::{
-    Durable, EntityError, Failure, Node, Retry, Steps, Workflow, WorkflowError, Workflows,
+    Durable, EntityError, Failure, Node, Retry, Steps, WorkflowError, Workflows, workflow,
 };
 
 /// Money in the purse.
@@ -62,28 +62,21 @@ impl Purse {
     }
 }
 
-struct PlaceOrder;
-
-impl Workflow for PlaceOrder {
-    const NAME: &'static str = "order";
-    type Input = ();
-    type Output = ();
-
-    async fn run(&self, cx: &Steps, (): ()) -> Result<(), Failure> {
-        let (stock, purse) = (cx.node().entity::<Stock>("book"), cx.node().entity::<Purse>("ann"));
-        let (to, id) = (stock.clone(), format!("give back {}", cx.id()));
-        cx.compensate("give back", Retry::forever(), move || {
-            let (to, id) = (to.clone(), id.clone());
-            async move { to.call(GiveBack {}).once(id).await }
-        });
-        // A call of a workflow acts once, however often the step is tried.
-        cx.call("reserve", Retry::forever(), &stock, || Reserve {}).await?;
-        if !cx.call("pay", Retry::forever(), &purse, || Pay {}).await? {
-            return Err(Failure::new("the purse is empty"));
-        }
-        let ship = cx.step("ship", Retry::times(5), async || Ok::<_, EntityError>(()));
-        Ok(ship.await?)
+#[workflow]
+async fn place_order(cx: &Steps) -> Result<(), Failure> {
+    let (stock, purse) = (cx.node().entity::<Stock>("book"), cx.node().entity::<Purse>("ann"));
+    let (to, id) = (stock.clone(), format!("give back {}", cx.id()));
+    cx.compensate("give back", Retry::forever(), move || {
+        let (to, id) = (to.clone(), id.clone());
+        async move { to.call(GiveBack {}).once(id).await }
+    });
+    // A call of a workflow acts once, however often the step is tried.
+    cx.call("reserve", Retry::forever(), &stock, || Reserve {}).await?;
+    if !cx.call("pay", Retry::forever(), &purse, || Pay {}).await? {
+        return Err(Failure::new("the purse is empty"));
     }
+    cx.step("ship", Retry::times(5), async || Ok::<_, EntityError>(())).await?;
+    Ok(())
 }
 
 fn main() -> Result<(), Box<dyn Error>> {

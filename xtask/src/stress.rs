@@ -46,6 +46,12 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
         "THRONG_WORKFLOW_SEEDS",
         1_000,
     ),
+    (
+        "workflow-steps",
+        "throng-durable --test durable a_journal_may_have",
+        "THRONG_WORKFLOW_STEPS",
+        100_000,
+    ),
     ("once-sim", "throng-durable --test durable simulated_calls", "THRONG_ONCE_SEEDS", 5_000),
     ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
     ("service-model", "social --test model", "THRONG_SOCIAL_SEEDS", 1_000),

@@ -207,7 +207,7 @@ pub use records::{
 pub use reminder::{CronError, Missed, REMINDER_KEY_BYTES_MAX, Reminder, Schedule};
 pub use stored::{Keys, Stored, Unreadable};
 pub use taken::TakenCells;
-pub use throng_macros::Durable;
+pub use throng_macros::{Durable, workflow};
 pub use throng_store::{
     Bytes, Codec, CodecError, FeedError, FeedPosition, I64, OpenError, ReadError, Str, SubmitError,
     U32, U64, U128, Unit,

@@ -42,7 +42,7 @@ use crate::{
     CellError, CommitError, Durable, Entity, EntityError, Node, OnFailure, StateError, values,
 };
 
-/// An async function that survives the end of its program.
+/// An async function that survives the end of its program; written as a function with [`#[workflow]`](macro@crate::workflow).
 ///
 /// The function acts on the world in [steps](Steps), each of which is stored when it is over. After a crash
 /// or a restart the function is run again from its begin; the steps that are over return what was stored, and the
@@ -54,28 +54,22 @@ use crate::{
 ///
 /// use serde::{Deserialize, Serialize};
 /// use throng::prelude::*;
-/// use throng_durable::{Failure, Node, Retry, Steps, Workflow, Workflows};
+/// use throng_durable::{Failure, Node, Retry, Steps, Workflows, workflow};
 ///
 /// #[derive(Serialize, Deserialize)]
 /// struct Order {
 ///     cents: u64,
 /// }
 ///
-/// struct PlaceOrder;
-///
-/// impl Workflow for PlaceOrder {
-///     const NAME: &'static str = "order";
-///     type Input = Order;
-///     type Output = String;
-///
-///     async fn run(&self, cx: &Steps, order: Order) -> Result<String, Failure> {
-///         let charge = cx.step("charge", Retry::times(5), async || charge(order.cents).await);
-///         let receipt = charge.await?;
-///         cx.compensate("charge", Retry::forever(), async || refund().await);
-///         cx.sleep(Duration::from_millis(10)).await;
-///         cx.step("ship", Retry::times(3), async || ship(order.cents).await).await?;
-///         Ok(receipt)
-///     }
+/// /// Charges, waits, and ships; returns the receipt.
+/// #[workflow]
+/// async fn place_order(cx: &Steps, order: Order) -> Result<String, Failure> {
+///     let charge = cx.step("charge", Retry::times(5), async || charge(order.cents).await);
+///     let receipt = charge.await?;
+///     cx.compensate("charge", Retry::forever(), async || refund().await);
+///     cx.sleep(Duration::from_millis(10)).await;
+///     cx.step("ship", Retry::times(3), async || ship(order.cents).await).await?;
+///     Ok(receipt)
 /// }
 ///
 /// # async fn charge(cents: u64) -> Result<String, String> { Ok(format!("{cents} cents")) }
@@ -96,6 +90,10 @@ use crate::{
 /// # Ok(())
 /// # }
 /// ```
+///
+/// The attribute makes the type `PlaceOrder` of the function, with the name `place_order` in the store. A workflow whose
+/// steps need clients or settings is a type with fields, which implements this trait; the example of
+/// [`Node::check_replay`](crate::Node::check_replay) has one.
 pub trait Workflow: Send + Sync + 'static {
     /// Name of the workflow in the store. The name must never change.
     const NAME: &'static str;

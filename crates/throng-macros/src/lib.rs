@@ -1,7 +1,7 @@
-//! The attribute `#[process]`: messages, handlers and a typed client, made from one impl block. And
-//! `#[derive(Durable)]`, for the state of an entity.
+//! The attribute `#[process]`: messages, handlers and a typed client, made from one impl block. And for
+//! entities `#[derive(Durable)]`, for their state, and `#[workflow]`, for async functions that survive.
 //!
-//! throng re-exports the attributes and throng-durable the derive; no program depends on this crate
+//! throng re-exports the first and throng-durable the other two; no program depends on this crate
 //! directly. Procedural macros must be in a crate of their own, which also keeps syn away from the
 //! rest.
 //!
@@ -14,6 +14,8 @@
 //!
 //! #[derive(Durable)] struct Account      durable: `impl Durable for Account`
 //!     └─ #[durable(index)] email           indexes: a constant for each index
+//!
+//! #[workflow] async fn place_order       workflow: struct PlaceOrder, `impl Workflow for PlaceOrder`
 //! ```
 //!
 //! Invariants of the generated code:
@@ -34,6 +36,7 @@ mod hook;
 mod indexes;
 mod message;
 mod process;
+mod workflow;
 
 use proc_macro::TokenStream;
 
@@ -276,4 +279,21 @@ pub fn hook(_: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(Durable, attributes(durable))]
 pub fn durable(item: TokenStream) -> TokenStream {
     durable::expand(item.into()).into()
+}
+
+/// Makes an async function a workflow: a type that implements `Workflow` of `throng-durable`, where the trait's page
+/// has an example.
+///
+/// The type has the function's name in camel case, its visibility and its documentation. The function itself is
+/// unchanged. It takes `cx: &Steps` and one input or none, and returns a `Result`, whose error converts into
+/// `Failure`. A workflow whose steps need clients or settings is a type with fields and `impl Workflow` instead.
+///
+/// | `#[workflow(…)]` | |
+/// |---|---|
+/// | `stored = "…"` | the name in the store, which must never change; that of the function by default |
+/// | `name = Name` | the type's name, instead of the function's in camel case |
+/// | `crate = path` | the path of throng-durable, instead of `::throng_durable` |
+#[proc_macro_attribute]
+pub fn workflow(options: TokenStream, item: TokenStream) -> TokenStream {
+    workflow::expand(options.into(), item.into()).into()
 }

@@ -606,6 +606,16 @@ fn refuse_namesake<'a>(
     fields: impl Iterator<Item = &'a Type>,
     reply: &'a Type,
 ) -> syn::Result<()> {
+    let Some(found) = named_in(name, fields.chain([reply])) else { return Ok(()) };
+    let text = format!(
+        "the message of `{method}` would be called `{name}`, like this type: \
+         rename the message with `#[message(name = …)]`"
+    );
+    Err(Error::new_spanned(found, text))
+}
+
+/// Returns the last place in `types` where a type is called `name`, without a path.
+pub(crate) fn named_in<'a>(name: &Ident, types: impl Iterator<Item = &'a Type>) -> Option<Ident> {
     struct NameFinder<'n> {
         name: &'n Ident,
         found: Option<Ident>,
@@ -621,13 +631,8 @@ fn refuse_namesake<'a>(
         }
     }
     let mut finder = NameFinder { name, found: None };
-    fields.chain([reply]).for_each(|ty| finder.visit_type(ty));
-    let Some(found) = finder.found else { return Ok(()) };
-    let text = format!(
-        "the message of `{method}` would be called `{name}`, like this type: \
-         rename the message with `#[message(name = …)]`"
-    );
-    Err(Error::new_spanned(found, text))
+    types.for_each(|ty| finder.visit_type(ty));
+    finder.found
 }
 
 /// Returns the name of the message: the method's name in camel case.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{
     Durable, DurableContext, ExportedRecord, Node, OnFailure, OpenError, Pending, Records,
-    RecordsError, Retry, Schedule, Steps, Str, Workflow, Workflows,
+    RecordsError, Retry, Schedule, Steps, Str, Workflows, workflow,
 };
 use throng_store::{Bytes, Store};
 
@@ -54,20 +54,13 @@ impl Desk {
 /// Keys with characters that are special anywhere.
 const KEYS: [&str; 6] = ["a", "a\0", "a'\"\\/\n\r\t", "\u{202e}<b>&amp;", "ä/€", "../../etc"];
 
-struct Bake;
-
-impl Workflow for Bake {
-    const NAME: &'static str = "bake";
-    type Input = String;
-    type Output = u64;
-
-    async fn run(&self, cx: &Steps, input: String) -> Result<u64, throng_durable::Failure> {
-        let mixed = cx.step("mix", Retry::none(), async || Ok::<_, String>(input.len() as u64));
-        let mixed = mixed.await?;
-        cx.step("oven", Retry::none(), async || Err::<(), _>("too <cold>".to_owned())).await.ok();
-        cx.wait::<u64>("eat", Some(Duration::from_secs(86_400))).await?;
-        Ok(mixed)
-    }
+#[workflow]
+async fn bake(cx: &Steps, input: String) -> Result<u64, throng_durable::Failure> {
+    let mixed = cx.step("mix", Retry::none(), async || Ok::<_, String>(input.len() as u64));
+    let mixed = mixed.await?;
+    cx.step("oven", Retry::none(), async || Err::<(), _>("too <cold>".to_owned())).await.ok();
+    cx.wait::<u64>("eat", Some(Duration::from_secs(86_400))).await?;
+    Ok(mixed)
 }
 
 /// Fills a directory, and returns when nothing moves any more.

@@ -1,6 +1,7 @@
 //! Workflows: each step is recorded once and in order, whatever fails, and what was done is undone.
 //!
-//! `THRONG_WORKFLOW_SEEDS` is the number of seeds of the simulated orders, `THRONG_SIM_SEED` the only one.
+//! `THRONG_WORKFLOW_SEEDS` is the number of seeds of the simulated orders, `THRONG_SIM_SEED` the only one, and
+//! `THRONG_WORKFLOW_STEPS` the length of the long journal.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +12,8 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
 use throng_durable::{
-    Durable, Entity, Failure, Node, Options, Retry, RunStatus, Steps, Workflow, WorkflowError,
-    WorkflowRun, Workflows,
+    Durable, Entity, Failure, Node, Options, Retry, RunStatus, StepError, Steps, Workflow,
+    WorkflowError, WorkflowRun, Workflows, workflow,
 };
 use throng_store::Store;
 use tokio::time::sleep;
@@ -373,26 +374,19 @@ impl Workflow for Everything {
 }
 
 /// A workflow whose first round ends while a branch of it waits.
-struct Rounds;
-
-impl Workflow for Rounds {
-    const NAME: &'static str = "rounds";
-    type Input = bool;
-    type Output = Option<u64>;
-
-    async fn run(&self, cx: &Steps, is_first: bool) -> Result<Option<u64>, Failure> {
-        if !is_first {
-            return Ok(cx.wait("go", None).await?);
-        }
-        let waits = Box::pin(async { cx.wait("go", Some(Duration::from_secs(60))).await });
-        let sleeps = Box::pin(async {
-            cx.sleep(Duration::from_secs(1)).await;
-            Ok(None::<u64>)
-        });
-        let (first, _) = cx.race(vec![waits, sleeps]).await;
-        assert_eq!(first, 1);
-        Err(Failure::continue_as_new(cx, &false))
+#[workflow]
+async fn rounds(cx: &Steps, is_first: bool) -> Result<Option<u64>, Failure> {
+    if !is_first {
+        return Ok(cx.wait("go", None).await?);
     }
+    let waits = Box::pin(async { cx.wait("go", Some(Duration::from_secs(60))).await });
+    let sleeps = Box::pin(async {
+        cx.sleep(Duration::from_secs(1)).await;
+        Ok(None::<u64>)
+    });
+    let (first, _) = cx.race(vec![waits, sleeps]).await;
+    assert_eq!(first, 1);
+    Err(Failure::continue_as_new(cx, &false))
 }
 
 #[test]
@@ -488,53 +482,43 @@ fn a_run_that_meets_a_full_inbox_says_so_and_can_be_cancelled() {
 }
 
 /// A workflow of many steps.
-struct Many;
-
-impl Workflow for Many {
-    const NAME: &'static str = "many";
-    type Input = u64;
-    type Output = u64;
-
-    async fn run(&self, cx: &Steps, count: u64) -> Result<u64, Failure> {
-        let mut sum = 0;
-        for number in 0..count {
-            let step = cx.step("one", Retry::none(), async || Ok::<_, Failed>(number));
-            sum += step.await?;
-            if number == count / 2 {
-                cx.sleep(Duration::from_secs(60)).await;
-            }
+#[workflow]
+async fn many(cx: &Steps, count: u64) -> Result<u64, Failure> {
+    let mut sum = 0;
+    for number in 0..count {
+        let step = cx.step("one", Retry::none(), async || Ok::<_, Failed>(number));
+        sum += step.await?;
+        if number == count / 2 {
+            cx.sleep(Duration::from_secs(60)).await;
         }
-        Ok(sum)
     }
+    Ok(sum)
 }
 
 #[test]
 fn a_journal_may_have_thousands_of_steps() {
-    const STEPS: u64 = 4_000;
+    let count = number_or("THRONG_WORKFLOW_STEPS", 4_000);
     sim::check(1, |sim: Sim| async move {
         let node = start_with(&sim, Workflows::new().with(Many), options);
-        node.workflow::<Many>("a").start(&STEPS).await.unwrap();
-        sleep(Duration::from_secs(30)).await;
+        let run = node.workflow::<Many>("a");
+        run.start(&count).await.unwrap();
+        while run.steps().await.unwrap().len() as u64 <= count / 2 + 1 {
+            sleep(Duration::from_secs(10)).await;
+        }
+        sleep(Duration::from_secs(10)).await;
         assert_eq!(node.live(), 0, "it sleeps");
         sim.crash();
         let node = start_with(&sim, Workflows::new().with(Many), options);
         let sum = node.workflow::<Many>("a").result().await.unwrap();
-        assert_eq!(sum, STEPS * (STEPS - 1) / 2);
-        assert_eq!(node.workflow::<Many>("a").steps().await.unwrap().len() as u64, STEPS + 1);
+        assert_eq!(sum, count * (count - 1) / 2);
+        assert_eq!(node.workflow::<Many>("a").steps().await.unwrap().len() as u64, count + 1);
     });
 }
 
 /// A workflow with a step whose name is not valid.
-struct Misnamed;
-
-impl Workflow for Misnamed {
-    const NAME: &'static str = "misnamed";
-    type Input = String;
-    type Output = ();
-
-    async fn run(&self, cx: &Steps, name: String) -> Result<(), Failure> {
-        Ok(cx.step(&name, Retry::none(), async || Ok::<_, Failed>(())).await?)
-    }
+#[workflow(name = Misnamed, stored = "badly-named")]
+async fn with_a_wrong_name(cx: &Steps, name: String) -> Result<(), StepError> {
+    cx.step(&name, Retry::none(), async || Ok::<_, Failed>(())).await
 }
 
 #[test]
@@ -550,6 +534,7 @@ fn a_step_whose_name_is_not_valid_is_told() {
         let run = node.workflow::<Misnamed>("longest");
         run.start(&"n".repeat(100)).await.unwrap();
         run.result().await.unwrap();
+        assert_eq!((Misnamed::NAME, Many::NAME), ("badly-named", "many"));
     });
 }
 
@@ -558,20 +543,13 @@ fn a_step_whose_name_is_not_valid_is_told() {
 #[error("failed")]
 struct Failed;
 
-struct Child;
-
-impl Workflow for Child {
-    const NAME: &'static str = "child";
-    type Input = u64;
-    type Output = u64;
-
-    async fn run(&self, cx: &Steps, number: u64) -> Result<u64, Failure> {
-        let doubled = cx.step("double", Retry::none(), async || match number {
-            0 => Err("too small"),
-            number => Ok(2 * number),
-        });
-        Ok(doubled.await?)
-    }
+#[workflow]
+async fn child(cx: &Steps, number: u64) -> Result<u64, Failure> {
+    let doubled = cx.step("double", Retry::none(), async || match number {
+        0 => Err("too small"),
+        number => Ok(2 * number),
+    });
+    Ok(doubled.await?)
 }
 
 #[test]
