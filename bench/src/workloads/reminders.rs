@@ -177,8 +177,10 @@ impl Trials {
         Ok(begun.elapsed())
     }
 
-    /// Waits until the turns of so many reminders are on the disk; returns the time since 1970 then.
-    async fn wait(&self, reminders: u64) -> io::Result<Duration> {
+    /// Waits until the turns of so many reminders, of which the first is due at a time since 1970, are on the disk; returns
+    /// the time since 1970 then.
+    async fn wait(&self, reminders: u64, first: Duration) -> io::Result<Duration> {
+        tokio::time::sleep(first.saturating_sub(since_1970())).await;
         let (mut seen, mut seen_at) = (0, Instant::now());
         loop {
             let now = self.plan.stored.load(Ordering::Relaxed);
@@ -266,14 +268,15 @@ async fn measure(
     let first = since_1970() + ahead(due);
     trials.set(count, due, Some(Times { first, pace: 0 })).await?;
     outcome.check("reminders before all are at rest", plan.stored.load(Ordering::Relaxed), 0);
-    let due_time = trials.wait(due).await?.saturating_sub(first);
+    let due_time = trials.wait(due, first).await?.saturating_sub(first);
 
     let of_due = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner).len();
     outcome.check("due reminders", of_due + plan.early.load(Ordering::Relaxed), due);
     plan.latencies.lock().unwrap_or_else(PoisonError::into_inner).reset();
-    let times = Times { first: since_1970() + ahead(paced), pace: settings.get("pace") };
+    let first = since_1970() + ahead(paced);
+    let times = Times { first, pace: settings.get("pace") };
     trials.set(count + due, paced, Some(times)).await?;
-    trials.wait(due + paced).await?;
+    trials.wait(due + paced, first).await?;
     trials.counters.close().await?;
 
     let trials = Trials::open(&home, count + due + paced, &plan).await?;

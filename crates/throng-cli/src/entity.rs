@@ -11,14 +11,14 @@
 //! Lists are read page by page, so that a kind with any number of entities can be listed.
 
 mod copy;
-mod text;
+pub(crate) mod text;
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use throng_durable::{Pending, Records, RecordsError};
+use throng_durable::{JobId, Pending, Records, RecordsError};
 use throng_node::admin::SOCKET_FILE;
 use throng_node::admin::entities::{EntityAnswer, EntityRequest, PAGE_MAX};
 use throng_store::{DATABASES_MAX, OpenError, Store};
@@ -27,9 +27,9 @@ use crate::store::{DATA_FILE, StoreError};
 use crate::top::client::{Client, ClientError};
 use copy::{ExportArgs, ImportArgs, RestoreArgs};
 
-/// Arguments of `throng entity`.
+/// The node that a command is about, and the form of its output.
 #[derive(Debug, Args)]
-pub struct EntityArgs {
+pub(crate) struct At {
     /// Data directory of the node
     #[arg(long, global = true, value_name = "DIRECTORY", env = "THRONG_DATA")]
     #[arg(default_value = "./throng-data")]
@@ -42,6 +42,13 @@ pub struct EntityArgs {
     /// Print JSON, one object per line
     #[arg(long, global = true)]
     json: bool,
+}
+
+/// Arguments of `throng entity`.
+#[derive(Debug, Args)]
+pub struct EntityArgs {
+    #[command(flatten)]
+    at: At,
 
     /// Read keys on the command line as JSON strings, such as `"a\u0000b"`
     #[arg(long, global = true)]
@@ -155,6 +162,10 @@ pub(crate) enum EntityCommandError {
     NoEntity(Box<Named>),
     #[error("the {} {:?} has no message {sequence}", name.kind, name.key)]
     NoMessage { name: Box<Named>, sequence: u64 },
+    #[error("there is no queue {0:?}")]
+    NoQueue(String),
+    #[error("the queue {queue:?} has no job {id} to {what}")]
+    NoJob { queue: String, id: JobId, what: &'static str },
     #[error("the key {0} is no JSON string")]
     JsonKey(String),
     #[error("the node sent the answer to a different request")]
@@ -169,20 +180,58 @@ pub(crate) enum EntityCommandError {
     Print(#[source] io::Error),
 }
 
-type Result<T> = std::result::Result<T, EntityCommandError>;
+pub(crate) type Result<T> = std::result::Result<T, EntityCommandError>;
 
 /// Source of answers.
-enum Source {
+pub(crate) enum Source {
     Node(Client),
     Stopped(Records),
 }
 
 impl Source {
-    fn ask(&mut self, request: EntityRequest) -> Result<EntityAnswer> {
+    pub(crate) fn ask(&mut self, request: EntityRequest) -> Result<EntityAnswer> {
         match self {
             Source::Node(client) => Ok(client.ask_entity(request)?),
             Source::Stopped(records) => Ok(request.read(records)?),
         }
+    }
+}
+
+impl At {
+    /// Runs a command that prints.
+    ///
+    /// # Errors
+    /// The command's.
+    pub(crate) fn print(
+        &self,
+        command: impl FnOnce(&mut Out<io::StdoutLock<'static>>) -> Result<()>,
+    ) -> Result<()> {
+        let mut out = Out { out: BufWriter::new(io::stdout().lock()), is_json: self.json };
+        let done = command(&mut out).and_then(|()| out.flush());
+        match done {
+            // The reader of the output has closed it, as `head` does.
+            Err(EntityCommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Connects to the node, or opens the store of a node that does not run.
+    pub(crate) fn open(&self) -> Result<Source> {
+        match self.connect() {
+            Ok(client) => Ok(Source::Node(client)),
+            Err(ClientError::NoNode { .. } | ClientError::Ended { .. })
+                if self.socket.is_none() =>
+            {
+                Ok(Source::Stopped(read_only(&self.data, true)?))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) fn connect(&self) -> std::result::Result<Client, ClientError> {
+        Client::connect(&self.socket.clone().unwrap_or_else(|| self.data.join(SOCKET_FILE)))
     }
 }
 
@@ -193,15 +242,7 @@ impl EntityArgs {
     /// There is neither a node nor a store, no such entity, or a file cannot be used.
     pub(crate) fn run(mut self) -> Result<()> {
         self.read_keys()?;
-        let mut out = Out { out: BufWriter::new(io::stdout().lock()), is_json: self.json };
-        let done = self.carry_out(&mut out).and_then(|()| out.flush());
-        match done {
-            // The reader of the output has closed it, as `head` does.
-            Err(EntityCommandError::Print(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-                Ok(())
-            }
-            done => done,
-        }
+        self.at.print(|out| self.carry_out(out))
     }
 
     fn carry_out(&self, out: &mut Out<impl Write>) -> Result<()> {
@@ -220,9 +261,9 @@ impl EntityArgs {
                 self.change(EntityRequest::Skip { kind, key, sequence }, "skipped", out)
             }
             EntityCommand::Forget(name) => self.forget(name, out),
-            EntityCommand::Export(export) => export.run(&self.data, out),
-            EntityCommand::Import(import) => import.run(&self.data, out),
-            EntityCommand::Restore(restore) => restore.run(&self.data, out),
+            EntityCommand::Export(export) => export.run(&self.at.data, out),
+            EntityCommand::Import(import) => import.run(&self.at.data, out),
+            EntityCommand::Restore(restore) => restore.run(&self.at.data, out),
         }
     }
 
@@ -253,25 +294,8 @@ impl EntityArgs {
         Ok(())
     }
 
-    /// Connects to the node, or opens the store of a node that does not run.
-    fn open(&self) -> Result<Source> {
-        match self.connect() {
-            Ok(client) => Ok(Source::Node(client)),
-            Err(ClientError::NoNode { .. } | ClientError::Ended { .. })
-                if self.socket.is_none() =>
-            {
-                Ok(Source::Stopped(read_only(&self.data, true)?))
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn connect(&self) -> std::result::Result<Client, ClientError> {
-        Client::connect(&self.socket.clone().unwrap_or_else(|| self.data.join(SOCKET_FILE)))
-    }
-
     fn list(&self, list: &ListArgs, out: &mut Out<impl Write>) -> Result<()> {
-        let mut source = self.open()?;
+        let mut source = self.at.open()?;
         let Some(kind) = &list.kind else {
             let EntityAnswer::Kinds(kinds) = source.ask(EntityRequest::Kinds)? else {
                 return Err(EntityCommandError::WrongAnswer);
@@ -319,7 +343,7 @@ impl EntityArgs {
     }
 
     fn show(&self, name: &Named, cells: usize, out: &mut Out<impl Write>) -> Result<()> {
-        let mut source = self.open()?;
+        let mut source = self.at.open()?;
         let (kind, key) = (name.kind.clone(), name.key.clone());
         let EntityAnswer::Show(found) = source.ask(EntityRequest::Show { kind, key })? else {
             return Err(EntityCommandError::WrongAnswer);
@@ -342,7 +366,7 @@ impl EntityArgs {
     }
 
     fn inbox(&self, name: &Named, out: &mut Out<impl Write>) -> Result<()> {
-        let mut source = self.open()?;
+        let mut source = self.at.open()?;
         for which in [Pending::Waiting, Pending::Parked] {
             let request = |kind, key, after, limit| EntityRequest::Messages {
                 kind,
@@ -368,7 +392,7 @@ impl EntityArgs {
     fn reminders(&self, name: &Named, out: &mut Out<impl Write>) -> Result<()> {
         let request =
             |kind, key, after, limit| EntityRequest::Reminders { kind, key, after, limit };
-        self.pages(&mut self.open()?, name, request, |answer, after| {
+        self.pages(&mut self.at.open()?, name, request, |answer, after| {
             let EntityAnswer::Reminders(page) = answer else {
                 return Err(EntityCommandError::WrongAnswer);
             };
@@ -382,7 +406,7 @@ impl EntityArgs {
 
     fn steps(&self, name: &Named, out: &mut Out<impl Write>) -> Result<()> {
         let request = |kind, key, after, limit| EntityRequest::Steps { kind, key, after, limit };
-        self.pages(&mut self.open()?, name, request, |answer, after| {
+        self.pages(&mut self.at.open()?, name, request, |answer, after| {
             let EntityAnswer::Steps(page) = answer else {
                 return Err(EntityCommandError::WrongAnswer);
             };
@@ -419,7 +443,7 @@ impl EntityArgs {
         else {
             return Err(EntityCommandError::WrongAnswer);
         };
-        match self.connect()?.ask_entity(request)? {
+        match self.at.connect()?.ask_entity(request)? {
             EntityAnswer::Changed(true) => {
                 let json = serde_json::json!({ "sequence": sequence, "done": done });
                 out.line(&json, format_args!("{done}: {sequence}"))
@@ -435,7 +459,7 @@ impl EntityArgs {
     fn forget(&self, name: &Named, out: &mut Out<impl Write>) -> Result<()> {
         let (kind, key) = (name.kind.clone(), name.key.clone());
         let json = serde_json::json!({ "forgotten": key, "kind": kind });
-        let is_forgotten = match self.open()? {
+        let is_forgotten = match self.at.open()? {
             Source::Node(mut client) => {
                 match client.ask_entity(EntityRequest::Forget { kind, key })? {
                     EntityAnswer::Changed(is_forgotten) => is_forgotten,
@@ -444,7 +468,7 @@ impl EntityArgs {
             }
             Source::Stopped(reading) => {
                 drop(reading);
-                writable(&self.data)?.forget(&kind, &key)?
+                writable(&self.at.data)?.forget(&kind, &key)?
             }
         };
         if !is_forgotten {
@@ -482,14 +506,18 @@ fn open(
 }
 
 /// Standard output, in one of the two formats.
-struct Out<W: Write> {
+pub(crate) struct Out<W: Write> {
     out: BufWriter<W>,
     is_json: bool,
 }
 
 impl<W: Write> Out<W> {
     /// Prints a line.
-    fn line(&mut self, json: &impl Serialize, text: std::fmt::Arguments<'_>) -> Result<()> {
+    pub(crate) fn line(
+        &mut self,
+        json: &impl Serialize,
+        text: std::fmt::Arguments<'_>,
+    ) -> Result<()> {
         let written = match self.is_json {
             true => serde_json::to_writer(&mut self.out, json).map_err(io::Error::from),
             false => self.out.write_fmt(text),

@@ -17,6 +17,7 @@
 //! ```
 
 mod entity;
+mod queue;
 mod store;
 mod token;
 mod top;
@@ -33,6 +34,8 @@ pub enum Command {
     Top(top::TopArgs),
     /// Look into durable entities, retry or skip their messages, copy or remove them
     Entity(entity::EntityArgs),
+    /// Look into queues of jobs, retry or remove their jobs, pause them
+    Queue(queue::QueueArgs),
     /// Inspect, verify or back up a store, even while a node uses it
     Store(store::StoreArgs),
     /// Replace the token of a node's dashboard and print it; the one before opens nothing any more
@@ -50,6 +53,7 @@ impl Command {
         match self {
             Command::Top(top) => Ok(top.run().map(|()| ExitCode::SUCCESS)?),
             Command::Entity(entity) => Ok(entity.run().map(|()| ExitCode::SUCCESS)?),
+            Command::Queue(queue) => Ok(queue.run().map(|()| ExitCode::SUCCESS)?),
             Command::Store(store) => Ok(store.run()?),
             Command::AdminToken(token) => Ok(token.run().map(|()| ExitCode::SUCCESS)?),
         }

@@ -5,13 +5,18 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use throng::prelude::*;
-use throng_durable::{Durable, DurableContext, Node, OnFailure, Schedule, Str};
+use throng_durable::{
+    Attempt, Durable, DurableContext, Job, JobError, Node, OnFailure, QueueOptions, Queues,
+    Schedule, Str, Worker,
+};
 use throng_node::{DashboardAddress, Host, Options, Signals};
 use throng_store::{Batch, Bytes, Store};
 
@@ -42,10 +47,14 @@ const TEXT: &str = "This text is found in the data file, and is damaged there.";
 /// Keys with characters that are special anywhere.
 const KEYS: [&str; 5] = ["ann", "a\0b", "'\"\\\n\t", "\u{202e}<b>\u{1b}[2J", "-ä/.."];
 
-/// Runs `throng entity` on a directory.
+/// Runs `throng entity`, or `throng queue` if that is the first word, on a directory.
 fn entity(data: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_throng"));
-    command.arg("entity").arg("--data").arg(data).args(words).output().unwrap()
+    let words = match words {
+        ["queue", words @ ..] => command.arg("queue").args(["--data".as_ref(), data]).args(words),
+        words => command.arg("entity").args(["--data".as_ref(), data]).args(words),
+    };
+    words.output().unwrap()
 }
 
 /// Returns the standard output of a successful run, which a terminal can show.
@@ -90,17 +99,21 @@ fn with_node(data: &Path, beside: impl FnOnce() + Send + 'static) {
             note.write(TEXT.into()).once("write").await.unwrap();
         }
         node.entity::<Note>("ann").pin().await.unwrap();
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let options =
-            Options { listen: any, dashboard: DashboardAddress::Off, ..Options::default() };
-        let mut signals = Signals::listen().unwrap();
-        let host = Host::open(runtime, node.clone(), options).await.unwrap();
-        let served = host.serve_beside(Router::new(), &mut signals, async |_| {
-            tokio::task::spawn_blocking(beside).await.unwrap();
-        });
-        served.await.unwrap();
-        node.shutdown().await;
+        serve(runtime, node, beside).await;
     });
+}
+
+/// Serves a node while `beside` looks at it.
+async fn serve(runtime: &RuntimeHandle, node: Node, beside: impl FnOnce() + Send + 'static) {
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    let options = Options { listen: any, dashboard: DashboardAddress::Off, ..Options::default() };
+    let mut signals = Signals::listen().unwrap();
+    let host = Host::open(runtime, node.clone(), options).await.unwrap();
+    let served = host.serve_beside(Router::new(), &mut signals, async |_| {
+        tokio::task::spawn_blocking(beside).await.unwrap();
+    });
+    served.await.unwrap();
+    node.shutdown().await;
 }
 
 /// Checks what each reading command says, beside a node and without one.
@@ -309,4 +322,73 @@ fn a_damaged_entity_is_listed_exported_and_forgotten() {
     assert!(left.contains(&text), "{left}");
     assert_eq!(said(data, &["forget", "note", "ann"]), "forgotten: note ann\n");
     assert_eq!(said(data, &["list"]), "note\t4\n");
+}
+
+/// Sends letters, once the post office is open.
+struct Post {
+    is_open: Arc<AtomicBool>,
+}
+
+impl Worker for Post {
+    const QUEUE: &'static str = "post";
+    type Job = String;
+
+    async fn run(&self, _: &Attempt, letter: String) -> Result<(), JobError> {
+        match self.is_open.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(JobError::discard(format!("no stamp on <{letter}>\u{1b}[2J"))),
+        }
+    }
+}
+
+#[test]
+fn dead_jobs_of_a_queue_are_shown_retried_and_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().to_owned();
+    assert!(complaint(1, &data.join("nowhere"), &["queue", "list"]).contains("there is no store"));
+    let runtime = Runtime::builder().workers(2).start().unwrap();
+    runtime.block_on(async |runtime| {
+        let node = Node::options(&data).open(runtime).unwrap();
+        let is_open = Arc::new(AtomicBool::new(false));
+        let post = Post { is_open: is_open.clone() };
+        node.run_queues(Queues::new().with(post, QueueOptions::concurrency(2)));
+        let queue = node.queue::<Post>();
+        for (letter, priority) in [("ann", 1), ("bob", 2), ("cem", 3)] {
+            queue.push(Job::new(letter.to_owned()).priority(priority)).await.unwrap();
+        }
+        while queue.stat().await.unwrap().dead < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let data = data.clone();
+        let beside = move || {
+            let queue = |words: &[&str]| said(&data, &[&["queue"], words].concat());
+            assert_eq!(queue(&["list"]), "post\truns\tready 0\tlater 0\tdead 3\n");
+            let dead = lines(&queue(&["jobs", "post", "--json"]));
+            let ids: Vec<String> = dead.iter().map(|own| own["id"].to_string()).collect();
+            let shown = queue(&["jobs", "post", "--limit", "1"]);
+            assert!(shown.starts_with(&format!("{}\t\"ann\"\tfailures 1: ", ids[0])), "{shown}");
+            assert!(shown.contains("no stamp on <ann>") && shown.lines().count() == 1, "{shown}");
+            let remove = |id: &str| ["queue", "remove", "post", id].map(str::to_owned);
+            let removed = queue(&["remove", "post", &ids[1]]);
+            assert_eq!(removed, format!("remove: {}\n", ids[1]));
+            let again = remove(&ids[1]);
+            let again = complaint(1, &data, &again.each_ref().map(String::as_str));
+            assert!(again.contains(&format!("no job {} to remove", ids[1])), "{again}");
+            assert_eq!(queue(&["pause", "post"]), "paused: post\n");
+            assert_eq!(queue(&["retry", "post", "--all-dead"]).lines().count(), 2);
+            assert_eq!(queue(&["list"]), "post\tpaused\tready 2\tlater 0\tdead 0\n");
+            assert_eq!(queue(&["jobs", "post", "--state", "ready"]).lines().count(), 2);
+            for unknown in [&["jobs", "past"][..], &["pause", "past"], &["resume", "past"]] {
+                let words = [&["queue"], unknown].concat();
+                assert!(complaint(1, &data, &words).contains("no queue \"past\""));
+            }
+            is_open.store(true, Ordering::Relaxed);
+            assert_eq!(queue(&["resume", "post"]), "resumed: post\n");
+            while queue(&["list"]) != "post\truns\tready 0\tlater 0\tdead 0\n" {}
+        };
+        serve(runtime, node, beside).await;
+    });
+    drop(runtime);
+    assert_eq!(said(&data, &["queue", "list"]), "post\truns\tready 0\tlater 0\tdead 0\n");
+    assert!(complaint(1, &data, &["queue", "pause", "post"]).contains("no node is running"));
 }

@@ -136,6 +136,12 @@ impl Catalogue {
         self.part(layout::CATALOGUE, kind, map)
     }
 
+    /// Returns the number of a map of a kind's cells, if it has one.
+    pub(crate) fn known_map(&self, kind: &str, map: &str) -> Option<Arc<Numbered>> {
+        let is_known = self.maps(kind).into_iter().any(|(known, _)| known == map);
+        is_known.then(|| self.map(kind, map)).flatten()
+    }
+
     /// Returns the number of a message that a kind stores; `None` if there are no more numbers.
     pub(crate) fn message(&self, kind: &str, message: &str) -> Option<Arc<Numbered>> {
         self.part(layout::MESSAGES, kind, message)

@@ -197,8 +197,8 @@ pub use monitor::{EntityFailure, EntityMonitor, Kept};
 pub use node::{Node, NodeStat, Options, WeakNode};
 pub use once::{ONCE_ID_BYTES_MAX, OnceCall};
 pub use queue::{
-    Attempt, Job, JobError, JobId, JobInfo, JobState, Pushed, Queue, QueueOptions, QueueStat,
-    Queues, Worker,
+    Attempt, Job, JobError, JobId, JobInfo, JobState, Pushed, Queue, QueueChange, QueueOptions,
+    QueueStat, Queues, ShownJob, ShownQueue, Worker,
 };
 pub use records::{
     Export, ExportedRecord, Inspection, Pending, Record, Records, RecordsError, Shown, ShownCell,

@@ -11,6 +11,7 @@ mod line;
 mod live;
 mod order;
 mod pool;
+mod show;
 
 use std::collections::HashMap;
 use std::fmt::{self, Display};
@@ -26,6 +27,7 @@ use throng::Context;
 
 use self::line::{Count, Counts, Line, List, Pause, Push, PushDurably, Remove, Retry, Stored};
 use self::pool::{AnyWorker, Periodic, Pool, Running};
+pub use self::show::{QueueChange, ShownJob, ShownQueue};
 use crate::activation::Activation;
 use crate::catalogue::Number;
 use crate::message::Encoded;
@@ -511,7 +513,8 @@ pub struct Pushed {
 }
 
 /// Place of a job in its queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum JobState {
     /// The job runs, or starts when the queue comes to it.
     Ready,

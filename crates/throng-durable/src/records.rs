@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use throng_store::{Batch, DatabaseError, ReadError, Store, WriteError};
 
 pub use self::copy::{Export, ExportedRecord};
-pub(crate) use self::inspect::cut;
 pub use self::inspect::{
     Inspection, Pending, Shown, ShownCell, ShownMessage, ShownReminder, ShownRun, ShownStep, Tally,
 };
+pub(crate) use self::inspect::{TEXT_BYTES_MAX, cut};
 use crate::catalogue::{Catalogue, Numbered};
 use crate::cells::stored_keys;
 use crate::changes::Changes;

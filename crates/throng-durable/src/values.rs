@@ -46,6 +46,14 @@ pub(crate) fn decode<T: Serialize + DeserializeOwned + 'static>(
     versioned.decode(&*numbered(node, kind).ok_or_else(full)?, record)
 }
 
+/// Decodes a value of this crate's by the shape with which it was stored.
+pub(crate) fn read<T: DeserializeOwned>(numbered: &Numbered, record: &[u8]) -> Result<T, String> {
+    let (number, encoded) = postcard::take_from_bytes::<u16>(record)
+        .map_err(|error| format!("it has no number of a shape: {error}"))?;
+    let shaped = numbered.shape(number);
+    shaped.ok_or_else(|| format!("the store has no shape {number}"))?.shape().read(encoded)
+}
+
 /// A value with its shape, which can be read without a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Portable {

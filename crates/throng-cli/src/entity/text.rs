@@ -5,7 +5,8 @@ use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use throng_durable::{
-    Inspection, Pending, Record, Shown, ShownCell, ShownMessage, ShownReminder, ShownStep, Tally,
+    Inspection, Pending, Record, Shown, ShownCell, ShownJob, ShownMessage, ShownQueue,
+    ShownReminder, ShownStep, Tally,
 };
 
 use super::{Out, Result};
@@ -105,6 +106,33 @@ pub(super) fn step(step: &ShownStep, out: &mut Out<impl Write>) -> Result<()> {
         text += &format!("\tattempts {}: {}", step.attempts, one_line(reason));
     }
     out.line(step, format_args!("{text}"))
+}
+
+/// Prints `NAME`, tab, whether it is paused, and the numbers of its jobs; or the damage.
+pub(crate) fn queue(queue: &ShownQueue, out: &mut Out<impl Write>) -> Result<()> {
+    let name = queue.name.escape_debug();
+    let ShownQueue { ready, later, dead, .. } = queue;
+    let state = if queue.is_paused { "paused" } else { "runs" };
+    match &queue.damage {
+        None => out.line(
+            queue,
+            format_args!("{name}\t{state}\tready {ready}\tlater {later}\tdead {dead}"),
+        ),
+        Some(damage) => out.line(queue, format_args!("{name}\tunreadable: {}", one_line(damage))),
+    }
+}
+
+pub(crate) fn job(job: &ShownJob, out: &mut Out<impl Write>) -> Result<()> {
+    let mut text = format!("{}\t{}", job.id, value(&job.value));
+    let names = [("key", &job.key), ("unique", &job.unique)];
+    for (what, name) in names.into_iter().filter_map(|(what, name)| Some((what, name.as_ref()?))) {
+        text += &format!("\t{what} {}", name.escape_debug());
+    }
+    text += &job.due_ms.map_or(String::new(), |due| format!("\tdue {}", time(due)));
+    if let Some(reason) = &job.reason {
+        text += &format!("\tfailures {}: {}", job.failures, one_line(reason));
+    }
+    out.line(job, format_args!("{text}"))
 }
 
 fn value(shown: &Shown) -> String {

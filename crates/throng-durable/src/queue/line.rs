@@ -51,6 +51,15 @@ const DUE: &str = "due";
 const UNIQUE: &str = "unique";
 const STARTS: &str = "starts";
 
+/// Returns the name of the map of the jobs that are in a state.
+pub(super) fn map_of(state: JobState) -> &'static str {
+    match state {
+        JobState::Ready => READY,
+        JobState::Later => LATER,
+        JobState::Dead => DEAD,
+    }
+}
+
 /// A queue; see the file's head.
 #[derive(Default, Serialize, Deserialize)]
 pub(super) struct Line {
@@ -58,10 +67,10 @@ pub(super) struct Line {
     last: u64,
     /// Number of the last list of starts.
     lists: u64,
-    is_paused: bool,
-    ready: u64,
-    later: u64,
-    dead: u64,
+    pub(super) is_paused: bool,
+    pub(super) ready: u64,
+    pub(super) later: u64,
+    pub(super) dead: u64,
     #[serde(skip)]
     live: Option<Box<Live>>,
 }
@@ -749,13 +758,8 @@ impl Handle<List> for Line {
 
     async fn handle(&mut self, list: List, cx: &mut Cx) -> Result<Vec<(JobId, Stored)>, CellError> {
         let List { state, after, most } = list;
-        let map = match state {
-            JobState::Ready => READY,
-            JobState::Later => LATER,
-            JobState::Dead => DEAD,
-        };
         let from = after.map_or(0, |after| after.0.saturating_add(1));
-        let mut cells = jobs(cx, map);
+        let mut cells = jobs(cx, map_of(state));
         let listed = cells.range(&from..).take(most);
         let attempts = |id| self.live.as_ref().and_then(|live| Some(live.runs.get(&id)?.number));
         let listed = listed.map(|own| {

@@ -22,7 +22,7 @@ use crate::workflow;
 const STATE_TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Length of any other text, in bytes.
-const TEXT_BYTES_MAX: usize = 4 << 10;
+pub(crate) const TEXT_BYTES_MAX: usize = 4 << 10;
 
 /// Entries of a table that are counted.
 const COUNT_MAX: u64 = 10_000;
@@ -186,11 +186,11 @@ impl Pending {
 }
 
 /// An entity in a view of the store.
-struct Subject<'k> {
-    view: View,
-    catalogue: Catalogue,
+pub(crate) struct Subject<'k> {
+    pub(crate) view: View,
+    pub(crate) catalogue: Catalogue,
     kind: &'k str,
-    state_key: Vec<u8>,
+    pub(crate) state_key: Vec<u8>,
 }
 
 impl Records {
@@ -441,7 +441,11 @@ impl Records {
         Ok(keys)
     }
 
-    fn subject<'k>(&self, kind: &'k str, key: &str) -> Result<Subject<'k>, RecordsError> {
+    pub(crate) fn subject<'k>(
+        &self,
+        kind: &'k str,
+        key: &str,
+    ) -> Result<Subject<'k>, RecordsError> {
         let (view, catalogue) = self.open()?;
         let number = number(&catalogue, kind)?;
         let mut buffer = [0; STATE_KEY_BYTES_MAX];
@@ -452,7 +456,7 @@ impl Records {
 
 impl Subject<'_> {
     /// Shows the records with a prefix behind a cursor, which is the rest of a key.
-    fn page<T>(
+    pub(crate) fn page<T>(
         &self,
         prefix: &[u8],
         after: Option<&[u8]>,

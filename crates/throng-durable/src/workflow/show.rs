@@ -8,6 +8,7 @@ use crate::Durable;
 use crate::catalogue::{Catalogue, Numbered};
 use crate::layout;
 use crate::records::{Shown, ShownRun, ShownStep, cut};
+use crate::values::read;
 use crate::view::View;
 
 /// Kind of the entities that are runs.
@@ -47,10 +48,7 @@ pub(crate) fn show_steps(
     limit: usize,
     text_bytes_max: usize,
 ) -> Result<Vec<ShownStep>, ReadError> {
-    let steps = catalogue.maps(KIND).into_iter().any(|(map, _)| map == STEPS);
-    let Some(steps) = steps.then(|| catalogue.map(KIND, STEPS)).flatten() else {
-        return Ok(Vec::new());
-    };
+    let Some(steps) = catalogue.known_map(KIND, STEPS) else { return Ok(Vec::new()) };
     let prefix = layout::map(state_key, steps.number());
     let mut journal = Vec::new();
     let mut keys = view.prefix(&prefix);
@@ -107,12 +105,4 @@ fn show_step(
 /// Shows an input or a result; `None` for a step without one.
 fn value(values: &Numbered, record: &[u8], text_bytes_max: usize) -> Option<Shown> {
     (!record.is_empty()).then(|| Shown::of(Ok(values.show(record, text_bytes_max))).ok()).flatten()
-}
-
-/// Decodes a value of this crate's by the shape with which it was stored.
-fn read<T: serde::de::DeserializeOwned>(numbered: &Numbered, record: &[u8]) -> Result<T, String> {
-    let (number, encoded) = postcard::take_from_bytes::<u16>(record)
-        .map_err(|error| format!("it has no number of a shape: {error}"))?;
-    let shaped = numbered.shape(number);
-    shaped.ok_or_else(|| format!("the store has no shape {number}"))?.shape().read(encoded)
 }

@@ -7,8 +7,8 @@
 use serde::{Deserialize, Serialize};
 use throng::RuntimeHandle;
 use throng_durable::{
-    Inspection, Node, Pending, Record, Records, RecordsError, ShownCell, ShownMessage,
-    ShownReminder, ShownStep,
+    Inspection, JobId, JobState, Node, Pending, QueueChange, Record, Records, RecordsError,
+    ShownCell, ShownJob, ShownMessage, ShownQueue, ShownReminder, ShownStep,
 };
 use tokio::sync::oneshot;
 
@@ -81,6 +81,22 @@ pub enum EntityRequest {
         kind: String,
         key: String,
     },
+    /// Queues of jobs in the order of their names.
+    Queues {
+        after: Option<String>,
+        limit: usize,
+    },
+    /// Jobs of a queue in the order of their ids.
+    Jobs {
+        queue: String,
+        state: JobState,
+        after: Option<JobId>,
+        limit: usize,
+    },
+    ChangeQueue {
+        queue: String,
+        change: QueueChange,
+    },
 }
 
 /// Answer to an [`EntityRequest`].
@@ -96,6 +112,9 @@ pub enum EntityAnswer {
     Messages(Vec<ShownMessage>),
     Reminders(Vec<ShownReminder>),
     Steps(Vec<ShownStep>),
+    Queues(Vec<ShownQueue>),
+    /// `None` if there is no such queue.
+    Jobs(Option<Vec<ShownJob>>),
     /// Whether there was anything to change.
     Changed(bool),
 }
@@ -138,7 +157,13 @@ impl EntityRequest {
             Of::Steps { kind, key, after, limit } => {
                 EntityAnswer::Steps(records.steps(&kind, &key, after, limit.min(PAGE_MAX))?)
             }
-            Of::Retry { .. } | Of::Skip { .. } | Of::Forget { .. } => {
+            Of::Queues { after, limit } => {
+                EntityAnswer::Queues(records.queues(after.as_deref(), limit.min(PAGE_MAX))?)
+            }
+            Of::Jobs { queue, state, after, limit } => {
+                EntityAnswer::Jobs(records.jobs(&queue, state, after, limit.min(PAGE_MAX))?)
+            }
+            Of::Retry { .. } | Of::Skip { .. } | Of::Forget { .. } | Of::ChangeQueue { .. } => {
                 return Err(RecordsError::Live);
             }
         })
@@ -163,6 +188,9 @@ pub(super) async fn answer(
         }
         EntityRequest::Forget { kind, key } => {
             node.forget_entity(&kind, &key).await.map(EntityAnswer::Changed)
+        }
+        EntityRequest::ChangeQueue { queue, change } => {
+            node.change_queue(&queue, change).await.map(EntityAnswer::Changed)
         }
         read => {
             let (answer, answered) = oneshot::channel();
