@@ -289,16 +289,14 @@ impl<P: Durable> Directory<P> {
             }
         }
         let ending = shard.active.find_entry(hash, |live| live.is_of(name)).ok();
-        let after = match ending {
-            // An activation that is ending has not told its last submission yet.
-            Some(ending) => {
-                self.forget(&ending.remove().0);
-                // It may have been killed, with copies in its mailbox.
-                self.add_recheck(&mut shard, node, name.state_key(), Duration::ZERO);
-                node.store.submitted_through()
-            }
-            None => shard.ended,
-        };
+        if let Some(ending) = ending {
+            self.forget(&ending.remove().0);
+            // It may have been killed, with copies in its mailbox.
+            self.add_recheck(&mut shard, node, name.state_key(), Duration::ZERO);
+            // It has not told its last submission yet. If this activation never has a turn, the next one waits, too.
+            shard.ended = shard.ended.max(node.store.submitted_through());
+        }
+        let after = shard.ended;
         // Before the spawn, because the process may run at once.
         let name = fresh.name().clone();
         name.marks().begin(node.tick());
@@ -311,18 +309,21 @@ impl<P: Durable> Directory<P> {
                 name.lives_at(address);
                 let hash_of = |live: &Name<P>| self.hasher.hash_one(live.state_key());
                 shard.active.insert_unique(hash, name.clone(), hash_of);
+                let has_ended = name.marks().spawned();
                 // It may be to recheck its inbox since this call has found its end.
                 let is_dropped = copy.is_some_and(|copy| shard.must_recheck(&name, copy));
                 if let Some(copy) = copy.filter(|_| !is_dropped) {
                     name.marks().copy_sent(copy.weight);
                 }
                 drop(shard);
+                if has_ended {
+                    // Killed at once, before its end could know of the entry.
+                    self.remove(node, &name, after, !P::MESSAGES.is_empty());
+                }
                 node.count_activation();
                 Ok((!is_dropped).then_some(address))
             }
             Err((error, unspawned)) => {
-                // The next activation waits as this one would have.
-                shard.ended = shard.ended.max(after);
                 drop(shard);
                 drop(unspawned);
                 if matches!(error, EntityError::NoRoom { .. }) {

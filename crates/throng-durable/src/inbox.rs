@@ -17,7 +17,7 @@
 //! | place where a copy is lost | who has the entity recheck its inbox |
 //! |---|---|
 //! | the entity cannot be activated, or has no room in its mailbox | [`Copy::leave`] |
-//! | the entity's process is killed, stops, or gives up after a panic | the directory, from which the activation is removed |
+//! | the process is killed, also before its first turn, stops, or gives up after a panic | the directory, from which the activation is removed |
 //! | the entity feeds | the entity itself, once it has fed what it knows of |
 //! | the program ends | [`Redelivery`] at the next start |
 //!

@@ -48,6 +48,10 @@ const LEAVING: u32 = 4;
 const PINNED: u32 = 8;
 /// Flag of an entity that was asked to leave and has stayed for its ties.
 const TIED: u32 = 16;
+/// Flag of an activation whose process is spawned and in the directory.
+const SPAWNED: u32 = 32;
+/// Flag of an activation whose process has ended before its first turn.
+const ENDED: u32 = 64;
 
 impl<P: Process> Name<P> {
     pub(crate) fn new(kind: u16, key: &str) -> Result<Name<P>, KeyError> {
@@ -133,6 +137,17 @@ impl Marks {
     /// such entities do not drive out entities in use.
     pub(crate) fn begin(&self, tick: u32) {
         self.used.store(tick, Ordering::Relaxed);
+    }
+
+    /// Notes that the process is spawned. Returns whether it has ended already; else its end sees that it was spawned.
+    pub(crate) fn spawned(&self) -> bool {
+        self.flags.fetch_or(SPAWNED, Ordering::AcqRel) & ENDED != 0
+    }
+
+    /// Notes that the activation ends before its first turn. Returns whether its process was spawned; else the spawn sees
+    /// the end, if there is one.
+    pub(crate) fn ended_unused(&self) -> bool {
+        self.flags.fetch_or(ENDED, Ordering::AcqRel) & SPAWNED != 0
     }
 
     /// Notes a use. Returns whether the entity was leaving.

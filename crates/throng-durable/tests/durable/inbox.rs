@@ -226,6 +226,27 @@ fn simulated_payments_take_place_exactly_once_and_in_order() {
 }
 
 #[test]
+fn a_message_is_handled_after_processes_were_killed_before_their_first_turns() {
+    sim::check(20, |sim: Sim| async move {
+        let node = start_again(&sim, options);
+        sim.faults().crash::<Wallet>(600);
+        for id in 0..4 * WALLETS {
+            let to = (id % WALLETS).to_string();
+            let pay = Pay { id, to: to.clone(), amount: 1 };
+            node.entity::<Wallet>(to).send_durable(pay).await.unwrap();
+            sleep(Duration::from_millis(sim.random(5))).await;
+        }
+        sim.faults().stop();
+        // Nobody calls them.
+        sleep(Duration::from_secs(10)).await;
+        for key in 0..WALLETS {
+            let inbox = node.entity::<Wallet>(key.to_string()).inbox().unwrap();
+            assert_eq!((inbox.waiting, inbox.parked), (vec![], vec![]), "wallet {key}");
+        }
+    });
+}
+
+#[test]
 #[ignore = "the child of a_killed_program_has_made_each_payment_once_and_in_order"]
 fn paying_child() {
     let runtime = runtime();
