@@ -640,20 +640,34 @@ pub(crate) fn named_in<'a>(name: &Ident, types: impl Iterator<Item = &'a Type>) 
 /// # Errors
 /// If the name is taken or not valid.
 fn message_name(method: &Ident, block: &Block) -> syn::Result<Ident> {
-    let name = camel_case(&method.unraw().to_string());
+    let name = generated_name(method, "message")?;
+    if block.name == name {
+        let text = format!(
+            "the message of `{method}` would be called `{name}`, like the process: rename the \
+             message with `#[message(name = …)]`"
+        );
+        return Err(Error::new_spanned(method, text));
+    }
+    Ok(name)
+}
+
+/// Returns the name of what an attribute `what` makes of a function: the function's name in camel case.
+///
+/// # Errors
+/// If the name is not valid, or would hide another.
+pub(crate) fn generated_name(function: &Ident, what: &str) -> syn::Result<Ident> {
+    let name = camel_case(&function.unraw().to_string());
     let why = if name.is_empty() || name == "Self" {
-        format!("`{method}` gives no valid name for a message")
-    } else if block.name == name {
-        format!("the message of `{method}` would be called `{name}`, like the process")
+        format!("`{function}` gives no valid name for a {what}")
     } else if HIDDEN_BY_A_MESSAGE.contains(&name.as_str()) {
         format!(
-            "the message of `{method}` would be called `{name}` and hide the `{name}` of the prelude"
+            "the {what} of `{function}` would be called `{name}` and hide the `{name}` of the prelude"
         )
     } else {
-        return Ok(format_ident!("{name}", span = method.span()));
+        return Ok(format_ident!("{name}", span = function.span()));
     };
-    let text = format!("{why}: rename the message with `#[message(name = …)]`");
-    Err(Error::new_spanned(method, text))
+    let text = format!("{why}: rename the {what} with `#[{what}(name = …)]`");
+    Err(Error::new_spanned(function, text))
 }
 
 pub(crate) fn camel_case(snake_case: &str) -> String {

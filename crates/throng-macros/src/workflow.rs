@@ -2,9 +2,9 @@
 
 use crate::attributes::Carried;
 use crate::durable::join;
-use crate::message::{camel_case, named_in};
+use crate::message::{generated_name, named_in};
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::meta::ParseNestedMeta;
 use syn::parse::Parser;
@@ -141,10 +141,9 @@ fn output(returned: &ReturnType) -> Option<&Type> {
 /// Returns the name of the workflow's type: the function's name in camel case.
 ///
 /// # Errors
-/// If an argument or the result has a type of this name.
+/// If the name is not valid, or that of another type.
 fn type_name(function: &Ident, input: &Type, output: &Type) -> syn::Result<Ident> {
-    let name =
-        format_ident!("{}", camel_case(&function.unraw().to_string()), span = function.span());
+    let name = generated_name(function, "workflow")?;
     match named_in(&name, [input, output].into_iter()) {
         None => Ok(name),
         Some(found) => {

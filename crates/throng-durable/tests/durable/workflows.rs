@@ -344,11 +344,11 @@ impl Workflow for Everything {
         }
         let taken = cx.call("take", Retry::times(3), &till, || Take { cents: 5 }).await?;
         cx.send(&till, Give { cents: 7 }).await;
-        let child = cx.child::<Child>("child", &3).await?;
-        let failed = cx.child::<Child>("failing", &0).await.unwrap_err();
+        let child = cx.child::<Doubled>("child", &3).await?;
+        let failed = cx.child::<Doubled>("failing", &0).await.unwrap_err();
         assert!(failed.reason.contains("too small"), "{failed}");
         // It has ended before.
-        let same = cx.child::<Child>("child", &5).await?;
+        let same = cx.child::<Doubled>("child", &5).await?;
         assert_eq!(same, child);
         let first: Option<String> = cx.wait("approval", None).await?;
         let second: Option<String> = cx.wait("approval", Some(Duration::from_secs(60))).await?;
@@ -543,8 +543,8 @@ fn a_step_whose_name_is_not_valid_is_told() {
 #[error("failed")]
 struct Failed;
 
-#[workflow]
-async fn child(cx: &Steps, number: u64) -> Result<u64, Failure> {
+#[workflow(name = Doubled, stored = "child")]
+async fn double(cx: &Steps, number: u64) -> Result<u64, Failure> {
     let doubled = cx.step("double", Retry::none(), async || match number {
         0 => Err("too small"),
         number => Ok(2 * number),
@@ -556,7 +556,7 @@ async fn child(cx: &Steps, number: u64) -> Result<u64, Failure> {
 fn a_workflow_calls_sends_waits_branches_and_begins_anew_also_over_restarts() {
     sim::check(12, |sim: Sim| async move {
         let attempts = Arc::new(AtomicU64::new(0));
-        let workflows = || Workflows::new().with(Everything(attempts.clone())).with(Child);
+        let workflows = || Workflows::new().with(Everything(attempts.clone())).with(Doubled);
         let mut node =
             start_with(&sim, workflows(), || options().idle_after(Duration::from_secs(10)));
         node.workflow::<Everything>("a").start(&0).await.unwrap();

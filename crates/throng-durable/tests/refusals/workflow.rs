@@ -42,6 +42,16 @@ async fn order(cx: &Steps, order: Order) -> Result<(), Failure> {
 }
 
 #[workflow]
+async fn result(cx: &Steps) -> Result<(), Failure> {
+    Ok(())
+}
+
+#[workflow]
+async fn __(cx: &Steps) -> Result<(), Failure> {
+    Ok(())
+}
+
+#[workflow]
 struct NotAFunction;
 
 #[workflow]
