@@ -189,6 +189,10 @@ async fn answer(admin: &Admin, id: u64, request: Request) -> Frames {
             let detail = "an entity is forgotten by `throng entity forget`".into();
             Answer::Error(Refusal { kind: RefusalKind::Unable, detail })
         }
+        Request::Entity(EntityRequest::ChangeQueue { .. }) => {
+            let detail = "a queue is changed by `throng queue`".into();
+            Answer::Error(Refusal { kind: RefusalKind::Unable, detail })
+        }
         request => inspect(request, &admin.0.inspected, ROWS_MAX).await,
     };
     answer.clip(TEXT_BYTES_MAX, LIST_MAX);
