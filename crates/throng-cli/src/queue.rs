@@ -125,8 +125,8 @@ impl QueueArgs {
         let mut source = Source::Node(self.at.connect()?);
         let mut one = |source: &mut Source, id| {
             let is_done = ask(source, queue, change(id))?;
-            let json = serde_json::json!({ "job": id, "done": is_done.then_some(what) });
             if is_done {
+                let json = serde_json::json!({ "job": id, "done": what });
                 out.line(&json, format_args!("{what}: {id}"))?;
             }
             Ok::<bool, EntityCommandError>(is_done)

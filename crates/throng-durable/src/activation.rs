@@ -71,7 +71,7 @@ pub(crate) struct Activation<P: Durable> {
     /// The last submission.
     last: Submission,
     phase: Phase,
-    /// Whether the directory may have an entry of the activation.
+    /// Whether a turn has begun, and the directory may have an entry of the activation.
     listed: bool,
     /// Whether a turn runs.
     in_turn: bool,

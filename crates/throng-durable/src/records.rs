@@ -13,7 +13,7 @@ pub use self::copy::{Export, ExportedRecord};
 pub use self::inspect::{
     Inspection, Pending, Shown, ShownCell, ShownMessage, ShownReminder, ShownRun, ShownStep, Tally,
 };
-pub(crate) use self::inspect::{TEXT_BYTES_MAX, cut};
+pub(crate) use self::inspect::{Subject, TEXT_BYTES_MAX, cut};
 use crate::catalogue::{Catalogue, Numbered};
 use crate::cells::stored_keys;
 use crate::changes::Changes;
@@ -248,7 +248,7 @@ impl Records {
     }
 
     /// Returns a view of a store of the present layout, with its catalogue.
-    fn open(&self) -> Result<(View, Catalogue), RecordsError> {
+    pub(crate) fn open(&self) -> Result<(View, Catalogue), RecordsError> {
         let view = View::of(self.tables()?)?;
         let catalogue = Catalogue::read(&view)?;
         let version = view.get(layout::LAYOUT)?.and_then(|version| version.try_into().ok());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use throng_store::ReadError;
 
 use crate::catalogue::Numbered;
 use crate::durable::{Versioned, encode_into};
@@ -52,6 +53,22 @@ pub(crate) fn read<T: DeserializeOwned>(numbered: &Numbered, record: &[u8]) -> R
         .map_err(|error| format!("it has no number of a shape: {error}"))?;
     let shaped = numbered.shape(number);
     shaped.ok_or_else(|| format!("the store has no shape {number}"))?.shape().read(encoded)
+}
+
+/// Decodes a record of this crate's that was looked up, or returns its damage.
+///
+/// # Errors
+///
+/// The store cannot be read.
+pub(crate) fn read_record<T: DeserializeOwned>(
+    numbered: &Numbered,
+    record: Result<&[u8], ReadError>,
+) -> Result<Result<T, String>, ReadError> {
+    match record {
+        Ok(record) => Ok(read(numbered, record)),
+        Err(ReadError::Corrupt(damage)) => Ok(Err(damage)),
+        Err(error) => Err(error),
+    }
 }
 
 /// A value with its shape, which can be read without a store.

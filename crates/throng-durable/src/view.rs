@@ -4,6 +4,7 @@ use std::ops::{Bound, RangeBounds};
 
 use throng_store::{Range, ReadError, Snapshot};
 
+use crate::layout;
 use crate::tables::Tables;
 
 /// A snapshot, and the tables whose records it shows.
@@ -33,5 +34,28 @@ impl View {
 
     pub(crate) fn prefix(&self, prefix: &[u8]) -> Range<'_> {
         self.tables.at(prefix).prefix(&self.snapshot, prefix)
+    }
+
+    /// Shows the records with a prefix behind a cursor, which is the rest of a key.
+    pub(crate) fn page<T>(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+        show: impl Fn(&[u8], Result<&[u8], ReadError>) -> Result<Option<T>, ReadError>,
+    ) -> Result<Vec<T>, ReadError> {
+        let (start, end) = ([prefix, after.unwrap_or_default()].concat(), layout::after(prefix));
+        let start =
+            if after.is_some() { Bound::Excluded(&start[..]) } else { Bound::Included(&start[..]) };
+        let mut range = self.range((start, Bound::Excluded(&end[..])));
+        let mut page = Vec::new();
+        while page.len() < limit
+            && let Some(key) = range.next_key()
+        {
+            let key = key?;
+            let record = self.get(key).map(Option::unwrap_or_default);
+            page.extend(show(&key[prefix.len()..], record)?);
+        }
+        Ok(page)
     }
 }

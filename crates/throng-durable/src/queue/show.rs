@@ -1,15 +1,13 @@
 //! Queues and their jobs as they are stored, for people; and changes of a queue by its name, without its worker's type.
 
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use throng_store::ReadError;
 
 use super::line::{Line, Pause, Remove, Retry, Stored, map_of};
 use super::{JobId, JobState, NewJob};
-use crate::catalogue::Numbered;
-use crate::records::{Shown, TEXT_BYTES_MAX, cut};
+use crate::records::{Shown, Subject, TEXT_BYTES_MAX, cut, number};
 use crate::stored::is_stored;
-use crate::values::read;
+use crate::values::read_record;
 use crate::{Durable, Node, Records, RecordsError, layout};
 
 /// A queue, from [`Records::queues`].
@@ -54,13 +52,13 @@ pub struct ShownJob {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueChange {
-    /// As [`Queue::retry`](crate::Queue::retry).
+    /// Tries a dead job again, or one at once that waits for a time: see [`Queue::retry`](crate::Queue::retry).
     Retry(JobId),
-    /// As [`Queue::remove`](crate::Queue::remove).
+    /// Removes a job: see [`Queue::remove`](crate::Queue::remove).
     Remove(JobId),
-    /// As [`Queue::pause`](crate::Queue::pause).
+    /// Has no further job start: see [`Queue::pause`](crate::Queue::pause).
     Pause,
-    /// As [`Queue::resume`](crate::Queue::resume).
+    /// Has jobs start again: see [`Queue::resume`](crate::Queue::resume).
     Resume,
 }
 
@@ -69,27 +67,24 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// As [`inspect`](Records::inspect), without [`RecordsError::NoKind`]: a store may have no queues.
+    /// [`RecordsError::Read`] and [`RecordsError::Layout`].
     pub fn queues(
         &self,
         after: Option<&str>,
         limit: usize,
     ) -> Result<Vec<ShownQueue>, RecordsError> {
-        let stored = match self.list(Line::KIND, "", after, limit) {
-            Err(RecordsError::NoKind(_)) => return Ok(Vec::new()),
-            stored => stored?,
-        };
-        let show = |name: String| {
-            let own = self.subject(Line::KIND, &name)?;
-            let number = own.catalogue.kind(Line::KIND);
-            let number = number.ok_or_else(|| RecordsError::NoKind(Line::KIND.into()))?;
-            let record = own.view.get(&own.state_key).map(Option::unwrap_or_default);
-            let line: Result<Line, String> = read_record(&number, record)?;
+        let (view, catalogue) = self.open()?;
+        let Ok(kind) = number(&catalogue, Line::KIND) else { return Ok(Vec::new()) };
+        let Some(numbered) = catalogue.kind(Line::KIND) else { return Ok(Vec::new()) };
+        let show = |name: &[u8], record: Result<&[u8], ReadError>| {
+            let line: Result<Line, String> = read_record(&numbered, record)?;
             let damage = line.as_ref().err().map(|damage| cut(damage));
             let Line { is_paused, ready, later, dead, .. } = line.unwrap_or_default();
-            Ok(ShownQueue { name, is_paused, ready, later, dead, damage })
+            let name = String::from_utf8_lossy(name).into_owned();
+            Ok(Some(ShownQueue { name, is_paused, ready, later, dead, damage }))
         };
-        stored.into_iter().map(|record| show(record.key)).collect()
+        let after = after.map(str::as_bytes);
+        Ok(view.page(&layout::states(kind), after, limit, show)?)
     }
 
     /// Returns at most `limit` jobs of a queue that are in a state, behind one of them, in the order of their ids; `None`
@@ -97,7 +92,7 @@ impl Records {
     ///
     /// # Errors
     ///
-    /// As [`queues`](Records::queues).
+    /// [`RecordsError::Key`], [`RecordsError::Read`] and [`RecordsError::Layout`].
     pub fn jobs(
         &self,
         queue: &str,
@@ -105,13 +100,7 @@ impl Records {
         after: Option<JobId>,
         limit: usize,
     ) -> Result<Option<Vec<ShownJob>>, RecordsError> {
-        let own = match self.subject(Line::KIND, queue) {
-            Err(RecordsError::NoKind(_)) => return Ok(None),
-            own => own?,
-        };
-        if !is_stored(&own.view, &own.state_key)? {
-            return Ok(None);
-        }
+        let Some(own) = self.stored_queue(queue)? else { return Ok(None) };
         let Some(map) = own.catalogue.known_map(Line::KIND, map_of(state)) else {
             return Ok(Some(Vec::new()));
         };
@@ -140,7 +129,16 @@ impl Records {
         };
         let prefix = layout::map(&own.state_key, map.number());
         let after = after.map(|after| after.0.to_be_bytes());
-        own.page(&prefix, after.as_ref().map(<[u8; 8]>::as_slice), limit, show).map(Some)
+        Ok(Some(own.view.page(&prefix, after.as_ref().map(<[u8; 8]>::as_slice), limit, show)?))
+    }
+
+    /// Returns the entity of a queue, if one is stored.
+    fn stored_queue(&self, queue: &str) -> Result<Option<Subject<'static>>, RecordsError> {
+        let own = match self.subject(Line::KIND, queue) {
+            Err(RecordsError::NoKind(_)) => return Ok(None),
+            own => own?,
+        };
+        Ok(is_stored(&own.view, &own.state_key)?.then_some(own))
     }
 }
 
@@ -162,18 +160,16 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// The errors of [`retry_message`](Node::retry_message), and [`RecordsError::Unclaimed`] for a program that has not
-    /// called [`run_queues`](Node::run_queues).
+    /// [`RecordsError::Key`], [`RecordsError::Read`] and [`RecordsError::Layout`]; [`RecordsError::Entity`] with any
+    /// [`EntityError`](crate::EntityError), of which `NotRegistered` is for a program that has not called
+    /// [`run_queues`](Node::run_queues).
     pub async fn change_queue(
         &self,
         queue: &str,
         change: QueueChange,
     ) -> Result<bool, RecordsError> {
-        if self.records().jobs(queue, JobState::Dead, None, 0)?.is_none() {
+        if self.records().stored_queue(queue)?.is_none() {
             return Ok(false);
-        }
-        if self.inner().queues.get().is_none() {
-            return Err(RecordsError::Unclaimed(Line::KIND.into()));
         }
         let line = self.entity::<Line>(queue);
         let is_done = match change {
@@ -183,21 +179,5 @@ impl Node {
             QueueChange::Resume => line.call(Pause { pauses: false }).await.map(|()| true),
         };
         Ok(is_done?)
-    }
-}
-
-/// Decodes a record of a queue, or returns its damage.
-///
-/// # Errors
-///
-/// The store cannot be read.
-fn read_record<T: DeserializeOwned>(
-    numbered: &Numbered,
-    record: Result<&[u8], ReadError>,
-) -> Result<Result<T, String>, ReadError> {
-    match record {
-        Ok(record) => Ok(read(numbered, record)),
-        Err(ReadError::Corrupt(damage)) => Ok(Err(damage)),
-        Err(error) => Err(error),
     }
 }

@@ -4,8 +4,6 @@
 //! entry has a bounded text, so that the cost of an answer depends neither on the number of entities nor on what one
 //! of them has. The only exception is the journal of a workflow, which its run has in memory as well.
 
-use std::ops::Bound;
-
 use serde::{Deserialize, Serialize};
 use throng_store::ReadError;
 
@@ -299,7 +297,7 @@ impl Records {
             let map = name.cloned().unwrap_or_else(|| format!("map {number}"));
             Ok(Some(ShownCell { map, key: key.into(), value, cursor: cursor.into() }))
         };
-        own.page(&layout::cells(&own.state_key), after, limit, show)
+        Ok(own.view.page(&layout::cells(&own.state_key), after, limit, show)?)
     }
 
     /// Returns at most `limit` durable messages of an entity that wait or were parked, in the order of their sequence
@@ -342,7 +340,7 @@ impl Records {
             let shown = ShownMessage { sequence, name, value, attempts, failed_ms, reason, place };
             Ok(Some(shown))
         };
-        own.page(&prefix, after.as_ref().map(|after| &after[..]), limit, show)
+        Ok(own.view.page(&prefix, after.as_ref().map(|after| &after[..]), limit, show)?)
     }
 
     /// Returns at most `limit` reminders of an entity behind a key, in the order of their keys.
@@ -369,7 +367,7 @@ impl Records {
             let key = String::from_utf8_lossy(key).into_owned();
             Ok(Some(ShownReminder { key, due_ms, schedule, message, value }))
         };
-        own.page(&prefix, after.map(str::as_bytes), limit, show)
+        Ok(own.view.page(&prefix, after.map(str::as_bytes), limit, show)?)
     }
 
     /// Returns at most `limit` steps of a workflow's run behind a [step](ShownStep::order), in the order in which they
@@ -455,29 +453,6 @@ impl Records {
 }
 
 impl Subject<'_> {
-    /// Shows the records with a prefix behind a cursor, which is the rest of a key.
-    pub(crate) fn page<T>(
-        &self,
-        prefix: &[u8],
-        after: Option<&[u8]>,
-        limit: usize,
-        show: impl Fn(&[u8], Result<&[u8], ReadError>) -> Result<Option<T>, ReadError>,
-    ) -> Result<Vec<T>, RecordsError> {
-        let (start, end) = ([prefix, after.unwrap_or_default()].concat(), layout::after(prefix));
-        let start =
-            if after.is_some() { Bound::Excluded(&start[..]) } else { Bound::Included(&start[..]) };
-        let mut range = self.view.range((start, Bound::Excluded(&end[..])));
-        let mut page = Vec::new();
-        while page.len() < limit
-            && let Some(key) = range.next_key()
-        {
-            let key = key?;
-            let record = self.view.get(key).map(Option::unwrap_or_default);
-            page.extend(show(&key[prefix.len()..], record)?);
-        }
-        Ok(page)
-    }
-
     /// Shows a stored message with its name.
     fn message(&self, record: Result<&[u8], ReadError>) -> Result<(String, Shown), ReadError> {
         let mut name = "?".to_owned();

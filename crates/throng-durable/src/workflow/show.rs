@@ -8,7 +8,7 @@ use crate::Durable;
 use crate::catalogue::{Catalogue, Numbered};
 use crate::layout;
 use crate::records::{Shown, ShownRun, ShownStep, cut};
-use crate::values::read;
+use crate::values::{read, read_record};
 use crate::view::View;
 
 /// Kind of the entities that are runs.
@@ -55,11 +55,8 @@ pub(crate) fn show_steps(
     while let Some(key) = keys.next_key() {
         let key = key?;
         let name = String::from_utf8_lossy(&key[prefix.len()..]).into_owned();
-        let entry = match view.get(key) {
-            Ok(record) => read::<Entry>(&steps, record.unwrap_or_default()),
-            Err(ReadError::Corrupt(damage)) => Err(damage),
-            Err(error) => return Err(error),
-        };
+        let record = view.get(key).map(Option::unwrap_or_default);
+        let entry = read_record::<Entry>(&steps, record)?;
         journal.push((name, entry));
     }
     let order = |entry: &Result<Entry, String>| entry.as_ref().map_or(u32::MAX, |own| own.order);

@@ -606,7 +606,13 @@ fn a_damaged_job_keeps_no_others_from_being_done() {
         written.await.unwrap();
         sim.crash();
         drop((node, queue, cells));
-        let (_node, queue) = start(&sim, &world);
+        let (node, queue) = start(&sim, &world);
+        let [ready, later] = [JobState::Ready, JobState::Later].map(|state| {
+            let shown = node.records().jobs(World::QUEUE, state, None, 9).unwrap().unwrap();
+            shown.into_iter().map(|job| (job.id, job.value.text.is_ok())).collect::<Vec<_>>()
+        });
+        assert_eq!(ready, [(damaged[0], false), (others[0], true)]);
+        assert_eq!(later, [(damaged[1], false), (others[1], true)]);
         queue.resume().await.unwrap();
         sleep(2 * HOUR).await;
         assert_eq!(world.begun(), others);
