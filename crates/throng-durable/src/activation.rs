@@ -528,10 +528,10 @@ impl<P: Durable> Drop for Activation<P> {
         if self.resident {
             counts.leave::<P>(self.size.bytes());
         }
-        // A closed node clears its directories as a whole.
         // A process may be killed before its first turn, with messages in its mailbox.
         let is_unused = matches!(self.phase, Phase::Active) && !self.listed;
         let is_listed = self.listed || is_unused && self.name.marks().ended_unused();
+        // A closed node clears its directories as a whole.
         if is_listed && !home.node.is_closed() {
             if self.leaving == Leaving::No {
                 home.directory.report(&home.node, &self.name, &EntityError::Died);
