@@ -113,8 +113,9 @@ impl Layer<Worker> for Notes {
         assert!(!notes.panics, "as it holds");
         match notes.next {
             Next::Hold => {
-                notes.log.note("hold");
+                // Whoever has seen the note takes the reply.
                 notes.log.1.lock().unwrap().push(reply);
+                notes.log.note("hold");
             }
             Next::Over | Next::Settle => reply.send(),
         }
