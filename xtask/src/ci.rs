@@ -9,8 +9,8 @@
 //! | to run              | unit, models, stress, costs, bench, browser    | dev, `target/debug`    |
 //! | to run, optimised   | readme                                         | release, as users do   |
 //!
-//! Crates that only `bench/` has, and the few whose features `-p throng` changes, are extra. The
-//! crate `throng` alone is optimised for models, stress and costs: see `steps::OPTIMISED`.
+//! Crates that only `bench/` has, and the few whose features `-p throng` changes, are extra. For the models alone the
+//! crate `throng` is optimised.
 //!
 //! Invariant: no step sets `RUSTFLAGS` or a target directory of its own, which would compile every
 //! dependency again.

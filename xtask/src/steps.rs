@@ -129,14 +129,16 @@ pub(crate) fn run(steps: &[Step]) -> Result<(), Failure> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Optimises the crate `throng` and its stress runs in the dev profile, for programs that run it a million
-/// times. Dependencies stay as they are compiled for all other tests, and debug assertions stay on.
-pub(crate) const OPTIMISED: &[&str] = &[
-    "--config",
-    "profile.dev.package.throng.opt-level=3",
-    "--config",
-    "profile.dev.package.throng-stress.opt-level=3",
-];
+/// Builds a program of the workspace with the features of its tests, so that all of its dependencies are compiled
+/// already after `cargo test --workspace`; returns its path.
+///
+/// # Errors
+/// If it cannot be built.
+pub(crate) fn program_beside_tests(name: &str) -> Result<PathBuf, Failure> {
+    // An example, unlike another program, is built with the features of dev-dependencies.
+    let line = "cargo build --workspace --locked --bin throng-stress --example costs";
+    Tool::new(line).arg("--message-format=json-render-diagnostics").build(Some(name))
+}
 
 /// A command of the tool chain, run at the root of the workspace.
 pub(crate) struct Tool(Command);
@@ -229,19 +231,19 @@ impl Tool {
         Ok(tests)
     }
 
-    /// Runs a command of cargo that builds a program and reports its path as JSON; returns the
-    /// path.
+    /// Runs a command of cargo that builds a program, of this name if it builds several, and reports its path as JSON;
+    /// returns the path.
     ///
     /// # Errors
-    /// If it cannot be started, fails, or builds no program.
-    pub(crate) fn build(mut self) -> Result<PathBuf, Failure> {
+    /// If it cannot be started, fails, or builds no such program.
+    pub(crate) fn build(mut self, name: Option<&str>) -> Result<PathBuf, Failure> {
         println!("    {}", self.line());
         let output = self.0.stderr(Stdio::inherit()).output();
         let output = output.map_err(|error| self.failed(&error))?;
         if !output.status.success() {
             return Err(self.failed(&output.status));
         }
-        program_in(&String::from_utf8_lossy(&output.stdout))
+        program_in(&String::from_utf8_lossy(&output.stdout), name)
             .ok_or_else(|| self.failed(&"it made no program"))
     }
 
@@ -279,10 +281,13 @@ pub(crate) fn root() -> PathBuf {
     own.parent().map_or_else(|| own.clone(), Path::to_path_buf)
 }
 
-/// The last program in cargo's messages, each a line of JSON.
-fn program_in(messages: &str) -> Option<PathBuf> {
+/// The last program in cargo's messages, each a line of JSON, with this name if there is one.
+fn program_in(messages: &str, name: Option<&str>) -> Option<PathBuf> {
     messages.lines().rev().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
+        if name.is_some_and(|name| message["target"]["name"] != name) {
+            return None;
+        }
         message["executable"].as_str().map(PathBuf::from)
     })
 }
@@ -350,11 +355,15 @@ mod tests {
     fn the_program_is_read_from_cargos_messages() {
         let messages = "no JSON\n\
             {\"reason\":\"compiler-artifact\",\"executable\":null}\n\
-            {\"reason\":\"compiler-artifact\",\"executable\":\"/target/throng-1\"}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"other\"},\"executable\":\"/target/other\"}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"throng\"},\"executable\":\"/target/throng-1\"}\n\
             {\"reason\":\"build-finished\",\"success\":true}\n";
-        assert_eq!(program_in(messages).as_deref(), Some(Path::new("/target/throng-1")));
-        assert_eq!(program_in("{}\n"), None);
-        assert!(Tool::new("true").build().is_err());
+        let program = |name| program_in(messages, name);
+        assert_eq!(program(None).as_deref(), Some(Path::new("/target/throng-1")));
+        assert_eq!(program(Some("other")).as_deref(), Some(Path::new("/target/other")));
+        assert_eq!(program(Some("absent")), None);
+        assert_eq!(program_in("{}\n", None), None);
+        assert!(Tool::new("true").build(None).is_err());
     }
 
     #[test]

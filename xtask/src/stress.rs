@@ -2,7 +2,7 @@
 //! themselves are the program `stress/`, tests of store
 //! and service, requests that are drawn from the OpenAPI document, the fuzz targets, and cargo-deny.
 
-use crate::steps::{Failure, OPTIMISED, Tests, Tool};
+use crate::steps::{Failure, Tests, Tool, program_beside_tests};
 use crate::{deny, fuzz, openapi};
 
 /// Every run of the program, at a size that takes about a second, for the ordinary tests.
@@ -71,7 +71,12 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
     for &(longer, test, variable, full) in LONGER {
         if name.as_deref().is_none_or(|name| name == longer) {
             let line = format!("cargo test --release --locked -p {test} -- --nocapture");
-            Tool::new(&line).env(variable, &size.unwrap_or(full).to_string()).run_tests()?;
+            // The link of all crates as one would take longer than most runs.
+            Tool::new(&line)
+                .env("CARGO_PROFILE_RELEASE_LTO", "off")
+                .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16")
+                .env(variable, &size.unwrap_or(full).to_string())
+                .run_tests()?;
             if name.is_some() {
                 return Ok(());
             }
@@ -95,14 +100,11 @@ pub(crate) fn run(name: Option<String>, size: Option<u64>) -> Result<(), Failure
     Tool::new(&line).run()
 }
 
-/// Runs [`SMALL`] and [`RESIDENT`], with the dependencies of the other tests. The runs that are
-/// tests are part of the step `unit`, at a small size.
+/// Runs [`SMALL`] and [`RESIDENT`]. The runs that are tests are part of the step `unit`, at a small size.
 pub(crate) fn small() -> Result<Tests, Failure> {
+    let program = program_beside_tests("throng-stress")?;
     for &(name, size) in SMALL.iter().chain(RESIDENT) {
-        Tool::new("cargo run --locked -p throng-stress")
-            .args(OPTIMISED)
-            .args(&["--", name, &size.to_string()])
-            .run()?;
+        Tool::program(&program).args(&[name, &size.to_string()]).run()?;
     }
     Ok(Tests::one_passed())
 }

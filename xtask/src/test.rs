@@ -4,7 +4,7 @@
 
 use crate::quickstart;
 use crate::readme;
-use crate::steps::{self, Failure, OPTIMISED, Step, Tests, Tool};
+use crate::steps::{self, Failure, Step, Tests, Tool, program_beside_tests};
 use crate::stress;
 use std::path::{Path, PathBuf};
 
@@ -63,22 +63,19 @@ fn unit() -> Result<Tests, Failure> {
 
 /// Runs the loom models. Loom replaces the atomics if `throng_loom` is set. `cargo rustc` sets it
 /// for this crate alone; `RUSTFLAGS` would set it for all crates, and each dependency would be
-/// compiled again.
+/// compiled again. The models run a million times, so this crate is optimised.
 fn models() -> Result<Tests, Failure> {
     let build = Tool::new("cargo rustc -p throng --lib --profile test --locked")
-        .args(OPTIMISED)
+        .args(&["--config", "profile.dev.package.throng.opt-level=3"])
         .arg("--message-format=json-render-diagnostics")
         .args(&["--", "--cfg", "throng_loom"]);
-    let program = build.build()?;
+    let program = build.build(None)?;
     Tool::program(&program).arg("loom").env("LOOM_MAX_PREEMPTIONS", "3").run_tests()
 }
 
 /// Measures little of each row, which is enough: each row checks that it measures its subject.
 fn costs() -> Result<Tests, Failure> {
-    Tool::new("cargo run --locked -p throng --example costs")
-        .args(OPTIMISED)
-        .args(&["--", "all", "1000"])
-        .run()?;
+    Tool::program(&program_beside_tests("costs")?).args(&["all", "1000"]).run()?;
     Ok(Tests::one_passed())
 }
 
