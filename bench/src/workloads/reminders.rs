@@ -44,8 +44,8 @@ const MONTH: Duration = Duration::from_secs(30 * 86_400);
 /// Idle time after which an entity leaves memory.
 const IDLE: Duration = Duration::from_millis(200);
 
-/// Time before the first reminder is due, besides twice the time that as many have taken before.
-const AHEAD: Duration = Duration::from_secs(1);
+/// Time before the first reminder is due, besides three times the time that as many have taken before.
+const AHEAD: Duration = Duration::from_secs(2);
 
 /// Number of calls in flight that set reminders.
 const SETTERS: u64 = 1_000;
@@ -264,7 +264,7 @@ async fn measure(
     let of_reminders = disk.saturating_sub(disk_bytes(&bare)?);
 
     let trials = Trials::open(&home, count + due + paced, &plan).await?;
-    let ahead = |calls: u64| AHEAD + time.mul_f64(2.0 * (calls as f64 / count as f64).max(1.0));
+    let ahead = |calls: u64| AHEAD + time.mul_f64(3.0 * calls as f64 / count as f64);
     let first = since_1970() + ahead(due);
     trials.set(count, due, Some(Times { first, pace: 0 })).await?;
     outcome.check("reminders before all are at rest", plan.stored.load(Ordering::Relaxed), 0);
