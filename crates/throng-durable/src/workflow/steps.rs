@@ -497,8 +497,8 @@ impl Steps {
     }
 
     /// Calls an entity with a message, which is made for each attempt. The call acts once: the entity keeps its reply for
-    /// 30 days, under an id of the run and this step, which has [`ONCE_ID_BYTES_MAX`](crate::ONCE_ID_BYTES_MAX) bytes at
-    /// most.
+    /// 30 days, under an id of the run, its round and this step, which has
+    /// [`ONCE_ID_BYTES_MAX`](crate::ONCE_ID_BYTES_MAX) bytes at most.
     ///
     /// # Errors
     ///
@@ -518,7 +518,12 @@ impl Steps {
         const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
         let key = self.ask(name, Kind::Step);
         let limit = self.0.workflows.limit_of(name);
-        let id: Box<str> = format!("{}/{key}", self.0.key).into();
+        // A run that has begun anew has steps of the same keys, whose calls are others. No key of a step ends like this.
+        let round = match self.0.round {
+            0 => String::new(),
+            round => format!("#round{round}"),
+        };
+        let id: Box<str> = format!("{}/{key}{round}", self.0.key).into();
         let to = to.clone();
         self.run_step(key, retry, limit, move || {
             to.call(message()).once(id.clone()).expires_after(KEPT)

@@ -424,6 +424,27 @@ fn so_many_signals_wait_for_a_run_and_no_more() {
     });
 }
 
+/// A workflow that calls an entity in each of three rounds.
+#[workflow]
+async fn collects(cx: &Steps, round: u64) -> Result<u64, Failure> {
+    let till: Entity<Till> = cx.node().entity("till");
+    let taken = cx.call("take", Retry::none(), &till, || Take { cents: 5 }).await?;
+    if round < 3 {
+        return Err(Failure::continue_as_new(cx, &(round + 1)));
+    }
+    Ok(taken)
+}
+
+#[test]
+fn a_call_acts_once_in_each_round() {
+    sim::check(3, |sim: Sim| async move {
+        let node = start_with(&sim, Workflows::new().with(Collects), options);
+        let run = node.workflow::<Collects>("a");
+        run.start(&1).await.unwrap();
+        assert_eq!(run.result().await.unwrap(), 15);
+    });
+}
+
 /// An entity that handles no message, because its kind is never registered.
 #[derive(Durable, Default, Serialize, Deserialize)]
 #[durable(kind = "absent", deps = String)]
