@@ -327,6 +327,16 @@ impl throng_durable::DurableMessage for Work {
     const NAME: &'static str = "work";
 }
 
+/// The same, which is patient.
+#[derive(Durable, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[durable(kind = "patient", deps = Fails, on_failure = PATIENT, messages(Work))]
+struct PatientClerk {
+    done: Vec<u64>,
+}
+
+const HOUR: Duration = Duration::from_secs(3600);
+const PATIENT: OnFailure = OnFailure::park_after(9).pauses(HOUR, HOUR);
+
 #[process]
 impl Clerk {
     #[message(durable)]
@@ -383,10 +393,26 @@ impl Handle<Work> for StrictClerk {
     }
 }
 
+#[process]
+impl PatientClerk {
+    #[message(name = PatientlyDone)]
+    fn done(&self) -> Vec<u64> {
+        self.done.clone()
+    }
+}
+
+impl Handle<Work> for PatientClerk {
+    async fn handle(&mut self, Work { number }: Work, cx: &mut Context<Self>) {
+        assert!(cx.deps().load(Ordering::Relaxed) != number, "no paper for {number}");
+        self.done.push(number);
+    }
+}
+
 fn clerks(sim: &Sim, options: Options, fails: &Fails) -> Node {
     let node = sim.start(options).unwrap();
     node.register::<Clerk>(fails.clone());
     node.register::<StrictClerk>(fails.clone());
+    node.register::<PatientClerk>(fails.clone());
     node
 }
 
@@ -440,6 +466,42 @@ fn a_message_that_always_fails_is_parked_and_can_be_retried_or_skipped() {
         for clerk in [ada, bob] {
             assert_eq!(clerk.inbox().unwrap(), Inbox::default());
         }
+    });
+}
+
+#[test]
+fn a_message_that_has_failed_waits_for_its_pause_whatever_wakes_its_entity() {
+    sim::check(3, |sim: Sim| async move {
+        let fails = Fails::new(2.into());
+        let begin = || clerks(&sim, options().idle_after(HOUR / 120), &fails);
+        let mut node = begin();
+        for number in [2, 3] {
+            node.entity::<PatientClerk>("ada").send_durable(Work { number }).await.unwrap();
+        }
+        let attempts = |node: &Node| {
+            let inbox = node.entity::<PatientClerk>("ada").inbox().unwrap();
+            inbox.waiting[0].failure.as_ref().unwrap().attempts
+        };
+        for _ in 0..20 {
+            // Half of the pause at least.
+            sleep(HOUR / 50).await;
+            assert_eq!(attempts(&node), 1);
+            if sim.random(8) == 0 {
+                sim.crash();
+                node = begin();
+            }
+            assert!(node.entity::<PatientClerk>("ada").done().await.unwrap().is_empty());
+        }
+        sleep(HOUR).await;
+        // Pauses are cut by up to a half.
+        assert!((2..=3).contains(&attempts(&node)));
+        fails.store(0, Ordering::Relaxed);
+        sleep(HOUR).await;
+        assert_eq!(node.entity::<PatientClerk>("ada").done().await.unwrap(), [2, 3]);
+        // Nothing is left of the failures.
+        let export = node.records().export("patient", "ada").unwrap().unwrap();
+        let tables: Vec<char> = export.map(|record| record.unwrap().table).collect();
+        assert!(!tables.contains(&'A'), "{tables:?}");
     });
 }
 

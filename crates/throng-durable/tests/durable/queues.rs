@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
@@ -18,7 +18,7 @@ use throng_durable::{
 use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{draw_faults, end, number_or, reopen, runtime, start_again, until};
+use crate::{BEGIN, draw_faults, end, number_or, reopen, runtime, set_clock, start_again, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -218,6 +218,10 @@ fn simulated_jobs_are_done_and_none_is_lost() {
             }
             all.fetch_add(due as u64, Ordering::Relaxed);
             assert!(world.most() <= 3, "{} at once", world.most());
+            sleep(Duration::from_secs(10)).await;
+            let left = node.records().inspect("job-queue", World::QUEUE).unwrap();
+            let left = left.map_or(0, |queue| queue.cells.entries);
+            assert_eq!(left, 0, "records of jobs that are done");
         }
     });
     assert!(all.into_inner() >= seeds, "too few jobs were pushed");
@@ -341,8 +345,10 @@ fn a_job_that_fails_is_tried_again_and_dead_in_the_end() {
         let discarded = push(Task::Discard.into()).await;
         let snoozed = push(Task::Snooze(24 * HOUR).into()).await;
         let hangs = push(Job::new(Task::Hang).attempts(2)).await;
+        let fails_often = push(Job::new(Task::Fail(25)).attempts(30)).await;
         sleep(12 * HOUR).await;
         assert_eq!((world.done(fails_twice), world.done(snoozed)), (1, 0));
+        assert_eq!(world.done(fails_often), 1, "its program has ended in no attempt");
         sleep(13 * HOUR).await;
         assert_eq!(world.done(snoozed), 1);
         let listed = queue.jobs(JobState::Dead, None, 99).await.unwrap();
@@ -372,7 +378,7 @@ fn a_job_that_fails_is_tried_again_and_dead_in_the_end() {
         assert!(queue.remove(fails).await.unwrap());
         assert!(!queue.remove(fails).await.unwrap() && !queue.retry(fails).await.unwrap());
         let stat = drained(&queue).await;
-        assert_eq!((stat.dead, stat.done), (3, 3));
+        assert_eq!((stat.dead, stat.done), (3, 4));
     });
 }
 
@@ -400,6 +406,10 @@ fn of_two_jobs_with_a_name_the_first_is_kept_until_it_is_done() {
             queue.push(job).await.unwrap().is_new,
             "a job that is removed has no name any more"
         );
+        let later = Job::new(SHORT).unique("later");
+        let waits = queue.push(later.clone().after(HOUR)).await.unwrap();
+        queue.remove(waits.id).await.unwrap();
+        assert!(queue.push(later).await.unwrap().is_new, "nor has one that waits for a time");
         let long = queue.push(Job::new(SHORT).unique("x".repeat(251))).await;
         assert!(matches!(long, Err(EntityError::NotCommitted(_))), "{long:?}");
     });
@@ -428,16 +438,111 @@ fn a_job_waits_for_its_time_also_over_a_restart() {
 }
 
 #[test]
+fn a_clock_that_is_set_forward_brings_the_jobs_of_its_time() {
+    sim::check(1, |sim: Sim| async move {
+        let clock = set_clock(&sim);
+        let world = World::default();
+        let (_node, queue) = start(&sim, &world);
+        let at = SystemTime::UNIX_EPOCH + BEGIN + 2 * HOUR;
+        queue.push(Job::new(SHORT).at(at)).await.unwrap();
+        sleep(HOUR / 2).await;
+        assert_eq!(world.begun(), []);
+        clock.store(2 * HOUR.as_secs() as i64, Ordering::Relaxed);
+        sleep(Duration::from_secs(10)).await;
+        assert_eq!(world.begun().len(), 1);
+    });
+}
+
+#[test]
+fn a_dead_job_that_is_tried_again_takes_no_name_from_another() {
+    sim::check(1, |sim: Sim| async move {
+        let world = World::default();
+        let (_node, queue) = start(&sim, &world);
+        let nightly = |task| Job::new(task).unique("nightly");
+        let dead = queue.push(nightly(Task::Fail(1)).attempts(1)).await.unwrap();
+        sleep(HOUR).await;
+        let other = queue.push(nightly(Task::Take(9 * HOUR))).await.unwrap();
+        assert!(other.is_new && queue.retry(dead.id).await.unwrap());
+        sleep(HOUR).await;
+        assert_eq!(world.done(dead.id), 1);
+        let third = queue.push(nightly(SHORT)).await.unwrap();
+        assert_eq!((third.id, third.is_new), (other.id, false));
+    });
+}
+
+#[test]
+fn a_job_that_is_removed_before_its_start_takes_no_place_of_others() {
+    sim::check(1, |sim: Sim| async move {
+        let world = World::default();
+        let rate = bounds().rate(2, HOUR);
+        let (_node, queue) = start_with(&sim, Queues::new().with(world.clone(), rate));
+        let pushed = queue.push_all((0..6).map(|_| SHORT)).await.unwrap();
+        let ids: Vec<JobId> = pushed.into_iter().map(|own| own.id).collect();
+        for id in &ids[2..4] {
+            assert!(queue.remove(*id).await.unwrap());
+        }
+        sleep(HOUR + HOUR / 2).await;
+        let mut begun = world.begun();
+        begun.sort();
+        assert_eq!(begun, [&ids[..2], &ids[4..]].concat());
+    });
+}
+
+#[test]
+fn the_bounds_of_a_queue_hold_over_its_failure_and_it_comes_back_by_itself() {
+    sim::check(3, |sim: Sim| async move {
+        let world = World::default();
+        let queues = Queues::new().with(world.clone(), QueueOptions::concurrency(1));
+        let (_node, queue) = start_with(&sim, queues);
+        let fail = async || {
+            sim.disk().fail_randomly(1_000);
+            let refused = queue.push(SHORT).await;
+            assert!(refused.is_err(), "{refused:?}");
+            sim.disk().heal();
+        };
+        let runs = queue.push(Task::Take(HOUR)).await.unwrap().id;
+        sleep(Duration::from_secs(60)).await;
+        let urgent = queue.push(Job::new(SHORT).priority(0)).await.unwrap().id;
+        fail().await;
+        sleep(HOUR / 2).await;
+        assert_eq!(world.begun(), [runs], "one at a time, whatever its priority");
+        let stat = drained(&queue).await;
+        assert_eq!((stat.done, world.begun()), (2, vec![runs, urgent]));
+        let later = queue.push(Job::new(SHORT).after(HOUR)).await.unwrap().id;
+        fail().await;
+        // Nobody asks the queue, and no attempt ends.
+        sleep(2 * HOUR).await;
+        assert_eq!(world.begun(), [runs, urgent, later]);
+    });
+}
+
+#[test]
+fn no_job_starts_in_a_shutdown() {
+    sim::check(3, |sim: Sim| async move {
+        let world = World::default();
+        let (node, queue) = start(&sim, &world);
+        queue.push_all((0..9).map(|_| Task::Hang)).await.unwrap();
+        sleep(HOUR).await;
+        node.shutdown().await;
+        assert_eq!(world.begun().len(), 3);
+    });
+}
+
+#[test]
 fn a_job_of_hours_is_done_once_and_ends_when_it_is_removed() {
     sim::check(1, |sim: Sim| async move {
         let world = World::default();
         let (node, queue) = start(&sim, &world);
-        let long = queue.push(Task::Take(20 * HOUR)).await.unwrap().id;
+        let job = Job::new(Task::Take(20 * HOUR)).unique("long");
+        let long = queue.push(job).await.unwrap().id;
         let hangs = queue.push(Task::Hang).await.unwrap().id;
         sleep(HOUR).await;
         // Its queue fails meanwhile, and takes over what runs.
         sim.disk().set_room(Some(0));
         let refused = queue.push(SHORT).await;
+        assert!(refused.is_err(), "{refused:?}");
+        // A removal that is lost ends nothing.
+        let refused = queue.remove(long).await;
         assert!(refused.is_err(), "{refused:?}");
         sim.disk().set_room(None);
         sleep(HOUR).await;
@@ -452,6 +557,7 @@ fn a_job_of_hours_is_done_once_and_ends_when_it_is_removed() {
         sleep(20 * HOUR).await;
         drained(&queue).await;
         assert_eq!((world.done(long), world.begun().len()), (1, 2));
+        assert!(queue.push(Job::new(SHORT).unique("long")).await.unwrap().is_new);
         node.shutdown().await;
     });
 }
@@ -514,6 +620,9 @@ fn the_job_of_a_program_that_was_killed_runs_again_at_once_and_not_for_ever() {
         // Those that ended in order are not to blame.
         assert_eq!((dead.id, dead.attempts, dead.failures), (id.unwrap(), 39, 0));
         assert!(dead.reason.as_deref().unwrap().contains("20"), "{dead:?}");
+        assert!(queue.retry(dead.id).await.unwrap());
+        sleep(HOUR).await;
+        assert_eq!(world.begun().len(), 40, "it is forgiven");
     });
 }
 

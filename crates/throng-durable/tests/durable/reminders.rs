@@ -60,6 +60,7 @@ impl Alarm {
     /// Sets a reminder by any schedule.
     #[message(name = SetBy)]
     fn set_by(&mut self, key: String, schedule: Schedule, cx: &mut Context<Self>) {
+        assert_eq!(cx.reminded_at(), None);
         cx.remind(&key, schedule, Ring { id: 0 });
     }
 
@@ -96,6 +97,27 @@ impl Alarm {
     #[message]
     fn begin_again(&mut self, left: u64, cx: &mut Context<Self>) {
         cx.remind("again", Schedule::every(MINUTE), Again { left });
+    }
+
+    /// Changes the state and the reminders, and fails.
+    #[message(durable)]
+    fn spoil(&mut self, cx: &mut Context<Self>) {
+        self.rung.push(0);
+        assert!(cx.cancel_reminder("spoil") && cx.cancel_reminder("other"));
+        cx.remind("another", Schedule::after(MINUTE), Ring { id: 0 });
+        panic!("asked for");
+    }
+
+    #[message]
+    fn begin_spoiling(&mut self, cx: &mut Context<Self>) {
+        cx.remind("spoil", Schedule::after(MINUTE), Spoil {});
+        cx.remind("other", Schedule::after(10 * MINUTE), Ring { id: 1 });
+    }
+
+    /// Waits while messages arrive.
+    #[message]
+    async fn wait(&self, time: Duration) {
+        sleep(time).await;
     }
 
     #[message]
@@ -343,6 +365,8 @@ fn a_reminder_is_listed_until_it_is_cancelled_forgotten_or_over() {
         assert!(alarm.cancel("a".into()).await.unwrap());
         assert!(!alarm.cancel("a".into()).await.unwrap());
         assert_eq!(alarm.reminders().unwrap().len(), 1);
+        // The task has the one that is due soon in memory.
+        alarm.set_by("soon".into(), at(MINUTE / 2)).await.unwrap();
         alarm.forget().await.unwrap();
         assert_eq!(alarm.reminders().unwrap(), []);
         let activations = node.stat().unwrap().activations;
@@ -388,6 +412,104 @@ fn a_handler_that_fails_keeps_neither_the_schedule_nor_other_reminders_waiting()
         sleep(MINUTE).await;
         assert_eq!(alarm.read().await.unwrap().rung, [7, 0, 0]);
         assert_eq!(alarm.reminders().unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_handler_that_fails_leaves_the_state_and_the_reminders_as_they_were() {
+    sim::check(3, |sim: Sim| async move {
+        let node = start_long(&sim, &Fails::default());
+        let alarm = node.entity::<Alarm>("a");
+        alarm.begin_spoiling().await.unwrap();
+        sleep(5 * MINUTE).await;
+        assert!(alarm.read().await.unwrap().rung.is_empty());
+        let left: Vec<_> = alarm.reminders().unwrap().into_iter().map(|own| own.key).collect();
+        assert_eq!(left, ["other"]);
+        let inbox = alarm.inbox().unwrap();
+        let [parked] = inbox.parked.as_slice() else { panic!("{inbox:?}") };
+        assert_eq!(parked.failure.as_ref().unwrap().attempts, 2);
+        sleep(10 * MINUTE).await;
+        assert_eq!(alarm.read().await.unwrap().rung, [1]);
+    });
+}
+
+#[test]
+fn a_reminder_that_is_cancelled_while_its_message_is_on_its_way_does_not_come() {
+    sim::check(3, |sim: Sim| async move {
+        let node = start_long(&sim, &Fails::default());
+        let alarm = node.entity::<Alarm>("a");
+        alarm.set(1, "key".into(), MINUTE).await.unwrap();
+        // The entity is rung meanwhile, and puts the message behind that which cancels it.
+        let wait = alarm.call(Wait { time: 2 * MINUTE }).within(DAY);
+        let busy = sim.runtime().tokio().spawn(wait);
+        sleep(MINUTE + MINUTE / 2).await;
+        let cancelled = alarm.call(Cancel { key: "key".into() }).within(DAY).await;
+        assert!(cancelled.unwrap());
+        busy.await.unwrap().unwrap();
+        sleep(MINUTE).await;
+        assert!(alarm.read().await.unwrap().rung.is_empty());
+        alarm.set(2, "key".into(), MINUTE).await.unwrap();
+        sleep(2 * MINUTE).await;
+        // A turn of another message is not that of a reminder.
+        alarm.set_by("key".into(), Schedule::after(MINUTE)).await.unwrap();
+        sleep(2 * MINUTE).await;
+        assert_eq!(alarm.read().await.unwrap().rung, [2, 0]);
+    });
+}
+
+/// An entity that stops if a message fails.
+#[derive(Durable, Debug, Default, Serialize, Deserialize)]
+#[durable(kind = "strict-alarm", deps = Fails, on_failure = OnFailure::stop_after(1))]
+struct StrictAlarm {
+    rung: Vec<u64>,
+}
+
+#[process]
+impl StrictAlarm {
+    #[message]
+    fn set_strictly(&mut self, id: u64, after: Duration, cx: &mut Context<Self>) {
+        cx.remind(&id.to_string(), Schedule::after(after), StrictlyRing { id });
+    }
+
+    #[message(durable)]
+    fn strictly_ring(&mut self, id: u64, cx: &mut Context<Self>) {
+        assert!(cx.deps().load(Ordering::Relaxed) != id, "no bell for {id}");
+        self.rung.push(id);
+    }
+
+    #[message]
+    fn rung(&self) -> Vec<u64> {
+        self.rung.clone()
+    }
+}
+
+#[test]
+fn the_reminders_of_an_entity_that_stops_wait_until_somebody_acts() {
+    sim::check(3, |sim: Sim| async move {
+        let fails = Fails::new(1.into());
+        let begin = || {
+            let node = start_long(&sim, &Fails::default());
+            node.register::<StrictAlarm>(fails.clone());
+            node
+        };
+        let mut node = begin();
+        for id in 1..=2 {
+            let after = id as u32 * MINUTE;
+            node.entity::<StrictAlarm>("a").set_strictly(id, after).await.unwrap();
+        }
+        sleep(MINUTE + MINUTE / 2).await;
+        if sim.random(2) == 0 {
+            sim.crash();
+            node = begin();
+        }
+        sleep(10 * MINUTE).await;
+        let alarm = node.entity::<StrictAlarm>("a");
+        assert!(alarm.rung().await.unwrap().is_empty());
+        fails.store(0, Ordering::Relaxed);
+        let sequence = alarm.inbox().unwrap().waiting[0].sequence;
+        assert!(alarm.retry_message(sequence).await.unwrap());
+        sleep(5 * MINUTE).await;
+        assert_eq!(alarm.rung().await.unwrap(), [1, 2]);
     });
 }
 

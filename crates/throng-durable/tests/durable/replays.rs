@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng_durable::sim::{self, Sim};
 use throng_durable::{
-    Failure, Journal, Node, Options, ReplayError, Retry, Steps, Workflow, WorkflowError,
+    Failure, Journal, Node, Options, ReplayError, Retry, RunStatus, Steps, Workflow, WorkflowError,
     WorkflowRun, Workflows,
 };
 use throng_store::Store;
@@ -104,11 +104,15 @@ impl Workflow for Trip {
 }
 
 fn start(sim: &Sim, ran: &Arc<AtomicU64>) -> Node {
+    start_program(sim, First, ran)
+}
+
+fn start_program(sim: &Sim, program: Program, ran: &Arc<AtomicU64>) -> Node {
     let options = || -> Options {
         Node::options("").store(Store::options().map_bytes(32 << 20)).idle_after(HOUR / 60)
     };
     let node = start_again(sim, options);
-    node.run_workflows(Workflows::new().with(Trip { program: First, ran: ran.clone() }));
+    node.run_workflows(Workflows::new().with(Trip { program, ran: ran.clone() }));
     node
 }
 
@@ -226,5 +230,24 @@ fn a_journal_of_another_workflow_or_with_another_input_is_refused() {
         let found = node.check_replay(Other::<false>, &journal);
         assert!(matches!(&found, Err(ReplayError::OtherWorkflow(name)) if name == "trip"));
         assert!(matches!(run.progress::<u64>().await, Err(WorkflowError::Result(_))));
+    });
+}
+
+#[test]
+fn a_repeated_run_reports_nothing_before_it_has_caught_up() {
+    sim::check(1, |sim: Sim| async move {
+        let ran = Arc::default();
+        let node = start(&sim, &ran);
+        let run = node.workflow::<Trip>("a");
+        run.start(&Travel { to: "Rom".into(), is_refused: false }).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        sim.crash();
+        // The program does not come to where the run was, and would leave the first report behind.
+        let node = start_program(&sim, Renamed, &ran);
+        let run = node.workflow::<Trip>("a");
+        run.status().await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        assert!(matches!(run.status().await.unwrap(), RunStatus::Stuck(_)));
+        assert_eq!(run.progress::<String>().await.unwrap().unwrap(), "sleeps before 3");
     });
 }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
 use throng_durable::{
-    Durable, Entity, Failure, Node, Options, Retry, RunStatus, StepError, Steps, Workflow,
+    Branch, Durable, Entity, Failure, Node, Options, Retry, RunStatus, StepError, Steps, Workflow,
     WorkflowError, WorkflowRun, Workflows, workflow,
 };
 use throng_store::Store;
@@ -86,6 +86,9 @@ impl Workflow for PlaceOrder {
         let charge = if self.version == 2 { "pay" } else { "charge" };
         let charged = cx.step(charge, Retry::times(3), act("charge")).await?;
         cx.compensate("charge", Retry::times(3), undo("refund"));
+        if self.version == 4 {
+            return Ok(vec![charged]);
+        }
         if self.version == 3 && cx.version("with a check") {
             cx.step("check", Retry::none(), act("check")).await?;
         }
@@ -104,10 +107,15 @@ fn start(sim: &Sim, world: &World, version: u32) -> Node {
     start_with(sim, Workflows::new().with(PlaceOrder { world: world.clone(), version }), options)
 }
 
-/// Starts a node for hours, with few steps of the sweeper.
+/// Options of a node for hours, with few steps of the sweeper.
+fn long_options() -> Options {
+    options().idle_after(Duration::from_secs(60))
+}
+
+/// Starts a node for hours.
 fn start_long(sim: &Sim, world: &World, version: u32) -> Node {
     let workflows = Workflows::new().with(PlaceOrder { world: world.clone(), version });
-    start_with(sim, workflows, || options().idle_after(Duration::from_secs(60)))
+    start_with(sim, workflows, long_options)
 }
 
 fn start_with(sim: &Sim, workflows: Workflows, options: fn() -> Options) -> Node {
@@ -278,6 +286,14 @@ fn a_program_that_does_not_fit_the_journal_does_nothing_and_says_why() {
         assert!(node.stat().unwrap().workflows_stuck > 0);
         node.shutdown().await;
         sim.crash();
+        // The fourth one ends before the journal does.
+        let (run, node) = begin(4);
+        run.status().await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        let RunStatus::Stuck(reason) = run.status().await.unwrap() else { panic!("not stuck") };
+        assert!(reason.contains("ends, where the journal has the sleep"), "{reason}");
+        node.shutdown().await;
+        sim.crash();
         // The third one has a step more, for runs that come to it for the first time.
         let (run, node) = begin(3);
         let later = node.workflow::<PlaceOrder>("b");
@@ -424,6 +440,50 @@ fn so_many_signals_wait_for_a_run_and_no_more() {
     });
 }
 
+/// A workflow that begins anew while another run works for it, and then waits for a later one.
+#[workflow]
+async fn sitters(cx: &Steps, is_first: bool) -> Result<u64, Failure> {
+    if !is_first {
+        return Ok(cx.child::<Naps>("second", &120).await?);
+    }
+    let waits = Box::pin(async { cx.child::<Naps>("first", &60).await.unwrap_or(0) });
+    let sleeps = Box::pin(async {
+        cx.sleep(Duration::from_secs(1)).await;
+        0
+    });
+    cx.race(vec![waits, sleeps]).await;
+    Err(Failure::continue_as_new(cx, &false))
+}
+
+#[workflow]
+async fn naps(cx: &Steps, seconds: u64) -> Result<u64, Failure> {
+    cx.sleep(Duration::from_secs(seconds)).await;
+    Ok(seconds)
+}
+
+#[test]
+fn the_result_of_a_run_reaches_the_round_that_waits_for_it_and_no_other() {
+    sim::check(3, |sim: Sim| async move {
+        let begin = || start_with(&sim, Workflows::new().with(Sitters).with(Naps), long_options);
+        let mut node = begin();
+        node.workflow::<Sitters>("a").start(&true).await.unwrap();
+        sleep(Duration::from_secs(30)).await;
+        if sim.random(2) == 0 {
+            sim.crash();
+            node = begin();
+        }
+        // A run that somebody else has started is told apart while it is under way.
+        let other = node.workflow::<Sitters>("b");
+        other.start(&false).await.unwrap();
+        sleep(Duration::from_secs(10)).await;
+        match other.status().await.unwrap() {
+            RunStatus::Failed(reason) => assert!(reason.contains("runs"), "{reason}"),
+            status => panic!("{status:?}"),
+        }
+        assert_eq!(node.workflow::<Sitters>("a").result().await.unwrap(), 120);
+    });
+}
+
 /// A workflow that calls an entity in each of three rounds.
 #[workflow]
 async fn collects(cx: &Steps, round: u64) -> Result<u64, Failure> {
@@ -438,10 +498,160 @@ async fn collects(cx: &Steps, round: u64) -> Result<u64, Failure> {
 #[test]
 fn a_call_acts_once_in_each_round() {
     sim::check(3, |sim: Sim| async move {
-        let node = start_with(&sim, Workflows::new().with(Collects), options);
+        let node = start_with(&sim, Workflows::new().with(Collects), long_options);
         let run = node.workflow::<Collects>("a");
         run.start(&1).await.unwrap();
         assert_eq!(run.result().await.unwrap(), 15);
+    });
+}
+
+/// A workflow that waits for signals in four branches, one of which only sleeps.
+#[workflow]
+async fn listens(cx: &Steps, (): ()) -> Result<Vec<Option<u64>>, Failure> {
+    let wait = |name: &'static str| -> Branch<'_, Option<u64>> {
+        let signal = cx.wait(name, None);
+        Box::pin(async { signal.await.unwrap_or_default() })
+    };
+    let sleeps = Box::pin(async {
+        cx.sleep(Duration::from_secs(60)).await;
+        None
+    });
+    Ok(cx.all(vec![wait("gone"), wait("go"), wait("go"), sleeps]).await)
+}
+
+#[test]
+fn a_signal_reaches_the_first_step_that_waits_for_its_very_name() {
+    sim::check(3, |sim: Sim| async move {
+        let node = start_with(&sim, Workflows::new().with(Listens), long_options);
+        let run = node.workflow::<Listens>("a");
+        run.start(&()).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        for (name, number) in [("go", 1), ("sleep", 0u64), ("go", 2), ("gone", 3)] {
+            run.signal(name, &number).await.unwrap();
+        }
+        sleep(Duration::from_secs(30)).await;
+        assert_eq!(run.status().await.unwrap(), RunStatus::Running, "a signal ends no sleep");
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(run.status().await.unwrap(), RunStatus::Done);
+        assert_eq!(run.result().await.unwrap(), [Some(3), Some(1), Some(2), None]);
+    });
+}
+
+/// A workflow that acts after a signal.
+struct Approved(World);
+
+impl Workflow for Approved {
+    const NAME: &'static str = "approved";
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, cx: &Steps, (): ()) -> Result<(), Failure> {
+        cx.wait::<u64>("go", None).await?;
+        let act = async || self.0.act("a", "act", Duration::ZERO).await;
+        cx.step("act", Retry::none(), act).await?;
+        Ok(())
+    }
+}
+
+#[test]
+fn no_step_begins_after_a_signal_that_is_lost() {
+    sim::check(10, |sim: Sim| async move {
+        let world = World::default();
+        let workflows = Workflows::new().with(Approved(world.clone()));
+        let node = start_with(&sim, workflows, long_options);
+        let run = node.workflow::<Approved>("a");
+        run.start(&()).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        sim.disk().set_room(Some(0));
+        assert!(run.signal("go", &1u64).await.is_err());
+        sim.disk().set_room(None);
+        sleep(Duration::from_secs(60)).await;
+        assert_eq!(world.of("a"), [""; 0]);
+        run.signal("go", &2u64).await.unwrap();
+        run.result().await.unwrap();
+        assert_eq!(world.of("a"), ["act"]);
+    });
+}
+
+/// A workflow that chooses the later one of two branches, of which both are over afterwards.
+#[workflow]
+async fn races(cx: &Steps, (): ()) -> Result<usize, Failure> {
+    let sleeps = |seconds| -> Branch<'_, ()> {
+        Box::pin(async move { cx.sleep(Duration::from_secs(seconds)).await })
+    };
+    let (first, ()) = cx.race(vec![sleeps(3), sleeps(1)]).await;
+    cx.sleep(Duration::from_secs(60)).await;
+    Ok(first)
+}
+
+#[test]
+fn a_repeated_run_chooses_the_branch_that_it_has_chosen() {
+    sim::check(3, |sim: Sim| async move {
+        let node = start_with(&sim, Workflows::new().with(Races), long_options);
+        node.workflow::<Races>("a").start(&()).await.unwrap();
+        sleep(Duration::from_secs(30)).await;
+        let steps = node.workflow::<Races>("a").steps().await.unwrap();
+        assert_eq!(steps.iter().filter(|step| step.is_over).count(), 3, "both branches, and which");
+        sim.crash();
+        let node = start_with(&sim, Workflows::new().with(Races), long_options);
+        sleep(Duration::from_secs(120)).await;
+        let run = node.workflow::<Races>("a");
+        assert_eq!(run.status().await.unwrap(), RunStatus::Done);
+        assert_eq!(run.result().await.unwrap(), 1);
+    });
+}
+
+/// A workflow whose step fails each time, as does one of those that undo.
+struct Hopeless(World);
+
+impl Workflow for Hopeless {
+    const NAME: &'static str = "hopeless";
+    type Input = ();
+    type Output = ();
+
+    async fn run(&self, cx: &Steps, (): ()) -> Result<(), Failure> {
+        let try_to = |what: &'static str, fails: bool| {
+            let world = self.0.clone();
+            move || {
+                let world = world.clone();
+                async move {
+                    let done = world.act("a", what, Duration::ZERO).await.map(drop);
+                    if fails { Err("in vain".to_owned()) } else { done }
+                }
+            }
+        };
+        let minute = Duration::from_secs(60);
+        cx.compensate("first", Retry::none(), try_to("undo first", false));
+        cx.compensate("second", Retry::times(2).pauses(minute, minute), try_to("undo", true));
+        cx.step("act", Retry::times(3).pauses(minute, minute), try_to("act", true)).await?;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_step_that_fails_has_its_attempts_over_restarts_and_keeps_none_from_being_undone() {
+    sim::check(5, |sim: Sim| async move {
+        let world = World::default();
+        let begin = || {
+            let workflows = Workflows::new().with(Hopeless(world.clone()));
+            start_with(&sim, workflows, long_options)
+        };
+        let mut node = begin();
+        node.workflow::<Hopeless>("a").start(&()).await.unwrap();
+        for _ in 0..20 {
+            sleep(Duration::from_secs(20)).await;
+            // Attempts take no time, so that each is stored by this time.
+            if sim.random(3) == 0 {
+                sim.crash();
+                node = begin();
+            }
+        }
+        let RunStatus::Failed(reason) = node.workflow::<Hopeless>("a").status().await.unwrap()
+        else {
+            panic!("{:?}", world.of("a"))
+        };
+        assert!(reason.contains("in vain"), "{reason}");
+        assert_eq!(world.of("a"), ["act", "act", "act", "undo", "undo", "undo first"]);
     });
 }
 
@@ -499,6 +709,27 @@ fn a_run_that_meets_a_full_inbox_says_so_and_can_be_cancelled() {
         assert!(run.cancel("enough").await.unwrap());
         assert!(matches!(run.result().await, Err(WorkflowError::Cancelled(_))));
         assert_eq!(world.of("a"), ["undone"]);
+    });
+}
+
+#[test]
+fn a_run_that_is_stuck_from_its_begin_goes_on_by_itself() {
+    sim::check(3, |sim: Sim| async move {
+        let workflows = Workflows::new().with(Talks(World::default()));
+        let node = start_with(&sim, workflows, || long_options().inbox_max(3));
+        let absent = node.entity::<Absent>("nobody");
+        for _ in 0..3 {
+            absent.send_durable(Hear {}).await.unwrap();
+        }
+        node.workflow::<Talks>("a").start(&()).await.unwrap();
+        sleep(Duration::from_secs(20)).await;
+        for message in absent.inbox().unwrap().waiting {
+            assert!(absent.skip_message(message.sequence).await.unwrap());
+        }
+        // Nobody asks for the run.
+        sleep(Duration::from_secs(120)).await;
+        assert_eq!(absent.inbox().unwrap().waiting.len(), 3);
+        assert_eq!(node.workflow::<Talks>("a").status().await.unwrap(), RunStatus::Done);
     });
 }
 
