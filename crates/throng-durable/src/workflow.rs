@@ -95,7 +95,7 @@ use crate::{
 /// steps need clients or settings is a type with fields, which implements this trait; the example of
 /// [`Node::check_replay`](crate::Node::check_replay) has one.
 pub trait Workflow: Send + Sync + 'static {
-    /// Name of the workflow in the store. The name must never change.
+    /// Name of the workflow in the store, without `/`. The name must never change.
     const NAME: &'static str;
 
     /// Type of the input of a run.
@@ -243,9 +243,11 @@ impl Workflows {
     ///
     /// # Panics
     ///
-    /// If the list has one of this name, or was registered already.
+    /// If the list has one of this name, or was registered already, or if the name has a `/`.
     #[must_use]
     pub fn with<W: Workflow>(mut self, workflow: W) -> Workflows {
+        // Its runs would be those of another workflow.
+        assert!(!W::NAME.contains('/'), "the name {:?} of a workflow has a '/'", W::NAME);
         let before = self.known().workflows.insert(W::NAME, Arc::new(workflow));
         assert!(before.is_none(), "two workflows have the name {:?}", W::NAME);
         self

@@ -518,12 +518,8 @@ impl Steps {
         const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
         let key = self.ask(name, Kind::Step);
         let limit = self.0.workflows.limit_of(name);
-        // A run that has begun anew has steps of the same keys, whose calls are others. No key of a step ends like this.
-        let round = match self.0.round {
-            0 => String::new(),
-            round => format!("#round{round}"),
-        };
-        let id: Box<str> = format!("{}/{key}{round}", self.0.key).into();
+        // No key of a step is the begin of another id, as no name of a step has a `#` and no name of a workflow a `/`.
+        let id: Box<str> = format!("{key}#{}/{}", self.0.round, self.0.key).into();
         let to = to.clone();
         self.run_step(key, retry, limit, move || {
             to.call(message()).once(id.clone()).expires_after(KEPT)

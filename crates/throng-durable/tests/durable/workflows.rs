@@ -486,22 +486,24 @@ fn the_result_of_a_run_reaches_the_round_that_waits_for_it_and_no_other() {
 
 /// A workflow that calls an entity in each of three rounds.
 #[workflow]
-async fn collects(cx: &Steps, round: u64) -> Result<u64, Failure> {
+async fn collects(cx: &Steps, (step, round): (String, u64)) -> Result<u64, Failure> {
     let till: Entity<Till> = cx.node().entity("till");
-    let taken = cx.call("take", Retry::none(), &till, || Take { cents: 5 }).await?;
+    let taken = cx.call(&step, Retry::none(), &till, || Take { cents: 5 }).await?;
     if round < 3 {
-        return Err(Failure::continue_as_new(cx, &(round + 1)));
+        return Err(Failure::continue_as_new(cx, &(step, round + 1)));
     }
     Ok(taken)
 }
 
 #[test]
-fn a_call_acts_once_in_each_round() {
+fn a_call_acts_once_in_each_round_of_each_run() {
     sim::check(3, |sim: Sim| async move {
         let node = start_with(&sim, Workflows::new().with(Collects), long_options);
-        let run = node.workflow::<Collects>("a");
-        run.start(&1).await.unwrap();
-        assert_eq!(run.result().await.unwrap(), 15);
+        for (id, step, taken) in [("a", "b/take", 15), ("a/b", "take", 30)] {
+            let run = node.workflow::<Collects>(id);
+            run.start(&(step.to_owned(), 1)).await.unwrap();
+            assert_eq!(run.result().await.unwrap(), taken);
+        }
     });
 }
 
