@@ -23,7 +23,7 @@ pub(crate) fn run(examples: Option<u64>) -> Result<(), Failure> {
     let program = ensure_schemathesis()?;
     let node = Tool::new("cargo build --locked -p social")
         .arg("--message-format=json-render-diagnostics")
-        .build(None)?;
+        .build("social")?;
     let examples = examples.unwrap_or(EXAMPLES).to_string();
     let config = root().join("xtask/schemathesis.toml").display().to_string();
     let draw = |address: &str| {

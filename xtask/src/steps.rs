@@ -137,7 +137,7 @@ pub(crate) fn run(steps: &[Step]) -> Result<(), Failure> {
 pub(crate) fn program_beside_tests(name: &str) -> Result<PathBuf, Failure> {
     // An example, unlike another program, is built with the features of dev-dependencies.
     let line = "cargo build --workspace --locked --bin throng-stress --example costs";
-    Tool::new(line).arg("--message-format=json-render-diagnostics").build(Some(name))
+    Tool::new(line).arg("--message-format=json-render-diagnostics").build(name)
 }
 
 /// A command of the tool chain, run at the root of the workspace.
@@ -231,12 +231,12 @@ impl Tool {
         Ok(tests)
     }
 
-    /// Runs a command of cargo that builds a program, of this name if it builds several, and reports its path as JSON;
-    /// returns the path.
+    /// Runs a command of cargo that builds the target with this name, a program, and reports its path as JSON; returns
+    /// the path.
     ///
     /// # Errors
     /// If it cannot be started, fails, or builds no such program.
-    pub(crate) fn build(mut self, name: Option<&str>) -> Result<PathBuf, Failure> {
+    pub(crate) fn build(mut self, name: &str) -> Result<PathBuf, Failure> {
         println!("    {}", self.line());
         let output = self.0.stderr(Stdio::inherit()).output();
         let output = output.map_err(|error| self.failed(&error))?;
@@ -281,14 +281,12 @@ pub(crate) fn root() -> PathBuf {
     own.parent().map_or_else(|| own.clone(), Path::to_path_buf)
 }
 
-/// The last program in cargo's messages, each a line of JSON, with this name if there is one.
-fn program_in(messages: &str, name: Option<&str>) -> Option<PathBuf> {
-    messages.lines().rev().find_map(|line| {
+/// The program of a target in cargo's messages, each a line of JSON.
+fn program_in(messages: &str, name: &str) -> Option<PathBuf> {
+    messages.lines().find_map(|line| {
         let message: Value = serde_json::from_str(line).ok()?;
-        if name.is_some_and(|name| message["target"]["name"] != name) {
-            return None;
-        }
-        message["executable"].as_str().map(PathBuf::from)
+        let program = message["executable"].as_str()?;
+        (message["target"]["name"] == name).then(|| PathBuf::from(program))
     })
 }
 
@@ -354,16 +352,15 @@ mod tests {
     #[test]
     fn the_program_is_read_from_cargos_messages() {
         let messages = "no JSON\n\
-            {\"reason\":\"compiler-artifact\",\"executable\":null}\n\
+            {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"throng\"},\"executable\":null}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"other\"},\"executable\":\"/target/other\"}\n\
             {\"reason\":\"compiler-artifact\",\"target\":{\"name\":\"throng\"},\"executable\":\"/target/throng-1\"}\n\
             {\"reason\":\"build-finished\",\"success\":true}\n";
         let program = |name| program_in(messages, name);
-        assert_eq!(program(None).as_deref(), Some(Path::new("/target/throng-1")));
-        assert_eq!(program(Some("other")).as_deref(), Some(Path::new("/target/other")));
-        assert_eq!(program(Some("absent")), None);
-        assert_eq!(program_in("{}\n", None), None);
-        assert!(Tool::new("true").build(None).is_err());
+        assert_eq!(program("throng").as_deref(), Some(Path::new("/target/throng-1")));
+        assert_eq!(program("other").as_deref(), Some(Path::new("/target/other")));
+        assert_eq!(program("absent"), None);
+        assert!(Tool::new("true").build("throng").is_err());
     }
 
     #[test]

@@ -69,7 +69,7 @@ fn models() -> Result<Tests, Failure> {
         .args(&["--config", "profile.dev.package.throng.opt-level=3"])
         .arg("--message-format=json-render-diagnostics")
         .args(&["--", "--cfg", "throng_loom"]);
-    let program = build.build(None)?;
+    let program = build.build("throng")?;
     Tool::program(&program).arg("loom").env("LOOM_MAX_PREEMPTIONS", "3").run_tests()
 }
 
