@@ -25,8 +25,10 @@ mod index;
 mod order;
 mod walk;
 
+use std::collections::HashSet;
 use std::fmt;
 use std::hash::BuildHasher;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -78,6 +80,8 @@ struct Part {
     clears: boxcar::Vec<u64>,
     /// Whether any key is deleted with all its values.
     has_resets: AtomicBool,
+    /// Number of changes that delete a key of one value.
+    deletions: AtomicUsize,
 }
 
 /// A change of a key. The first change of a sort key is its node.
@@ -191,6 +195,11 @@ impl Memtable {
         self.is_tiresome.load(Ordering::Relaxed)
     }
 
+    /// Number of changes of a table that delete a key of one value.
+    pub(crate) fn deletions(&self, table: Table) -> usize {
+        self.part(table).map_or(0, |part| part.deletions.load(Ordering::Relaxed))
+    }
+
     fn part(&self, table: Table) -> Option<&Part> {
         self.parts.get(table.0 as usize)?.get().map(Box::as_ref)
     }
@@ -227,6 +236,7 @@ impl Part {
             order: Order::new(),
             clears: boxcar::Vec::new(),
             has_resets: AtomicBool::new(false),
+            deletions: AtomicUsize::new(0),
         }
     }
 
@@ -243,8 +253,12 @@ impl Part {
             self.clears.push(position);
             return 2 * size_of::<u64>();
         }
-        if change.operation == Operation::DeleteAll {
-            self.has_resets.store(true, Ordering::Relaxed);
+        match change.operation {
+            Operation::DeleteAll => self.has_resets.store(true, Ordering::Relaxed),
+            Operation::Delete => {
+                self.deletions.fetch_add(1, Ordering::Relaxed);
+            }
+            _ => {}
         }
         let (_, key, value) = change.sort_key();
         let hash = hash(key, value);
@@ -308,12 +322,35 @@ impl Part {
             // In this order: all changes up to `last` are among the entries.
             let last = memtable.last();
             let count = self.entries.count();
-            let is_node = |id: &u32| self.entry(*id).older == NONE;
-            let nodes: Vec<u32> = (narrow(start)..narrow(count)).filter(is_node).collect();
+            let nodes: Vec<u32> = self.nodes(start..count).collect();
             memtable.bytes.fetch_add(nodes.len() * NODE_BYTES, Ordering::Relaxed);
             (nodes, count, last)
         };
         self.order.runs(upto.min(memtable.last()), scan, |node| self.text(memtable, node))
+    }
+
+    /// Returns the nodes among some entries.
+    fn nodes(&self, entries: Range<usize>) -> impl Iterator<Item = u32> {
+        let ids = narrow(entries.start)..narrow(entries.end);
+        ids.filter(|id| self.entry(*id).older == NONE)
+    }
+
+    /// Returns a run of the nodes of a memtable that does not change any more, without those whose last change deletes
+    /// a key other than these. It reads entries and changes in the order in which they were added.
+    fn run_without_deleted<'k>(
+        &self,
+        memtable: &Memtable,
+        but: impl Iterator<Item = &'k [u8]>,
+    ) -> Run {
+        let but: HashSet<u32> =
+            but.filter_map(|key| self.find(memtable, hash(key, &[]), (key, &[]))).collect();
+        let is_deleted = |node: u32| {
+            let newest = self.entry(self.entry(node).newest.load(Ordering::Acquire));
+            memtable.change(newest).operation == Operation::Delete
+        };
+        let nodes = self.nodes(0..self.entries.count());
+        let nodes = nodes.filter(|node| !is_deleted(*node) || but.contains(node)).collect();
+        Run::sort(nodes, &|node| self.text(memtable, node))
     }
 }
 

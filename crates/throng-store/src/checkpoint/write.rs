@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::disk::format;
-use crate::disk::lmdb::{self, Env, Put, WriteTxn};
+use crate::disk::lmdb::{self, Env, Move, Put, WriteTxn};
 use crate::log::Point;
 use crate::memtable::change::{Change, Operation};
-use crate::memtable::{Layers, Memtable, Walk};
+use crate::memtable::{Layers, Memtable};
 use crate::table::Table;
 
 /// Most bytes of changes in a transaction of a checkpoint.
@@ -32,16 +32,23 @@ pub(crate) fn write(
     let max = if is_bounded { (env.platform().txn_changes, TXN_BYTES) } else { UNBOUNDED };
     let mut left = max;
     let tables: Vec<Table> = memtable.tables().collect();
-    let layers = Layers { memtables: Arc::new([memtable]), after: 0, upto: u64::MAX };
-    let mut walks: Vec<_> = tables.iter().map(|table| layers.walk(*table)).collect();
-    walks.iter_mut().for_each(Walk::go_first);
-    let all = walks.iter().map(Walk::keys).sum();
-    let mut done = 0;
+    let layers = Layers { memtables: Arc::new([Arc::clone(&memtable)]), after: 0, upto: u64::MAX };
     let mut txn = env.begin_write()?;
-    for (table, mut walk) in tables.into_iter().zip(walks) {
+    let mut walks = Vec::new();
+    for table in tables {
+        let mut walk = layers.walk(table);
         if walk.is_cleared() {
             txn.clear(table)?;
         }
+        match keys_if_few(&txn, table, memtable.deletions(table) / FEWER)? {
+            Some(keys) => walk.go_first_without_deleted(keys.iter().map(Box::as_ref)),
+            None => walk.go_first(),
+        }
+        walks.push((table, walk));
+    }
+    let all = walks.iter().map(|(_, walk)| walk.keys()).sum();
+    let mut done = 0;
+    for (table, mut walk) in walks {
         let mut step = || {
             report(Event::Apply { done, all });
             done += 1;
@@ -56,6 +63,28 @@ pub(crate) fn write(
     }
     format::put_applied(&mut txn, format, at)?;
     txn.commit()
+}
+
+/// Factor by which the entries of a table have to be fewer than its deletions for the checkpoint to leave deletions
+/// out. The tables of a queue are such: most that is put is deleted before a checkpoint.
+const FEWER: usize = 8;
+
+/// Returns the keys of a table if it has at most `most` entries, and any may be.
+///
+/// Deletions of other keys have no effect, so that their keys need neither be sorted nor searched for.
+fn keys_if_few(
+    txn: &WriteTxn<'_>,
+    table: Table,
+    most: usize,
+) -> Result<Option<Vec<Box<[u8]>>>, lmdb::Error> {
+    if most == 0 || txn.len(table)? > most as u64 {
+        return Ok(None);
+    }
+    let (mut keys, mut cursor) = (Vec::new(), txn.cursor(table)?);
+    while let Some((key, _)) = cursor.step(Move::Next)? {
+        keys.push(key.into());
+    }
+    Ok(Some(keys))
 }
 
 /// No bound on the changes of a transaction and on their bytes.

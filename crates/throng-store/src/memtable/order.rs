@@ -103,7 +103,7 @@ fn pushed<'t>(
 }
 
 impl Run {
-    fn sort<'t>(nodes: Vec<u32>, text: &impl Fn(u32) -> Text<'t>) -> Run {
+    pub(super) fn sort<'t>(nodes: Vec<u32>, text: &impl Fn(u32) -> Text<'t>) -> Run {
         let mut items: Box<[Item]> = nodes.into_iter().map(|id| (0, id)).collect();
         let prefix = sort_by_field(&mut items, text, |(key, _)| key);
         Run { prefix, items }

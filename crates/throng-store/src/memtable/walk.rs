@@ -98,6 +98,17 @@ impl<'l> Walk<'l> {
         self.position(true, |_| 0);
     }
 
+    /// Goes before the first change, and leaves out deletions of keys other than these, which the layers are over.
+    ///
+    /// Only for a walk from the first change on, over a single memtable that does not change any more.
+    pub(crate) fn go_first_without_deleted<'k>(&mut self, but: impl Iterator<Item = &'k [u8]>) {
+        if let Some((memtable, part)) = self.layers.parts(self.table).next() {
+            let run = Arc::new(part.run_without_deleted(memtable, but));
+            self.sources = vec![Source::new((memtable, part), 0, run)];
+        }
+        self.go_first();
+    }
+
     pub(crate) fn go_last(&mut self) {
         self.position(false, |source| source.run.len());
     }
@@ -135,18 +146,7 @@ impl<'l> Walk<'l> {
                 break;
             }
             for run in part.runs(memtable, self.layers.upto).iter() {
-                let run = Arc::clone(run);
-                let (ahead, next) = (Vec::new(), None);
-                self.sources.push(Source {
-                    memtable,
-                    part,
-                    age,
-                    run,
-                    at: 0,
-                    next,
-                    ahead,
-                    batch: 1,
-                });
+                self.sources.push(Source::new((memtable, part), age, Arc::clone(run)));
             }
         }
     }
@@ -239,7 +239,11 @@ impl<'l> Walk<'l> {
     }
 }
 
-impl Source<'_> {
+impl<'l> Source<'l> {
+    fn new((memtable, part): (&'l Memtable, &'l Part), age: usize, run: Arc<Run>) -> Source<'l> {
+        Source { memtable, part, age, run, at: 0, next: None, ahead: Vec::new(), batch: 1 }
+    }
+
     fn go_to(&mut self, at: usize) {
         (self.at, self.batch) = (at, 1);
         self.ahead.clear();

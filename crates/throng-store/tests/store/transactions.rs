@@ -1,5 +1,6 @@
-//! Updates, `put_new` and counters, which read before they write, among other writes.
+//! Updates, `put_new` and counters, which read before they write, among other writes; and what LMDB has after them.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -154,4 +155,51 @@ fn keys_in_order_fill_their_pages() {
     // leaves room for two more copies of the pages that were changed last.
     assert!(stat.used_bytes < 20_000 * 45, "{stat:?}");
     assert_eq!(store.verify().unwrap(), 20_000);
+}
+
+#[test]
+fn a_queue_that_mostly_empties_itself_keeps_what_is_left() {
+    const ROUNDS: u64 = 40;
+    let directory = tempfile::tempdir().unwrap();
+    let mut random = fastrand::Rng::with_seed(5);
+    let mut expected = BTreeSet::new();
+    let mut next = 0u64;
+    for _ in 0..ROUNDS {
+        let store = Store::open(directory.path()).unwrap();
+        for _ in 0..random.usize(1..4) {
+            let batch = random.u8(0..8);
+            let mut changes = Batch::new();
+            if batch == 0 {
+                changes = changes.clear(&db(&store));
+                expected.clear();
+            }
+            for _ in 0..random.u64(0..60) {
+                changes = changes.put(&db(&store), &next.to_be_bytes(), b"waits");
+                expected.insert(next);
+                next += 1;
+            }
+            store.write(changes).wait().unwrap();
+            // Of those that wait, and those that an earlier checkpoint has written, few are left; some come again.
+            let left = random.usize(0..6);
+            let done: Vec<u64> = expected.iter().copied().filter(|_| random.u8(..) > 12).collect();
+            let done = &done[..done.len().saturating_sub(left)];
+            let mut changes = Batch::new();
+            for number in done {
+                changes = changes.delete(&db(&store), &number.to_be_bytes());
+                expected.remove(number);
+            }
+            if let Some(again) = done.first().filter(|_| random.bool()) {
+                changes = changes.put(&db(&store), &again.to_be_bytes(), b"again");
+                expected.insert(*again);
+            }
+            store.write(changes).wait().unwrap();
+        }
+        // Closing writes all to the data file, and opening reads it.
+        drop(store);
+        let store = Store::open(directory.path()).unwrap();
+        let snapshot = store.snapshot().unwrap();
+        let keys = db(&store).range(&snapshot, ..).map(|entry| entry.unwrap().0.to_vec());
+        let keys: Vec<u64> = keys.map(|key| u64::from_be_bytes(key.try_into().unwrap())).collect();
+        assert_eq!(keys, Vec::from_iter(expected.iter().copied()));
+    }
 }

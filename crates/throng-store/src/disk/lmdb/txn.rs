@@ -224,6 +224,12 @@ impl<'e> WriteTxn<'e> {
         unsafe { Cursor::open(self.as_ptr(), table) }.map(WriteCursor::new)
     }
 
+    pub(crate) fn len(&self, table: Table) -> Result<u64, Error> {
+        // SAFETY: the transaction is alive: `self` owns it, and its environment is open (invariant
+        // 1).
+        unsafe { stat(self.as_ptr(), table) }.map(|stat| stat.ms_entries as u64)
+    }
+
     pub(crate) fn clear(&mut self, table: Table) -> Result<(), Error> {
         // SAFETY: the transaction is alive, and `&mut self` excludes borrows (invariant 4); the
         // table is emptied, not closed (invariant 5).
