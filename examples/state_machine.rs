@@ -82,7 +82,7 @@ impl Order {
         self.tell_end();
     }
 
-    fn advance(&mut self, from: State, to: State, cx: &Context<Self>) -> Result<(), State> {
+    fn advance(&mut self, from: State, to: State, cx: &mut Context<Self>) -> Result<(), State> {
         if self.state != from {
             return Err(self.state);
         }
@@ -91,7 +91,7 @@ impl Order {
     }
 
     /// Enters a state: cancels the time-out of the last state and sets its own.
-    fn enter(&mut self, state: State, cx: &Context<Self>) {
+    fn enter(&mut self, state: State, cx: &mut Context<Self>) {
         self.state = state;
         self.history.push(state);
         let limit = match state {
@@ -102,7 +102,7 @@ impl Order {
         };
         let timer = limit.map(|limit| cx.send_after(limit, TimeOut { of: state }));
         if let Some(timer) = std::mem::replace(&mut self.timer, timer) {
-            timer.cancel();
+            cx.cancel_timer(&timer);
         }
         self.tell_end();
     }

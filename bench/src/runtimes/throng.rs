@@ -348,7 +348,7 @@ impl MonitorHost for Throng {
     }
 }
 
-/// The process of `timers`: `Context::send_after`, and `Timer::cancel`.
+/// The process of `timers`: `Context::send_after`, and `Context::cancel_timer`.
 impl Process for Owner<Timer> {}
 
 impl Handle<Tell<u64>> for Owner<Timer> {
@@ -361,7 +361,7 @@ impl Handle<Tell<u64>> for Owner<Timer> {
     }
 }
 
-struct OwnTimers<'a>(&'a Context<Owner<Timer>>);
+struct OwnTimers<'a>(&'a mut Context<Owner<Timer>>);
 
 impl Timers for OwnTimers<'_> {
     type Timer = Timer;
@@ -371,7 +371,7 @@ impl Timers for OwnTimers<'_> {
     }
 
     fn cancel(&mut self, timer: Timer) -> bool {
-        timer.cancel()
+        self.0.cancel_timer(&timer)
     }
 }
 

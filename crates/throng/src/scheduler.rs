@@ -44,10 +44,10 @@ use crate::scheduler::watchdog::CurrentTurn;
 use crate::scheduler::worker::Worker;
 use crate::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use crate::sync::{Fences, Mutex, Thread, lock};
-use crate::timer::{Clock, Tick};
+use crate::timer::{Clock, Place, Tick};
 use std::cell::{Cell as StdCell, RefCell};
 use std::collections::VecDeque;
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::{Arc, OnceLock};
 #[cfg(feature = "sim")]
 use std::task::Waker;
@@ -481,10 +481,16 @@ impl Scheduler {
         self.set_alarm_in(alarms, own, at, PackedTarget::timer(share));
     }
 
-    /// Checks a few entries of a wheel and drops the dead, because a timer in it has ended early.
-    pub(crate) fn weed_alarms(&self, wheel: usize) {
-        if let Some(alarms) = self.alarms.get(wheel) {
-            alarms.weed();
+    /// Takes the alarm of a message timer out of a wheel; `None` if it is not at this place.
+    pub(crate) fn take_timer(
+        &self,
+        wheel: usize,
+        place: Place,
+        timer: NonNull<()>,
+    ) -> Option<TimerShare> {
+        match self.alarms.get(wheel)?.remove(place, timer)?.open() {
+            AlarmTarget::Timer(share) => Some(share),
+            AlarmTarget::Process(_) => None,
         }
     }
 
@@ -497,7 +503,8 @@ impl Scheduler {
 
     fn choose_alarms(&self, own: Option<usize>) -> usize {
         let place = own.unwrap_or_else(|| self.guests_alarms.fetch_add(1, Ordering::Relaxed));
-        place % self.workers()
+        // A division takes as long as all else here; spare workers have greater indices.
+        if place < self.workers() { place } else { place % self.workers() }
     }
 
     fn set_alarm_in(&self, alarms: usize, own: Option<usize>, at: Tick, target: PackedTarget) {

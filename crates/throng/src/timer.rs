@@ -11,10 +11,11 @@
 //! ```
 //! An entry stands in the level whose slot is just wide enough, and moves down a level when the
 //! time reaches its slot. The entries of a slot are moved and rung in slices, so that a million
-//! alarms of one instant neither hold up a worker nor flood its queue. Each insertion checks a few
-//! entries elsewhere, so that entries that no process waits for any more do not pile up. Ticks are
-//! milliseconds since the runtime's start, mod 2³²; an alarm further off than the wheel reaches (12
-//! days) rings at its end and is set again by the process if it still waits.
+//! alarms of one instant neither hold up a worker nor flood its queue. The alarm of a process is never
+//! taken out: each insertion of one checks a few entries elsewhere, so that those that no process waits
+//! for any more do not pile up. The alarm of a timer knows its [`Place`], and is taken out when the timer
+//! ends. Ticks are milliseconds since the runtime's start, mod 2³²; an alarm further off than the wheel
+//! reaches (12 days) rings at its end and is set again by the process if it still waits.
 
 pub(crate) mod outside;
 
@@ -159,6 +160,45 @@ const MOVES_PER_RING: usize = 16;
 const WEEDED_PER_INSERT: usize = 2;
 const WEEDED_FROM: usize = 256;
 
+/// Place of an entry in a wheel: its level, its slot, and its index there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place(u32);
+
+impl Place {
+    const SLOT_SHIFT: u32 = 3;
+    const INDEX_SHIFT: u32 = Self::SLOT_SHIFT + LEVEL_BITS;
+    /// The place of no entry: there are fewer levels.
+    pub(crate) const NONE: Place = Place(u32::MAX);
+
+    /// An entry behind eight million others of its slot has no place: it is not taken out before its time.
+    fn new(level: usize, slot: usize, index: usize) -> Place {
+        match index >> (u32::BITS - Self::INDEX_SHIFT) {
+            0 => Place((index << Self::INDEX_SHIFT | slot << Self::SLOT_SHIFT | level) as u32),
+            _ => Place::NONE,
+        }
+    }
+
+    fn parts(self) -> (usize, usize, usize) {
+        let place = self.0 as usize;
+        let slot = place >> Self::SLOT_SHIFT & (LEVEL_SLOTS - 1);
+        (place & ((1 << Self::SLOT_SHIFT) - 1), slot, place >> Self::INDEX_SHIFT)
+    }
+
+    pub(crate) fn to_raw(self) -> u32 {
+        self.0
+    }
+
+    pub(crate) fn from_raw(raw: u32) -> Place {
+        Place(raw)
+    }
+}
+
+/// Target of an alarm.
+pub(crate) trait Target {
+    /// Notes where the alarm's entry is now.
+    fn placed(&self, _: Place) {}
+}
+
 /// Alarms in the order of time. `T` is the target to wake.
 pub(crate) struct Wheel<T> {
     /// Tick up to which all alarms have rung or stand in `reached`.
@@ -173,7 +213,7 @@ pub(crate) struct Wheel<T> {
     weeding: (usize, usize, usize),
 }
 
-impl<T> Wheel<T> {
+impl<T: Target> Wheel<T> {
     pub(crate) fn new(now: Tick) -> Self {
         Wheel {
             now,
@@ -192,61 +232,79 @@ impl<T> Wheel<T> {
     }
 
     /// Sets an alarm for the tick `at`, at a time `now`. An alarm that is already due rings at the
-    /// next tick.
+    /// next tick. Returns the tick at which [`advance`](Self::advance) has something to do with it.
     ///
-    /// Cost: constant; two other entries are checked in passing and dropped if `is_dead` says so.
-    pub(crate) fn insert(
-        &mut self,
-        now: Tick,
-        at: Tick,
-        whom: T,
-        is_dead: impl Fn(Tick, &T) -> bool,
-    ) {
+    /// Cost: constant.
+    pub(crate) fn insert(&mut self, now: Tick, at: Tick, whom: T) -> Tick {
         if self.length == 0 {
             // An empty wheel has not been moved on since its last alarm, perhaps for weeks.
             self.now = now;
-        } else if self.length >= WEEDED_FROM {
-            self.weed(WEEDED_PER_INSERT, is_dead);
         }
         self.length += 1;
-        self.place(at, whom);
+        self.place(at, whom)
     }
 
-    fn place(&mut self, at: Tick, whom: T) {
+    /// Checks two entries before an insertion, and drops them if `is_dead` says so.
+    pub(crate) fn weed_before_insert(&mut self, is_dead: impl Fn(Tick, &T) -> bool) {
+        if self.length >= WEEDED_FROM {
+            self.weed(WEEDED_PER_INSERT, is_dead);
+        }
+    }
+
+    /// Takes the entry of a target out; `None` if it is not at this place.
+    ///
+    /// Cost: constant. The wheel's [`next`](Self::next) may be too early afterwards.
+    pub(crate) fn remove(&mut self, place: Place, is_it: impl Fn(&T) -> bool) -> Option<T> {
+        let (level, slot, index) = place.parts();
+        let (_, whom) = self.levels.get(level)?[slot].get(index)?;
+        if is_it(whom) { Some(self.take_out(level, slot, index)) } else { None }
+    }
+
+    fn take_out(&mut self, level: usize, slot: usize, index: usize) -> T {
+        let entries = &mut self.levels[level][slot];
+        let (_, whom) = entries.swap_remove(index);
+        if let Some((_, moved)) = entries.get(index) {
+            moved.placed(Place::new(level, slot, index));
+        }
+        self.length -= 1;
+        if entries.is_empty() {
+            self.occupied[level] &= !(1 << slot);
+        }
+        whom
+    }
+
+    fn place(&mut self, at: Tick, whom: T) -> Tick {
         let rings = Tick(self.now.0.wrapping_add(self.now.until(at).max(1)));
         // The highest bit in which the two ticks differ names the level; a carry past the top wraps
         // into the top level, whose slots come round again within the wheel's reach.
         let differing = (self.now.0 ^ rings.0) | 1;
         let level = ((31 - differing.leading_zeros()) / LEVEL_BITS).min(LEVELS as u32 - 1);
-        let slot = (rings.0 >> (level * LEVEL_BITS)) as usize % LEVEL_SLOTS;
-        self.levels[level as usize][slot].push((at, whom));
-        self.occupied[level as usize] |= 1 << slot;
+        let (shift, level) = (level * LEVEL_BITS, level as usize);
+        let slot = (rings.0 >> shift) as usize % LEVEL_SLOTS;
+        let entries = &mut self.levels[level][slot];
+        whom.placed(Place::new(level, slot, entries.len()));
+        entries.push((at, whom));
+        self.occupied[level] |= 1 << slot;
+        Tick(rings.0 >> shift << shift)
     }
 
     /// Checks the next few entries and drops the dead.
     pub(crate) fn weed(&mut self, count: usize, is_dead: impl Fn(Tick, &T) -> bool) {
-        let (level, slot, entry) = &mut self.weeding;
         for _ in 0..count {
-            let entries = &mut self.levels[*level][*slot];
-            match entries.get(*entry) {
+            let (level, slot, entry) = self.weeding;
+            match self.levels[level][slot].get(entry) {
                 Some((at, whom)) if is_dead(*at, whom) => {
-                    entries.swap_remove(*entry);
-                    self.length -= 1;
-                    if entries.is_empty() {
-                        self.occupied[*level] &= !(1 << *slot);
-                    }
+                    drop(self.take_out(level, slot, entry));
                 }
-                Some(_) => *entry += 1,
+                Some(_) => self.weeding.2 += 1,
                 None => {
                     // Go to the next slot that is not empty, or else to the first of the next
                     // level.
                     let after =
-                        self.occupied[*level] & u64::MAX.checked_shl(*slot as u32 + 1).unwrap_or(0);
-                    (*slot, *entry) = (after.trailing_zeros() as usize % LEVEL_SLOTS, 0);
-                    if after == 0 {
-                        *level = (*level + 1) % LEVELS;
-                        *slot = self.occupied[*level].trailing_zeros() as usize % LEVEL_SLOTS;
-                    }
+                        self.occupied[level] & u64::MAX.checked_shl(slot as u32 + 1).unwrap_or(0);
+                    let level = if after == 0 { (level + 1) % LEVELS } else { level };
+                    let ahead = if after == 0 { self.occupied[level] } else { after };
+                    self.weeding = (level, ahead.trailing_zeros() as usize % LEVEL_SLOTS, 0);
                 }
             }
         }
@@ -284,7 +342,7 @@ impl<T> Wheel<T> {
                     ring(at, whom);
                     rings -= 1;
                 } else {
-                    self.place(at, whom);
+                    let _ = self.place(at, whom);
                     moves -= 1;
                 }
                 if rings == 0 || moves == 0 {
@@ -320,12 +378,57 @@ impl<T> Wheel<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
+    use std::rc::Rc;
+
+    impl Target for usize {}
+    impl Target for u32 {}
+
+    /// An alarm that knows its place.
+    #[derive(Clone)]
+    struct Known(Rc<Cell<Place>>);
+    impl Target for Known {
+        fn placed(&self, place: Place) {
+            self.0.set(place);
+        }
+    }
+
+    #[test]
+    fn an_alarm_is_taken_out_of_its_place_wherever_others_have_moved_it() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut wheel = Wheel::new(Tick(1));
+        let (mut now, mut set) = (Tick(1), Vec::new());
+        for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
+            let at = Tick(now.0 + 1 + random.u32(..) % (1 << random.u32(1..20)));
+            let alarm = Known(Rc::new(Cell::new(Place::NONE)));
+            wheel.insert(now, at, alarm.clone());
+            set.push((at, alarm));
+            if random.u8(..) < 60 {
+                let (_, Known(place)) = set.swap_remove(random.usize(..set.len()));
+                let removed = wheel.remove(place.get(), |other| Rc::ptr_eq(&other.0, &place));
+                assert!(removed.is_some_and(|removed| Rc::ptr_eq(&removed.0, &place)));
+                assert!(wheel.remove(place.get(), |other| Rc::ptr_eq(&other.0, &place)).is_none());
+            }
+            if random.u8(..) < 20 {
+                now = Tick(now.0 + random.u32(..2000));
+                while wheel.next().is_some_and(|next| next.is_due(now)) {
+                    wheel.advance(now, usize::MAX, |at, rung| {
+                        let found = set.iter().position(|(_, other)| Rc::ptr_eq(&other.0, &rung.0));
+                        assert_eq!(set.swap_remove(found.expect("it was not taken out")).0, at);
+                    });
+                }
+            }
+            assert_eq!(wheel.len(), set.len());
+        }
+        assert!(cfg!(miri) || set.len() > 10);
+    }
 
     /// Checks that every alarm rings exactly once, at its tick or at the first check after it.
     fn check(start: u32, delays: &[u32], step: u32, slice: usize) {
         let mut wheel = Wheel::new(Tick(start));
         for (index, &delay) in delays.iter().enumerate() {
-            wheel.insert(Tick(start), Tick(start.wrapping_add(delay)), index, |_, _| false);
+            let next = wheel.insert(Tick(start), Tick(start.wrapping_add(delay)), index);
+            assert!(wheel.next().is_some_and(|first| next.until(first) == 0), "none is earlier");
         }
         let mut rung = vec![false; delays.len()];
         let mut passed = 0_u32;
@@ -368,7 +471,7 @@ mod tests {
     fn a_wheel_that_stood_still_for_weeks_goes_on() {
         let mut wheel = Wheel::new(Tick(1));
         let now = Tick(1 + 3_000_000_000);
-        wheel.insert(now, now.after(Duration::from_millis(5)), (), |_, _| false);
+        wheel.insert(now, now.after(Duration::from_millis(5)), 0_usize);
         let next = wheel.next().expect("an alarm is set");
         assert!(!next.is_due(now) && next.is_due(now.after(Duration::from_millis(5))));
     }
@@ -381,7 +484,8 @@ mod tests {
         let mut wheel = Wheel::new(Tick(1));
         for number in 0..rounds * 1000_u32 {
             let at = Tick(1 + number.wrapping_mul(2_654_435_761) % 50_000_000);
-            wheel.insert(Tick(1), at, number, |_, number| dead.borrow().contains(number));
+            wheel.weed_before_insert(|_, number| dead.borrow().contains(number));
+            wheel.insert(Tick(1), at, number);
             if number >= 1000 {
                 dead.borrow_mut().insert(number - 1000);
             }

@@ -1,15 +1,17 @@
 //! Messages to be sent later, once or repeatedly.
 //!
 //! ```text
-//! ┌───────┬─────────────┬──────┬────┬────────┬───────┬─────────┐  one pooled block, 64 bytes if
-//! │ state │ wheel, rest │ kind │ to │ period │ index │ message │  the message has no more than 32
-//! └───────┴─────────────┴──────┴────┴────────┴───────┴─────────┘
+//! ┌───────┬───────┬───────┬─────────────┬──────┬────┬───────┬─────────┐  one pooled block, 64 bytes if
+//! │ state │ wheel │ place │ rest/period │ kind │ to │ index │ message │  the message has no more than 32
+//! └───────┴───────┴───────┴─────────────┴──────┴────┴───────┴─────────┘
 //! ```
 //!
 //! | field | access |
 //! |---|---|
 //! | state | any thread; see `timer_state` |
-//! | wheel, rest | the share's side writes, any side reads |
+//! | wheel | the share's side writes, any side reads |
+//! | place | written under the wheel's lock, any side reads |
+//! | rest | the share's side |
 //! | kind, to, period | any thread reads |
 //! | index | the holder of the process's token |
 //! | message | the side that owns it by `timer_state` |
@@ -17,15 +19,19 @@
 //! Three sides hold a block: the user's [`Timer`], the wheel's [`TimerShare`], and the process's
 //! [`TimerTie`], an entry of the list ([`Timers`]) in its extension. A process that exits ends the
 //! timers on its list, as OTP cancels timers whose destination is gone: the messages are dropped
-//! then, and the wheel's entries soon after.
+//! then.
+//!
+//! The side that drops the tie of a timer that has not rung takes the share out of the wheel, too.
+//! Wheel and place only say where to look: the share is taken if the entry there is this timer's. So
+//! an outdated place does no harm: the share stays in the wheel until its time.
 //!
 //! The list belongs to the token's holder between two turns. A handler may hand its context to
 //! other threads while it sets a timer without the context, so a turn does not touch the list: all
 //! threads, its own included, enter timers and strike them off by a signal (`tie`, `untie`).
 //! Exactly one side strikes a timer off before the process exits: the canceller, or else the
 //! process as it handles the message of a timer that has rung ([`Fired`]). So the tie exists when a
-//! signal `untie` is acted on. A [`Timeout`](crate::Timeout) is set with the context lent exclusively,
-//! so it touches the list without a signal.
+//! signal `untie` is acted on. A turn that sets or cancels a timer by its context, which is lent
+//! exclusively, touches the list without a signal.
 //!
 //! A timer that rings sends its message as any sender would, but no bound of a mailbox refuses it.
 //! An interval sends its share in the block ([`Beat`]) in place of the message: the process clones
@@ -49,8 +55,8 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::signal::{self, Signal};
 use crate::sync::UnsafeCell;
-use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::timer::{REACH_TIME, Tick};
+use crate::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use crate::timer::{Place, REACH_TIME, Tick};
 use crate::turn::after::Progress;
 use crate::turn::context::Context;
 use crate::turn::frame;
@@ -73,8 +79,8 @@ const TICK: Duration = Duration::from_millis(1);
 ///
 /// Memory: 24 bytes, and a pooled block, of 64 bytes if the message has no more than 32 bytes; for
 /// the first timer of a process without links, monitors and names, about 300 bytes more. A
-/// cancelled timer drops its message at once; its block is freed soon after, as other timers end or
-/// are set, or when its time comes.
+/// cancelled timer drops its message at once; its block is freed when the handle is dropped, too,
+/// and its process has acted on the signal of [`cancel`](Timer::cancel).
 pub struct Timer(NonNull<Head>);
 
 // SAFETY: the message is `Send`, and invariant 1 of `timer_state` gives it to one side at a time.
@@ -90,13 +96,14 @@ impl Timer {
     /// process has exited. An interval is cancelled for good, even while a message of it waits in
     /// the mailbox.
     ///
-    /// Cost: constant, with a signal to the process the timer sends to.
+    /// Cost: constant, with a signal to the process the timer sends to. That process itself cancels its
+    /// timers at less cost by [`Context::cancel_timer`](crate::Context::cancel_timer).
     pub fn cancel(&self) -> bool {
         self.cancel_with(|timer| timer.strike_off(self.head().to))
     }
 
-    /// Cancels a timer like [`cancel`](Self::cancel), without a signal if it is a timer of the running process,
-    /// to which the caller has exclusive access.
+    /// Cancels a timer like [`cancel`](Self::cancel), without a signal if it is a timer of the running
+    /// process, to which the caller has exclusive access.
     pub(crate) fn cancel_in(&self, current: &mut CurrentProcess) -> bool {
         let to = self.head().to;
         self.cancel_with(|timer| {
@@ -155,47 +162,26 @@ impl fmt::Debug for Timer {
 /// Type-erased front of a block.
 struct Head {
     state: TimerState,
-    stand: AtomicStand,
+    /// Index of the wheel in which the timer was last set, cut off with more than 65,536 workers.
+    wheel: AtomicU16,
+    /// Where the share's entry was last placed.
+    place: AtomicU32,
+    /// Period of an interval in milliseconds; of a message that is sent once, the number of full reaches
+    /// of the wheel that are left when the alarm rings.
+    span: AtomicU32,
     kind: &'static Kind,
     to: RawAddress,
-    /// Period of an interval in milliseconds; zero if the message is sent once.
-    period: u32,
     /// Index in the process's list; [`UNTIED`] before the timer is entered.
     index: UnsafeCell<u32>,
 }
 
 const UNTIED: u32 = u32::MAX;
 
-/// Index of a timer's wheel, and the number of rounds left to wait. Written by the share's side
-/// alone.
-struct AtomicStand(AtomicU32);
-
-impl AtomicStand {
-    fn new(rest: u16) -> AtomicStand {
-        AtomicStand(AtomicU32::new(rest.into()))
-    }
-
-    /// Returns the number of full reaches of the wheel that are left when the alarm rings.
-    fn rest(&self) -> u16 {
-        self.0.load(Ordering::Relaxed) as u16
-    }
-
-    /// Returns the index of the wheel in which the timer was last set. The index only says where to
-    /// look for dead entries, so an outdated index does no harm.
-    fn wheel(&self) -> usize {
-        (self.0.load(Ordering::Relaxed) >> u16::BITS) as usize
-    }
-
-    fn set(&self, wheel: usize, rest: u16) {
-        // With more than 65,535 workers the index is cut off, and dead entries are sought in
-        // another wheel.
-        self.0.store((wheel as u32) << u16::BITS | u32::from(rest), Ordering::Relaxed);
-    }
-}
+/// Function called when the alarm set for this tick rings.
+type Ring = unsafe fn(TimerShare, Tick, &Scheduler) -> Option<Unsent>;
 
 struct Kind {
-    /// Function called when the alarm set for this tick rings.
-    ring: unsafe fn(TimerShare, Tick) -> Option<Unsent>,
+    ring: Ring,
     drop_message: unsafe fn(NonNull<Head>),
     /// Drops the message and counts it, because its process is gone.
     lose_message: unsafe fn(NonNull<Head>),
@@ -215,9 +201,9 @@ const _: () = assert!(size_of::<Block<(), [u64; 4]>>() == 64, "32 bytes of messa
 type Sides = (Timer, TimerShare, TimerTie);
 
 impl<P: Process, T: Turn<P>> Block<P, T> {
-    const ONCE: &'static Kind = &Self::kind(Self::send);
+    const ONCE: &'static Kind = &Self::kind(Self::send_or_wait);
 
-    const fn kind(ring: unsafe fn(TimerShare, Tick) -> Option<Unsent>) -> Kind {
+    const fn kind(ring: Ring) -> Kind {
         Kind {
             ring,
             drop_message: Self::drop_message,
@@ -226,17 +212,18 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
         }
     }
 
-    fn allocate(kind: &'static Kind, to: RawAddress, rest: u16, period: u32, message: T) -> Sides {
+    fn allocate(kind: &'static Kind, to: RawAddress, span: u32, message: T) -> Sides {
         let block = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: the block was just allocated with this layout, and nothing else points to it.
         unsafe {
             block.write(Block {
                 head: Head {
                     state: TimerState::new(),
-                    stand: AtomicStand::new(rest),
+                    wheel: AtomicU16::new(0),
+                    place: AtomicU32::new(Place::NONE.to_raw()),
+                    span: AtomicU32::new(span),
                     kind,
                     to,
-                    period,
                     index: UnsafeCell::new(UNTIED),
                 },
                 message: UnsafeCell::new(ManuallyDrop::new(message)),
@@ -278,15 +265,22 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
         Cast::<P, T>::lose(to, message, DropReason::NoProcess);
     }
 
-    /// Sends the message of a timer that has rung, unless the timer is over.
+    /// Sends the message of a timer that has rung, unless the timer is over or has reaches of the wheel
+    /// left to wait.
     ///
     /// # Safety
     /// The block is a `Block<P, T>`.
-    unsafe fn send(share: TimerShare, _: Tick) -> Option<Unsent> {
+    unsafe fn send_or_wait(share: TimerShare, at: Tick, scheduler: &Scheduler) -> Option<Unsent> {
+        let rest = &share.head().span;
+        if let Some(left) = rest.load(Ordering::Relaxed).checked_sub(1) {
+            rest.store(left, Ordering::Relaxed);
+            scheduler.set_timer(at.after(REACH_TIME), share);
+            return None;
+        }
         if share.head().state.end() != Ended::Mine {
             return None;
         }
-        // SAFETY: `send` is in `ONCE` of this very type, so the block is a `Self`; `Ended::Mine`
+        // SAFETY: `send_or_wait` is in `ONCE` of this very type, so the block is a `Self`; `Ended::Mine`
         // gives the message to this call.
         unsafe { Fired::<P, T>::push(share) }
     }
@@ -299,7 +293,7 @@ impl<P: Process, T: Turn<P> + Clone> Block<P, T> {
     ///
     /// # Safety
     /// The block is a `Block<P, T>`.
-    unsafe fn beat(share: TimerShare, at: Tick) -> Option<Unsent> {
+    unsafe fn beat(share: TimerShare, at: Tick, _: &Scheduler) -> Option<Unsent> {
         if share.is_over() {
             return None;
         }
@@ -338,24 +332,21 @@ impl TimerShare {
 
     /// Records the wheel in which the timer is about to be set.
     pub(crate) fn set_wheel(&self, wheel: usize) {
-        let stand = &self.head().stand;
-        stand.set(wheel, stand.rest());
+        self.head().wheel.store(wheel as u16, Ordering::Relaxed);
+    }
+
+    /// Records where the timer's entry is. The wheel calls it under its lock.
+    pub(crate) fn set_place(&self, place: Place) {
+        self.head().place.store(place.to_raw(), Ordering::Relaxed);
     }
 
     /// Acts on the alarm set for this tick, which has come up.
     ///
     /// Runs no user code: a message that cannot be sent because its process has exited is returned.
     pub(crate) fn ring(self, at: Tick, scheduler: &Scheduler) -> Option<Unsent> {
-        let stand = &self.head().stand;
-        if let Some(rest) = stand.rest().checked_sub(1) {
-            stand.set(stand.wheel(), rest);
-            scheduler.set_timer(at.after(REACH_TIME), self);
-            None
-        } else {
-            let ring = self.head().kind.ring;
-            // SAFETY: the function is that of the block's own type.
-            unsafe { ring(self, at) }
-        }
+        let ring = self.head().kind.ring;
+        // SAFETY: the function is that of the block's own type.
+        unsafe { ring(self, at, scheduler) }
     }
 
     fn head(&self) -> &Head {
@@ -429,15 +420,25 @@ impl TimerTie {
         }
     }
 
-    /// Ends the timer before its time and frees room in its wheel. Runs the user's `Drop`.
+    /// Ends the timer before its time and takes it out of its wheel. Runs the user's `Drop`.
     pub(crate) fn end(self, scheduler: &Scheduler) {
         // SAFETY: the tie has not set `TIE_GONE`, so the block exists (invariant 2 of
         // `timer_state`).
-        let wheel = unsafe { self.0.as_ref() }.stand.wheel();
-        drop(self);
-        // The tie is dropped first, so that its entry in the wheel is dead when the wheel is
-        // weeded.
-        scheduler.weed_alarms(wheel);
+        let head = unsafe { self.0.as_ref() };
+        let wheel = usize::from(head.wheel.load(Ordering::Relaxed));
+        let place = Place::from_raw(head.place.load(Ordering::Relaxed));
+        // The tie keeps the block, so that no other timer's entry has its address.
+        let Some(share) = scheduler.take_timer(wheel, place, self.0.cast()) else { return };
+        // SAFETY: neither share nor tie drops anything itself any more; the last side to go frees the
+        // block (invariant 2 of `timer_state`), and the timer is over.
+        unsafe {
+            end(self.0);
+            let (share, tie) = (ManuallyDrop::new(share), ManuallyDrop::new(self));
+            debug_assert_eq!(share.0, tie.0);
+            if head.state.drop_share_and_tie() {
+                block::free(tie.0.cast(), head.kind.layout);
+            }
+        }
     }
 }
 
@@ -646,7 +647,8 @@ impl<P: Process, T: Turn<P> + Clone> Beat<P, T> {
     }
 
     fn arm_next(self, scheduler: &Scheduler) {
-        let period = Duration::from_millis(self.share.head().period.into());
+        let period = self.share.head().span.load(Ordering::Relaxed);
+        let period = Duration::from_millis(period.into());
         let at = self.at.next_beat(scheduler.clock.now(), period);
         scheduler.set_timer(at, self.share);
     }
@@ -684,10 +686,8 @@ pub(crate) fn send_after_in<P: Process, T: Turn<P>>(
     message: T,
 ) -> Timer {
     let scheduler = current.runtime().scheduler();
-    let (at, (timer, share, tie)) = once::<P, T>(scheduler, current.pid().raw(), delay, message);
-    scheduler.set_timer(at, share);
-    current.with_extension(|own| own.rare().timers.insert(tie));
-    timer
+    let (at, sides) = once::<P, T>(scheduler, current.pid().raw(), delay, message);
+    set_in(current, at, sides)
 }
 
 /// Makes a timer that sends a message once; returns the tick of its first alarm, too.
@@ -703,7 +703,7 @@ fn once<P: Process, T: Turn<P>>(
     let first = Duration::from_millis((delay.as_millis() % reach) as u64);
     // The cap is about 2,200 years.
     let rest = u16::try_from(delay.as_millis() / reach).unwrap_or(u16::MAX);
-    let sides = Block::<P, T>::allocate(Block::<P, T>::ONCE, to, rest, 0, message);
+    let sides = Block::<P, T>::allocate(Block::<P, T>::ONCE, to, rest.into(), message);
     // The current tick began some time ago, so a tick is added.
     (scheduler.clock.refresh().after(first + TICK), sides)
 }
@@ -715,10 +715,39 @@ pub(crate) fn send_every<P: Process, T: Turn<P> + Clone>(
     period: Duration,
     message: T,
 ) -> Timer {
+    let (at, sides) = every(scheduler, to.raw(), period, message);
+    set(scheduler, at, sides)
+}
+
+/// Sends clones of a message to the running process, to which the caller has exclusive access.
+pub(crate) fn send_every_in<P: Process, T: Turn<P> + Clone>(
+    current: &mut CurrentProcess,
+    period: Duration,
+    message: T,
+) -> Timer {
+    let scheduler = current.runtime().scheduler();
+    let (at, sides) = every::<P, T>(scheduler, current.pid().raw(), period, message);
+    set_in(current, at, sides)
+}
+
+/// Makes an interval; returns the tick of its first alarm, too.
+fn every<P: Process, T: Turn<P> + Clone>(
+    scheduler: &Scheduler,
+    to: RawAddress,
+    period: Duration,
+    message: T,
+) -> (Tick, Sides) {
     let period = period.clamp(TICK, REACH_TIME);
     let milliseconds = u32::try_from(period.as_millis()).unwrap_or(u32::MAX);
-    let sides = Block::<P, T>::allocate(Block::<P, T>::EVERY, to.raw(), 0, milliseconds, message);
-    set(scheduler, scheduler.clock.refresh().after(period + TICK), sides)
+    let sides = Block::<P, T>::allocate(Block::<P, T>::EVERY, to, milliseconds, message);
+    (scheduler.clock.refresh().after(period + TICK), sides)
+}
+
+/// Sets the alarm of a timer of the running process, and enters it in the list.
+fn set_in(current: &mut CurrentProcess, at: Tick, (timer, share, tie): Sides) -> Timer {
+    current.runtime().scheduler().set_timer(at, share);
+    current.with_extension(|own| own.rare().timers.insert(tie));
+    timer
 }
 
 /// Enters a timer in the list of its process and sets its alarm. If the process has exited, the

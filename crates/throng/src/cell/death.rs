@@ -99,8 +99,6 @@ impl Token {
             }
             match signal {
                 Some(Signal::Watch(callback)) => signal::add_callback(self, callback),
-                // The timer's entry in a wheel is dropped soon, like the entries of timers on the
-                // list.
                 Some(Signal::Tie(tie)) => tie.end(self.class().runtime.scheduler()),
                 Some(signal) => signal.refuse(self.pid(), reason),
                 // SAFETY: the message belongs to the token's holder and was taken out of the list

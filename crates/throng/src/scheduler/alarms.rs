@@ -10,13 +10,13 @@
 //! | lowest bit of the word | target | the entry is dead when |
 //! |---|---|---|
 //! | 0 | a cell, which nothing counts | its cell's alarm word does not name it any more |
-//! | 1 | a share in a message timer | its timer is over |
+//! | 1 | a share in a message timer | its timer is over, and its side that ended it has not taken it out |
 
 use crate::address::message_timer::{TimerShare, Unsent};
 use crate::cell::CellRef;
 use crate::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use crate::sync::{Mutex, lock};
-use crate::timer::{Tick, Wheel};
+use crate::timer::{Place, Target, Tick, Wheel};
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -38,11 +38,6 @@ unsafe impl Send for PackedTarget {}
 const _: () = assert!(size_of::<(Tick, PackedTarget)>() == 16, "a million alarms take 16 MB");
 
 const TIMER: usize = 1;
-/// Entries checked for each timer that ends early. A step from a slot of the wheel to the next
-/// counts as an entry, and so do empty levels: with four, even scattered entries are dropped faster
-/// than they are added.
-const WEEDED_PER_END: usize = 4;
-
 impl PackedTarget {
     pub(crate) fn process(cell: CellRef) -> PackedTarget {
         PackedTarget(cell.as_ptr().cast())
@@ -77,6 +72,15 @@ impl PackedTarget {
     fn timer_pointer(&self) -> Option<NonNull<()>> {
         let untagged = NonNull::new(self.0.as_ptr().map_addr(|address| address & !TIMER));
         untagged.filter(|&untagged| untagged != self.0)
+    }
+}
+
+impl Target for PackedTarget {
+    fn placed(&self, place: Place) {
+        if let Some(pointer) = self.timer_pointer() {
+            // SAFETY: a tagged word was made from a share in `timer`; the share stays in `self`.
+            ManuallyDrop::new(unsafe { TimerShare::from_raw(pointer) }).set_place(place);
+        }
     }
 }
 
@@ -138,19 +142,22 @@ impl Alarms {
             drop(target);
             return false;
         };
-        let before = self.next();
-        open.insert(now, at, target, |at, target| target.is_dead(at));
-        let next = self.next_of(open, now);
-        self.publish(next);
-        next.is_some_and(|next| before.is_none_or(|before| !before.is_due(next)))
+        if target.timer_pointer().is_none() {
+            // A dead timer has no message any more, so no user code runs here.
+            open.weed_before_insert(|at, target| target.is_dead(at));
+        }
+        let next = open.insert(now, at, target);
+        let is_first = self.next().is_none_or(|before| !before.is_due(next));
+        if is_first {
+            self.publish(Some(next));
+        }
+        is_first
     }
 
-    /// Checks a few entries and drops the dead, for a timer that has ended before its time.
-    pub(crate) fn weed(&self) {
-        if let Some(wheel) = &mut *lock(&self.wheel) {
-            // A dead timer has no message any more, so no user code runs here.
-            wheel.weed(WEEDED_PER_END, |at, target| target.is_dead(at));
-        }
+    /// Takes the alarm of a message timer out; `None` if it is not at this place.
+    pub(crate) fn remove(&self, place: Place, timer: NonNull<()>) -> Option<PackedTarget> {
+        let is_it = |target: &PackedTarget| target.timer_pointer() == Some(timer);
+        lock(&self.wheel).as_mut()?.remove(place, is_it)
     }
 
     /// Returns the number of entries, dead entries included.

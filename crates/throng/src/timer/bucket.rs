@@ -26,6 +26,11 @@ impl<E> Bucket<E> {
         self.chunks.is_empty()
     }
 
+    pub(super) fn len(&self) -> usize {
+        let last = self.chunks.last().map_or(0, Vec::len);
+        self.chunks.len().saturating_sub(1) * CHUNK + last
+    }
+
     pub(super) fn push(&mut self, entry: E) {
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(entry),
@@ -100,7 +105,7 @@ mod tests {
                 (0..count).for_each(|entry| bucket.push(entry));
                 let mut expected: Vec<_> = (0..count).collect();
                 assert!((0..count).all(|index| bucket.get(index) == Some(&index)));
-                assert_eq!(bucket.get(count), None);
+                assert_eq!((bucket.get(count), bucket.len()), (None, count));
                 if removed < count {
                     assert_eq!(bucket.swap_remove(removed), expected.swap_remove(removed));
                 }

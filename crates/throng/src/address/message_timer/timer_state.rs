@@ -15,18 +15,18 @@
 //! 2. The side that goes last frees the block. The message is gone by then: share and tie set
 //!    `OVER` before they go.
 
-use crate::sync::atomic::{AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU16, Ordering};
 
-const OVER: u32 = 1;
-const CLONING: u32 = 2;
-const HANDLE_GONE: u32 = 4;
-const SHARE_GONE: u32 = 8;
-const TIE_GONE: u32 = 16;
-const ALL_GONE: u32 = HANDLE_GONE | SHARE_GONE | TIE_GONE;
+const OVER: u16 = 1;
+const CLONING: u16 = 2;
+const HANDLE_GONE: u16 = 4;
+const SHARE_GONE: u16 = 8;
+const TIE_GONE: u16 = 16;
+const ALL_GONE: u16 = HANDLE_GONE | SHARE_GONE | TIE_GONE;
 
 /// State word of a message timer; see the file's head.
 #[repr(transparent)]
-pub(crate) struct TimerState(AtomicU32);
+pub(crate) struct TimerState(AtomicU16);
 
 /// Result of an attempt to end a timer.
 #[must_use]
@@ -42,7 +42,7 @@ pub(crate) enum Ended {
 
 impl TimerState {
     pub(crate) fn new() -> TimerState {
-        TimerState(AtomicU32::new(0))
+        TimerState(AtomicU16::new(0))
     }
 
     /// Ends the timer. For any side.
@@ -93,7 +93,14 @@ impl TimerState {
         self.drop_side(TIE_GONE)
     }
 
-    fn drop_side(&self, side: u32) -> bool {
+    /// Marks share and tie gone, which one side has in hand; true if they are the last sides. The timer is over by
+    /// then.
+    #[must_use]
+    pub(crate) fn drop_share_and_tie(&self) -> bool {
+        self.drop_side(SHARE_GONE | TIE_GONE)
+    }
+
+    fn drop_side(&self, side: u16) -> bool {
         // Releases this side's accesses to the side that frees, which acquires them.
         (self.0.fetch_or(side, Ordering::AcqRel) | side) & ALL_GONE == ALL_GONE
     }
@@ -190,6 +197,30 @@ mod loom_models {
             }
             let ended = [handle.join().unwrap(), process.join().unwrap(), fired];
             assert_eq!(ended.iter().filter(|&&ended| ended).count(), 1);
+            timer.check();
+        });
+    }
+
+    #[test]
+    fn loom_a_process_ends_a_timer_whose_share_it_has_taken_out_of_the_wheel() {
+        loom::model(|| {
+            let timer = Timer::new();
+            let handle = thread::spawn({
+                let timer = timer.clone();
+                move || {
+                    timer.cancel();
+                    if timer.state.drop_handle() {
+                        timer.free();
+                    }
+                }
+            });
+            if timer.state.end() == Ended::Mine {
+                timer.take();
+            }
+            if timer.state.drop_share_and_tie() {
+                timer.free();
+            }
+            handle.join().unwrap();
             timer.check();
         });
     }
