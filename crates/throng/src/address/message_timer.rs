@@ -55,7 +55,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::signal::{self, Signal};
 use crate::sync::UnsafeCell;
-use crate::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use crate::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
 use crate::timer::{Place, REACH_TIME, Tick};
 use crate::turn::after::Progress;
 use crate::turn::context::Context;
@@ -177,6 +177,15 @@ struct Head {
 
 const UNTIED: u32 = u32::MAX;
 
+impl Head {
+    /// Takes the share out of the wheel; `None` if it is not where it was placed last.
+    fn take_share(&self, scheduler: &Scheduler) -> Option<TimerShare> {
+        let wheel = self.wheel.load(Ordering::Relaxed).into();
+        let place = Place::from_raw(self.place.load(Ordering::Relaxed));
+        scheduler.take_timer(wheel, place, NonNull::from(self).cast())
+    }
+}
+
 /// Function called when the alarm set for this tick rings.
 type Ring = unsafe fn(TimerShare, Tick, &Scheduler) -> Option<Unsent>;
 
@@ -271,6 +280,9 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
     /// # Safety
     /// The block is a `Block<P, T>`.
     unsafe fn send_or_wait(share: TimerShare, at: Tick, scheduler: &Scheduler) -> Option<Unsent> {
+        if share.is_over() {
+            return None;
+        }
         let rest = &share.head().span;
         if let Some(left) = rest.load(Ordering::Relaxed).checked_sub(1) {
             rest.store(left, Ordering::Relaxed);
@@ -423,16 +435,21 @@ impl TimerTie {
     /// Ends the timer before its time and takes it out of its wheel. Runs the user's `Drop`.
     pub(crate) fn end(self, scheduler: &Scheduler) {
         // SAFETY: the tie has not set `TIE_GONE`, so the block exists (invariant 2 of
-        // `timer_state`).
-        let head = unsafe { self.0.as_ref() };
-        let wheel = usize::from(head.wheel.load(Ordering::Relaxed));
-        let place = Place::from_raw(head.place.load(Ordering::Relaxed));
+        // `timer_state`), which `end` asks for.
+        let head = unsafe {
+            end(self.0);
+            self.0.as_ref()
+        };
         // The tie keeps the block, so that no other timer's entry has its address.
-        let Some(share) = scheduler.take_timer(wheel, place, self.0.cast()) else { return };
+        let share = head.take_share(scheduler).or_else(|| {
+            // Another thread may be about to set the alarm (`set`).
+            fence(Ordering::SeqCst);
+            head.take_share(scheduler)
+        });
+        let Some(share) = share else { return };
         // SAFETY: neither share nor tie drops anything itself any more; the last side to go frees the
         // block (invariant 2 of `timer_state`), and the timer is over.
         unsafe {
-            end(self.0);
             let (share, tie) = (ManuallyDrop::new(share), ManuallyDrop::new(self));
             debug_assert_eq!(share.0, tie.0);
             if head.state.drop_share_and_tie() {
@@ -757,8 +774,16 @@ fn set(scheduler: &Scheduler, at: Tick, (timer, share, tie): Sides) -> Timer {
     if let Err(Signal::Tie(tie)) = tied {
         tie.lose();
     }
-    if !share.is_over() {
-        scheduler.set_timer(at, share);
+    if share.is_over() {
+        return timer;
+    }
+    scheduler.set_timer(at, share);
+    // The process may have ended the timer before its alarm was in the wheel. The fence orders the alarm before the
+    // look here, as that of `TimerTie::end` orders the end before the second look there: one of the two finds the
+    // other.
+    fence(Ordering::SeqCst);
+    if timer.head().state.is_over() {
+        drop(timer.head().take_share(scheduler));
     }
     timer
 }
