@@ -233,7 +233,7 @@ struct Due<'a> {
 impl Drop for Due<'_> {
     fn drop(&mut self) {
         for (at, target) in self.rest.drain(..) {
-            self.alarms.set(self.now, at, target);
+            self.alarms.set(self.now, at, target, true);
         }
     }
 }
@@ -470,15 +470,16 @@ impl Scheduler {
     pub(crate) fn set_alarm(&self, at: Tick, target: PackedTarget) {
         let own = self.own_index();
         let alarms = self.choose_alarms(own);
-        self.set_alarm_in(alarms, own, at, target);
+        self.set_alarm_in(alarms, own, at, target, true);
     }
 
-    /// Sets the alarm of a message timer, which remembers the wheel.
-    pub(crate) fn set_timer(&self, at: Tick, share: TimerShare) {
+    /// Sets the alarm of a message timer, which remembers the wheel. Without `weeds` the timer must be taken out of
+    /// the wheel when it ends, so not be one of a process of another runtime, which would look in its own.
+    pub(crate) fn set_timer(&self, at: Tick, share: TimerShare, weeds: bool) {
         let own = self.own_index();
         let alarms = self.choose_alarms(own);
         share.set_wheel(alarms);
-        self.set_alarm_in(alarms, own, at, PackedTarget::timer(share));
+        self.set_alarm_in(alarms, own, at, PackedTarget::timer(share), weeds);
     }
 
     /// Takes the alarm of a message timer out of a wheel; `None` if it is not at this place.
@@ -507,8 +508,15 @@ impl Scheduler {
         if place < self.workers() { place } else { place % self.workers() }
     }
 
-    fn set_alarm_in(&self, alarms: usize, own: Option<usize>, at: Tick, target: PackedTarget) {
-        let is_first = self.alarms[alarms].set(self.clock.now(), at, target);
+    fn set_alarm_in(
+        &self,
+        alarms: usize,
+        own: Option<usize>,
+        at: Tick,
+        target: PackedTarget,
+        weeds: bool,
+    ) {
+        let is_first = self.alarms[alarms].set(self.clock.now(), at, target, weeds);
         if is_first && own != Some(alarms) {
             // The worker may be about to sleep for longer than until this alarm.
             self.remotes[alarms].unpark();

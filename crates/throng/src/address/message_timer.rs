@@ -164,7 +164,7 @@ struct Head {
     state: TimerState,
     /// Index of the wheel in which the timer was last set, cut off with more than 65,536 workers.
     wheel: AtomicU16,
-    /// Where the share's entry was last placed.
+    /// Place of the share's entry in the wheel, as the wheel has noted it last.
     place: AtomicU32,
     /// Period of an interval in milliseconds; of a message that is sent once, the number of full reaches
     /// of the wheel that are left when the alarm rings.
@@ -286,7 +286,7 @@ impl<P: Process, T: Turn<P>> Block<P, T> {
         let rest = &share.head().span;
         if let Some(left) = rest.load(Ordering::Relaxed).checked_sub(1) {
             rest.store(left, Ordering::Relaxed);
-            scheduler.set_timer(at.after(REACH_TIME), share);
+            scheduler.set_timer(at.after(REACH_TIME), share, true);
             return None;
         }
         if share.head().state.end() != Ended::Mine {
@@ -667,7 +667,7 @@ impl<P: Process, T: Turn<P> + Clone> Beat<P, T> {
         let period = self.share.head().span.load(Ordering::Relaxed);
         let period = Duration::from_millis(period.into());
         let at = self.at.next_beat(scheduler.clock.now(), period);
-        scheduler.set_timer(at, self.share);
+        scheduler.set_timer(at, self.share, false);
     }
 }
 
@@ -762,7 +762,7 @@ fn every<P: Process, T: Turn<P> + Clone>(
 
 /// Sets the alarm of a timer of the running process, and enters it in the list.
 fn set_in(current: &mut CurrentProcess, at: Tick, (timer, share, tie): Sides) -> Timer {
-    current.runtime().scheduler().set_timer(at, share);
+    current.runtime().scheduler().set_timer(at, share, false);
     current.with_extension(|own| own.rare().timers.insert(tie));
     timer
 }
@@ -777,7 +777,7 @@ fn set(scheduler: &Scheduler, at: Tick, (timer, share, tie): Sides) -> Timer {
     if share.is_over() {
         return timer;
     }
-    scheduler.set_timer(at, share);
+    scheduler.set_timer(at, share, true);
     // The process may have ended the timer before its alarm was in the wheel. The fence orders the alarm before the
     // look here, as that of `TimerTie::end` orders the end before the second look there: one of the two finds the
     // other.

@@ -133,8 +133,8 @@ impl Alarms {
     }
 
     /// Sets an alarm; true if it comes before all others here. Once the runtime is over, the alarm
-    /// is dropped.
-    pub(crate) fn set(&self, now: Tick, at: Tick, target: PackedTarget) -> bool {
+    /// is dropped. With `weeds`, a few entries are checked and dropped if they are dead.
+    pub(crate) fn set(&self, now: Tick, at: Tick, target: PackedTarget, weeds: bool) -> bool {
         let mut wheel = lock(&self.wheel);
         let Some(open) = &mut *wheel else {
             drop(wheel);
@@ -142,7 +142,7 @@ impl Alarms {
             drop(target);
             return false;
         };
-        if target.timer_pointer().is_none() {
+        if weeds {
             // A dead timer has no message any more, so no user code runs here.
             open.weed_before_insert(|at, target| target.is_dead(at));
         }

@@ -113,3 +113,22 @@ fn a_timer_that_has_rung_or_was_cancelled_is_on_no_list() {
     drop((timers, fired));
     assert_eq!(entries(&runtime), 0);
 }
+
+#[test]
+fn alarms_of_timers_that_another_runtime_has_set_do_not_pile_up() {
+    struct Other;
+    impl Process for Other {}
+    impl Handle<Wake> for Other {
+        async fn handle(&mut self, Wake(numbers): Wake, _: &mut Context<Self>) {
+            unreachable!("{numbers:?} is not due");
+        }
+    }
+    let [sets, has] = [(); 2].map(|()| Runtime::builder().workers(1).start().expect("starts"));
+    let other = has.spawn(Other).expect("there is room");
+    for _ in 0..if cfg!(miri) { 300 } else { 20_000 } {
+        assert!(sets.send_after(other, AN_HOUR, Wake([1; 4])).cancel());
+    }
+    // Entries are checked from 256 on.
+    let left = entries(&sets);
+    assert!(left <= 3 * 256, "{left} entries are left");
+}

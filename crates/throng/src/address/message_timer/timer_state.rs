@@ -146,6 +146,14 @@ mod loom_models {
             ended != Ended::Before
         }
 
+        fn cancel_and_drop_handle(&self) -> bool {
+            let cancelled = self.cancel();
+            if self.state.drop_handle() {
+                self.free();
+            }
+            cancelled
+        }
+
         /// The process exits, or takes the timer off its list.
         fn drop_tie(&self) -> bool {
             let ended = self.state.end() == Ended::Mine;
@@ -176,13 +184,7 @@ mod loom_models {
             let timer = Timer::new();
             let handle = thread::spawn({
                 let timer = timer.clone();
-                move || {
-                    let cancelled = timer.cancel();
-                    if timer.state.drop_handle() {
-                        timer.free();
-                    }
-                    cancelled
-                }
+                move || timer.cancel_and_drop_handle()
             });
             let process = thread::spawn({
                 let timer = timer.clone();
@@ -207,12 +209,7 @@ mod loom_models {
             let timer = Timer::new();
             let handle = thread::spawn({
                 let timer = timer.clone();
-                move || {
-                    timer.cancel();
-                    if timer.state.drop_handle() {
-                        timer.free();
-                    }
-                }
+                move || timer.cancel_and_drop_handle()
             });
             if timer.state.end() == Ended::Mine {
                 timer.take();
@@ -231,12 +228,7 @@ mod loom_models {
             let timer = Timer::new();
             let handle = thread::spawn({
                 let timer = timer.clone();
-                move || {
-                    timer.cancel();
-                    if timer.state.drop_handle() {
-                        timer.free();
-                    }
-                }
+                move || timer.cancel_and_drop_handle()
             });
             // The process holds the tie and, at present, the share.
             for _ in 0..2 {
