@@ -55,7 +55,7 @@ use crate::scheduler::Scheduler;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::signal::{self, Signal};
 use crate::sync::UnsafeCell;
-use crate::sync::atomic::{AtomicU16, AtomicU32, Ordering, fence};
+use crate::sync::atomic::{AtomicU16, AtomicU32, Ordering};
 use crate::timer::{Place, REACH_TIME, Tick};
 use crate::turn::after::Progress;
 use crate::turn::context::Context;
@@ -441,11 +441,7 @@ impl TimerTie {
             self.0.as_ref()
         };
         // The tie keeps the block, so that no other timer's entry has its address.
-        let share = head.take_share(scheduler).or_else(|| {
-            // Another thread may be about to set the alarm (`set`).
-            fence(Ordering::SeqCst);
-            head.take_share(scheduler)
-        });
+        let share = TimerState::find_alarm(|| head.take_share(scheduler));
         let Some(share) = share else { return };
         // SAFETY: neither share nor tie drops anything itself any more; the last side to go frees the
         // block (invariant 2 of `timer_state`), and the timer is over.
@@ -774,17 +770,9 @@ fn set(scheduler: &Scheduler, at: Tick, (timer, share, tie): Sides) -> Timer {
     if let Err(Signal::Tie(tie)) = tied {
         tie.lose();
     }
-    if share.is_over() {
-        return timer;
-    }
-    scheduler.set_timer(at, share, true);
-    // The process may have ended the timer before its alarm was in the wheel. The fence orders the alarm before the
-    // look here, as that of `TimerTie::end` orders the end before the second look there: one of the two finds the
-    // other.
-    fence(Ordering::SeqCst);
-    if timer.head().state.is_over() {
-        drop(timer.head().take_share(scheduler));
-    }
+    // The process may end the timer before its alarm is in the wheel.
+    let set_alarm = || scheduler.set_timer(at, share, true);
+    timer.head().state.set_alarm(set_alarm, || drop(timer.head().take_share(scheduler)));
     timer
 }
 

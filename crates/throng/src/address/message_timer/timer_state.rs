@@ -14,8 +14,10 @@
 //!    it once its clone is done.
 //! 2. The side that goes last frees the block. The message is gone by then: share and tie set
 //!    `OVER` before they go.
+//! 3. If one thread sets a timer's alarm (`set_alarm`) while another ends the timer and looks for the alarm
+//!    (`find_alarm`), one of the two takes the alarm out again.
 
-use crate::sync::atomic::{AtomicU16, Ordering};
+use crate::sync::atomic::{AtomicU16, Ordering, fence};
 
 const OVER: u16 = 1;
 const CLONING: u16 = 2;
@@ -57,6 +59,29 @@ impl TimerState {
 
     pub(crate) fn is_over(&self) -> bool {
         self.0.load(Ordering::Relaxed) & OVER != 0
+    }
+
+    /// Sets the alarm, unless the timer is over; takes it out again if the timer has ended meanwhile.
+    pub(crate) fn set_alarm(&self, set: impl FnOnce(), take_out: impl FnOnce()) {
+        if self.is_over() {
+            return;
+        }
+        set();
+        // Orders the alarm before the look, as the fence of `find_alarm` orders the end before the second look there:
+        // one of the two finds the other.
+        fence(Ordering::SeqCst);
+        if self.is_over() {
+            take_out();
+        }
+    }
+
+    /// Looks for the alarm of a timer that the caller has ended.
+    pub(crate) fn find_alarm<S>(take_out: impl Fn() -> Option<S>) -> Option<S> {
+        take_out().or_else(|| {
+            // Another thread may be about to set it.
+            fence(Ordering::SeqCst);
+            take_out()
+        })
     }
 
     /// Share: begins to read the message; false if the timer is over.
@@ -110,9 +135,10 @@ impl TimerState {
 mod loom_models {
     use super::*;
     use loom::cell::UnsafeCell;
-    use loom::sync::Arc;
-    use loom::sync::atomic::AtomicUsize;
+    use loom::sync::atomic::{AtomicBool, AtomicUsize};
+    use loom::sync::{Arc, Mutex};
     use loom::thread;
+    use std::mem;
 
     struct Timer {
         state: TimerState,
@@ -253,6 +279,42 @@ mod loom_models {
             timer.drop_tie();
             handle.join().unwrap();
             timer.check();
+        });
+    }
+
+    #[test]
+    fn loom_an_alarm_that_is_set_while_its_timer_ends_is_taken_out() {
+        /// The wheel's entry, and the place that the block remembers, written under the wheel's lock.
+        #[derive(Default)]
+        struct Alarm {
+            is_set: Mutex<bool>,
+            is_placed: AtomicBool,
+        }
+        impl Alarm {
+            fn set(&self) {
+                let mut is_set = self.is_set.lock().unwrap();
+                self.is_placed.store(true, Ordering::Relaxed);
+                *is_set = true;
+            }
+            fn take_out(&self) -> Option<()> {
+                let is_placed = self.is_placed.load(Ordering::Relaxed);
+                let was_set = is_placed && mem::take(&mut *self.is_set.lock().unwrap());
+                was_set.then_some(())
+            }
+        }
+        loom::model(|| {
+            let timer = Arc::new((TimerState::new(), Alarm::default()));
+            let process = thread::spawn({
+                let timer = timer.clone();
+                move || {
+                    let _ = timer.0.end();
+                    TimerState::find_alarm(|| timer.1.take_out());
+                }
+            });
+            let (state, alarm) = &*timer;
+            state.set_alarm(|| alarm.set(), || drop(alarm.take_out()));
+            process.join().unwrap();
+            assert!(!*alarm.is_set.lock().unwrap());
         });
     }
 }
