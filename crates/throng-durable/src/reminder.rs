@@ -177,13 +177,19 @@ impl<P: Durable> Activation<P> {
     /// Removes a reminder whose occurrence is over, or sets it for the next time.
     fn end_occurrence(&mut self, key: &str) -> Result<(), EntityError> {
         let node = self.node().clone();
-        let state_key = self.name().state_key().to_vec();
         let Some(clock) = self.list()?.clock(key) else { return Ok(()) };
-        let record = self.reminder_record(key)?;
-        let message =
-            || list::decode(&record).map(|own| own.message.into()).map_err(EntityError::Reminder);
-        let now = node.bell.now(clock, &node);
-        let (stored, record) = self.list()?.advance(&state_key, key, now, message)?;
+        let record = match self.list()?.next(key, node.bell.now(clock, &node)) {
+            None => {
+                self.list()?.remove(key);
+                None
+            }
+            Some(next) => {
+                let record = self.reminder_record(key)?;
+                let message = list::decode(&record).map_err(EntityError::Reminder)?.message;
+                self.list()?.set_next(key, next, message)
+            }
+        };
+        let stored = layout::record(Table::Reminders, self.name().state_key(), key);
         self.changes().forget_settled(&node.gate);
         self.changes().set_own(stored, record, []);
         Ok(())

@@ -39,9 +39,6 @@ pub struct Reminder {
 /// A record of a change: key, and value unless the record is deleted.
 pub(super) type Change = (Vec<u8>, Option<Vec<u8>>);
 
-/// The same as it is shown to the entity's reads.
-pub(super) type OwnChange = (Vec<u8>, Option<Box<[u8]>>);
-
 /// The reminders of an entity; see the file's head.
 #[derive(Debug, Default)]
 pub(crate) struct List {
@@ -277,25 +274,17 @@ impl List {
         self.firing.as_ref().is_some_and(|own| own.number == firing.number)
     }
 
-    /// Ends an occurrence: removes its reminder, or sets it for the next time. Returns the change of its record.
-    pub(super) fn advance(
-        &mut self,
-        state_key: &[u8],
-        key: &str,
-        now: u64,
-        message: impl FnOnce() -> Result<Box<[u8]>, EntityError>,
-    ) -> Result<OwnChange, EntityError> {
-        let stored = layout::record(Table::Reminders, state_key, key);
-        let Some(own) = self.reminders.get(key) else { return Ok((stored, None)) };
-        let (schedule, due) = (own.schedule.clone(), own.due);
-        let Some(next) = schedule.occurrence(due, now).next else {
-            self.remove(key);
-            return Ok((stored, None));
-        };
-        let message = message()?;
-        let record = encode(next, &schedule, &message);
-        self.insert(key.into(), next, schedule, &message);
-        Ok((stored, Some(record.into())))
+    /// Returns the time of the occurrence after one that ends; `None` if it is the last.
+    pub(super) fn next(&self, key: &str, now: u64) -> Option<u64> {
+        self.reminders.get(key).and_then(|own| own.schedule.occurrence(own.due, now).next)
+    }
+
+    /// Sets a reminder for its next time. Returns its record, with the message.
+    pub(super) fn set_next(&mut self, key: &str, next: u64, message: &[u8]) -> Option<Box<[u8]>> {
+        let schedule = self.reminders.get(key)?.schedule.clone();
+        let record = encode(next, &schedule, message);
+        self.insert(key.into(), next, schedule, message);
+        Some(record.into())
     }
 
     /// Whether the occurrence of a reminder that is due comes.

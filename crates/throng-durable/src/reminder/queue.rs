@@ -41,7 +41,7 @@ const WINDOW: u64 = 60_000;
 /// Most entities that a search of the store arms.
 const FOUND_MAX: usize = 10_000;
 /// Most entities that were rung once and have not answered.
-const RUNG_MAX: usize = 10_000;
+const RUNG_MAX: usize = 1_000;
 /// Most entities that are rung without a pause.
 const RINGS_MAX: usize = 256;
 /// Longest pause of the task, for a search of the store.
