@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-const PACKAGES: [&str; 12] = [
+const PACKAGES: [&str; 15] = [
     "throng",
     "tokio",
     "axum",
@@ -24,6 +24,9 @@ const PACKAGES: [&str; 12] = [
     "redb",
     "fjall",
     "tokio-tungstenite",
+    "futures-channel",
+    "kanal",
+    "oneshot",
 ];
 
 const SOURCES: [&str; 11] = [

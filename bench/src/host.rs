@@ -23,7 +23,7 @@ use crate::runtimes::smol::Smol;
 use crate::runtimes::tellus::Tellus;
 use crate::runtimes::threads::Threads;
 use crate::runtimes::throng::Throng;
-use crate::runtimes::tokio::{Recv, RecvMany, Tokio};
+use crate::runtimes::tokio::{Futures, Kanal, OfTokio, Tokio};
 use crate::runtimes::{self, Measured, Work};
 use crate::settings::Settings;
 
@@ -208,8 +208,18 @@ pub(crate) fn on_host<W: OnHost>(row: &str, settings: &Settings) -> Measured {
         "throng" => runtimes::throng::drive(settings, false, |runtime, settings| {
             W::measure(Throng { runtime }, settings)
         }),
-        "tokio" => {
-            runtimes::tokio::drive(settings, false, |settings| W::measure(Tokio(Recv), settings))
+        "tokio" | "tokio-current-thread" => {
+            runtimes::tokio::drive_row(row, settings, false, |settings| {
+                W::measure(Tokio(OfTokio::<false>), settings)
+            })
+        }
+        "tokio-kanal" => {
+            runtimes::tokio::drive(settings, false, |settings| W::measure(Tokio(Kanal), settings))
+        }
+        "tokio-futures" | "tokio-futures-current-thread" => {
+            runtimes::tokio::drive_row(row, settings, false, |settings| {
+                W::measure(Tokio(Futures), settings)
+            })
         }
         "smol" => runtimes::smol::drive(settings, |settings| W::measure(Smol, settings)),
         "actix" => runtimes::actix::drive(settings, 1, false, W::measure::<Actix>),
@@ -230,12 +240,20 @@ pub(crate) fn on_actors<W: OnActors>(row: &str, settings: &Settings) -> Measured
         }),
         "tokio" | "tokio-current-thread" => {
             runtimes::tokio::drive_row(row, settings, W::OUTSIDE, |settings| {
-                W::measure(Tokio(Recv), settings)
+                W::measure(Tokio(OfTokio::<false>), settings)
             })
         }
         "tokio-recv-many" => runtimes::tokio::drive(settings, W::OUTSIDE, |settings| {
-            W::measure(Tokio(RecvMany), settings)
+            W::measure(Tokio(OfTokio::<true>), settings)
         }),
+        "tokio-kanal" => runtimes::tokio::drive(settings, W::OUTSIDE, |settings| {
+            W::measure(Tokio(Kanal), settings)
+        }),
+        "tokio-futures" | "tokio-futures-current-thread" => {
+            runtimes::tokio::drive_row(row, settings, W::OUTSIDE, |settings| {
+                W::measure(Tokio(Futures), settings)
+            })
+        }
         "smol" => runtimes::smol::drive(settings, |settings| W::measure(Smol, settings)),
         "actix" => runtimes::actix::drive(settings, 1, W::OUTSIDE, W::measure::<Actix>),
         "actix-arbiters" => {

@@ -1,12 +1,21 @@
 //! tokio as `#[tokio::main]` starts it, with the number of workers set; a process is a task that owns the receiver of an
-//! unbounded channel, and ends when its last sender is dropped. The reply to a call comes by a oneshot. The row
-//! `tokio-current-thread` runs all tasks on the thread that started it, as `#[tokio::main(flavor = "current_thread")]`
-//! does, and in `tokio-recv-many` a task takes several messages at once.
+//! unbounded channel, and ends when its last sender is dropped. The reply to a call comes by a oneshot.
+//!
+//! | row | channel | reply |
+//! |---|---|---|
+//! | `tokio` | tokio's, a message at a time | tokio's oneshot |
+//! | `tokio-recv-many` | tokio's, several messages at once | tokio's oneshot |
+//! | `tokio-kanal` | kanal's | the crate oneshot |
+//! | `tokio-futures` | that of `futures` | the crate oneshot |
+//!
+//! The rows that end with `current-thread` run all tasks on the thread that started them, as
+//! `#[tokio::main(flavor = "current_thread")]` does.
 
 use std::io;
-use std::marker::PhantomData;
 use std::time::Duration;
 
+use futures_channel::mpsc;
+use futures_util::StreamExt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
@@ -28,14 +37,14 @@ pub(crate) fn drive<F: Work>(
     drive_on(&runtime(settings)?, outside, Box::pin(work(settings.clone())))
 }
 
-/// The same for a row that may be `tokio-current-thread`.
+/// The same for a row that may be on the current thread.
 pub(crate) fn drive_row<F: Work>(
     row: &str,
     settings: &Settings,
     outside: bool,
     work: impl FnOnce(Settings) -> F,
 ) -> Measured {
-    if row != "tokio-current-thread" {
+    if !row.ends_with("-current-thread") {
         return drive(settings, outside, work);
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
@@ -54,52 +63,86 @@ pub(super) fn runtime(settings: &Settings) -> io::Result<Runtime> {
     Builder::new_multi_thread().worker_threads(settings.workers).enable_all().build()
 }
 
-/// tokio, with the way in which each task takes messages out of its channel.
+/// tokio, with the channel through which each task receives its messages.
 #[derive(Clone)]
-pub(crate) struct Tokio<T>(pub(crate) T);
+pub(crate) struct Tokio<C>(pub(crate) C);
 
-/// A way to take messages out of a channel.
-pub(crate) trait Take: Clone + Send + Sync + 'static {
+/// A channel from which a task receives its messages, and by which it replies.
+pub(crate) trait Channel: Clone + Send + Sync + 'static {
+    type Sender<M: Send + 'static>: Clone + Send + Sync + Unpin + 'static;
+    type Inbox<M: Send + 'static>: Send;
+    type Reply: Send + 'static;
+
+    fn open<M: Send + 'static>() -> (Self::Sender<M>, Self::Inbox<M>);
+
+    /// Sends a message; `None` if the task has ended.
+    fn send<M: Send + 'static>(to: &Self::Sender<M>, message: M) -> Option<()>;
+
+    /// Receives a message; `None` if no sender is left.
+    fn receive<M: Send + 'static>(
+        inbox: &mut Self::Inbox<M>,
+    ) -> impl Future<Output = Option<M>> + Send;
+
     /// Passes each message to `handle`, until no sender is left or `handle` ends the task.
-    fn take_all<M: Send + 'static, P: Pause>(
-        inbox: UnboundedReceiver<M>,
+    fn receive_all<M: Send + 'static, P: Pause>(
+        inbox: Self::Inbox<M>,
         handle: impl FnMut(M) -> Next<P> + Send,
-    ) -> impl Future<Output = ()> + Send;
+    ) -> impl Future<Output = ()> + Send {
+        receive_each::<Self, M, P>(inbox, handle)
+    }
+
+    fn open_reply() -> (Self::Reply, impl Future<Output = Option<u64>> + Send);
+
+    /// Replies. If the caller has given up, it counts the reply as missing.
+    fn reply(to: Self::Reply, value: u64);
 }
 
-/// `recv`: a message at a time.
-#[derive(Clone)]
-pub(crate) struct Recv;
-
-impl Take for Recv {
-    async fn take_all<M: Send + 'static, P: Pause>(
-        mut inbox: UnboundedReceiver<M>,
-        mut handle: impl FnMut(M) -> Next<P> + Send,
-    ) {
-        while let Some(message) = inbox.recv().await {
-            match handle(message) {
-                Next::Message => {}
-                Next::Wait(pause) => pause.wait().await,
-                Next::Stop => return,
-            }
+async fn receive_each<C: Channel, M: Send + 'static, P: Pause>(
+    mut inbox: C::Inbox<M>,
+    mut handle: impl FnMut(M) -> Next<P> + Send,
+) {
+    while let Some(message) = C::receive(&mut inbox).await {
+        match handle(message) {
+            Next::Message => {}
+            Next::Wait(pause) => pause.wait().await,
+            Next::Stop => return,
         }
     }
 }
 
-/// `recv_many`: as many messages as there are, up to [`RecvMany::LIMIT`].
+/// tokio's channel and its oneshot; a task takes several messages at once out of the channel if `MANY` is set.
 #[derive(Clone)]
-pub(crate) struct RecvMany;
+pub(crate) struct OfTokio<const MANY: bool>;
 
-impl RecvMany {
+impl<const MANY: bool> OfTokio<MANY> {
     /// Number of messages taken at once, at most: half of tokio's budget of operations per poll.
     const LIMIT: usize = 64;
 }
 
-impl Take for RecvMany {
-    async fn take_all<M: Send + 'static, P: Pause>(
-        mut inbox: UnboundedReceiver<M>,
+impl<const MANY: bool> Channel for OfTokio<MANY> {
+    type Sender<M: Send + 'static> = UnboundedSender<M>;
+    type Inbox<M: Send + 'static> = UnboundedReceiver<M>;
+    type Reply = oneshot::Sender<u64>;
+
+    fn open<M: Send + 'static>() -> (Self::Sender<M>, Self::Inbox<M>) {
+        unbounded_channel()
+    }
+
+    fn send<M: Send + 'static>(to: &Self::Sender<M>, message: M) -> Option<()> {
+        to.send(message).ok()
+    }
+
+    async fn receive<M: Send + 'static>(inbox: &mut Self::Inbox<M>) -> Option<M> {
+        inbox.recv().await
+    }
+
+    async fn receive_all<M: Send + 'static, P: Pause>(
+        mut inbox: Self::Inbox<M>,
         mut handle: impl FnMut(M) -> Next<P> + Send,
     ) {
+        if !MANY {
+            return receive_each::<Self, M, P>(inbox, handle).await;
+        }
         let mut messages = Vec::new();
         while inbox.recv_many(&mut messages, Self::LIMIT).await > 0 {
             for message in messages.drain(..) {
@@ -111,62 +154,132 @@ impl Take for RecvMany {
             }
         }
     }
+
+    fn open_reply() -> (Self::Reply, impl Future<Output = Option<u64>> + Send) {
+        let (reply, answer) = oneshot::channel();
+        (reply, async { answer.await.ok() })
+    }
+
+    fn reply(to: Self::Reply, value: u64) {
+        let _ = to.send(value);
+    }
 }
 
-pub(crate) struct Request {
+/// kanal's channel, and the oneshot of the crate of that name.
+#[derive(Clone)]
+pub(crate) struct Kanal;
+
+impl Channel for Kanal {
+    type Sender<M: Send + 'static> = kanal::AsyncSender<M>;
+    type Inbox<M: Send + 'static> = kanal::AsyncReceiver<M>;
+    type Reply = ::oneshot::Sender<u64>;
+
+    fn open<M: Send + 'static>() -> (Self::Sender<M>, Self::Inbox<M>) {
+        kanal::unbounded_async()
+    }
+
+    fn send<M: Send + 'static>(to: &Self::Sender<M>, message: M) -> Option<()> {
+        // An unbounded channel takes it at once.
+        to.as_sync().send(message).ok()
+    }
+
+    async fn receive<M: Send + 'static>(inbox: &mut Self::Inbox<M>) -> Option<M> {
+        inbox.recv().await.ok()
+    }
+
+    fn open_reply() -> (Self::Reply, impl Future<Output = Option<u64>> + Send) {
+        reply_by_oneshot()
+    }
+
+    fn reply(to: Self::Reply, value: u64) {
+        let _ = to.send(value);
+    }
+}
+
+/// The channel of `futures`, and the oneshot of the crate of that name.
+#[derive(Clone)]
+pub(crate) struct Futures;
+
+impl Channel for Futures {
+    type Sender<M: Send + 'static> = mpsc::UnboundedSender<M>;
+    type Inbox<M: Send + 'static> = mpsc::UnboundedReceiver<M>;
+    type Reply = ::oneshot::Sender<u64>;
+
+    fn open<M: Send + 'static>() -> (Self::Sender<M>, Self::Inbox<M>) {
+        mpsc::unbounded()
+    }
+
+    fn send<M: Send + 'static>(to: &Self::Sender<M>, message: M) -> Option<()> {
+        to.unbounded_send(message).ok()
+    }
+
+    async fn receive<M: Send + 'static>(inbox: &mut Self::Inbox<M>) -> Option<M> {
+        inbox.next().await
+    }
+
+    fn open_reply() -> (Self::Reply, impl Future<Output = Option<u64>> + Send) {
+        reply_by_oneshot()
+    }
+
+    fn reply(to: Self::Reply, value: u64) {
+        let _ = to.send(value);
+    }
+}
+
+fn reply_by_oneshot() -> (::oneshot::Sender<u64>, impl Future<Output = Option<u64>> + Send) {
+    let (reply, answer) = ::oneshot::channel();
+    (reply, async { answer.await.ok() })
+}
+
+pub(crate) struct Request<R> {
     value: u64,
-    reply: oneshot::Sender<u64>,
+    reply: R,
 }
 
-impl<T: Take> Host for Tokio<T> {
-    type Address<R: Receiver> = UnboundedSender<R::Message>;
-    type ServiceAddress<S: Service> = UnboundedSender<Request>;
-    type TimedAddress<W: Timed> = UnboundedSender<W::Message>;
+impl<C: Channel> Host for Tokio<C> {
+    type Address<R: Receiver> = C::Sender<R::Message>;
+    type ServiceAddress<S: Service> = C::Sender<Request<C::Reply>>;
+    type TimedAddress<W: Timed> = C::Sender<W::Message>;
 
     async fn start<R: Receiver>(&self, mut receiver: R) -> io::Result<Self::Address<R>> {
-        let (mailbox, inbox) = unbounded_channel();
-        tokio::spawn(T::take_all(inbox, move |message| receiver.receive(message)));
+        let (mailbox, inbox) = C::open();
+        tokio::spawn(C::receive_all(inbox, move |message| receiver.receive(message)));
         Ok(mailbox)
     }
 
     fn send<R: Receiver>(to: &Self::Address<R>, message: R::Message) {
-        let _ = to.send(message);
+        C::send(to, message);
     }
 
-    async fn serve<S: Service>(&self, service: S) -> UnboundedSender<Request> {
-        let (mailbox, requests) = unbounded_channel::<Request>();
-        tokio::spawn(T::take_all(requests, move |request| {
-            // If the caller has given up, it counts the reply as missing.
-            let _ = request.reply.send(service.reply(request.value));
+    async fn serve<S: Service>(&self, service: S) -> Self::ServiceAddress<S> {
+        let (mailbox, requests) = C::open::<Request<C::Reply>>();
+        tokio::spawn(C::receive_all(requests, move |request| {
+            C::reply(request.reply, service.reply(request.value));
             Next::<std::convert::Infallible>::Message
         }));
         mailbox
     }
 
-    async fn call<S: Service>(
-        &self,
-        service: &UnboundedSender<Request>,
-        value: u64,
-    ) -> Option<u64> {
-        let (reply, answer) = oneshot::channel();
-        service.send(Request { value, reply }).ok()?;
-        answer.await.ok()
+    async fn call<S: Service>(&self, service: &Self::ServiceAddress<S>, value: u64) -> Option<u64> {
+        let (reply, answer) = C::open_reply();
+        C::send(service, Request { value, reply })?;
+        answer.await
     }
 
     async fn start_timed<W: Timed>(&self, mut timed: W) -> Self::TimedAddress<W> {
-        let (mailbox, mut inbox) = unbounded_channel();
+        let (mailbox, mut inbox) = C::open();
         tokio::spawn(async move {
             timed.begin();
             let limit = loop {
                 if let Some(limit) = timed.waits() {
                     break limit;
                 }
-                match inbox.recv().await {
+                match C::receive(&mut inbox).await {
                     Some(message) => timed.receive(message),
                     None => return,
                 }
             };
-            if timeout(limit, inbox.recv()).await.is_err() {
+            if timeout(limit, C::receive(&mut inbox)).await.is_err() {
                 timed.time_out();
             }
         });
@@ -174,27 +287,26 @@ impl<T: Take> Host for Tokio<T> {
     }
 
     fn send_timed<W: Timed>(to: &Self::TimedAddress<W>, message: W::Message) {
-        let _ = to.send(message);
+        C::send(to, message);
     }
 }
 
-struct Turn<T, M> {
-    mailbox: UnboundedSender<M>,
+struct Turn<C: Channel, M: Send + 'static> {
+    mailbox: C::Sender<M>,
     is_last: bool,
-    take: PhantomData<T>,
 }
 
-impl<T: Take, A: Actor<Tokio<T>>> ActorContext<Tokio<T>, A> for Turn<T, A::Message> {
-    fn address(&self) -> UnboundedSender<A::Message> {
+impl<C: Channel, A: Actor<Tokio<C>>> ActorContext<Tokio<C>, A> for Turn<C, A::Message> {
+    fn address(&self) -> C::Sender<A::Message> {
         self.mailbox.clone()
     }
 
     fn tell_self(&mut self, message: A::Message) {
-        let _ = self.mailbox.send(message);
+        C::send(&self.mailbox, message);
     }
 
-    fn start<B: Actor<Tokio<T>>>(&mut self, actor: B) -> UnboundedSender<B::Message> {
-        start(actor)
+    fn start<B: Actor<Tokio<C>>>(&mut self, actor: B) -> C::Sender<B::Message> {
+        start::<C, B>(actor)
     }
 
     fn stop(&mut self) {
@@ -202,9 +314,9 @@ impl<T: Take, A: Actor<Tokio<T>>> ActorContext<Tokio<T>, A> for Turn<T, A::Messa
     }
 }
 
-fn start<T: Take, A: Actor<Tokio<T>>>(mut actor: A) -> UnboundedSender<A::Message> {
-    let (mailbox, inbox) = unbounded_channel();
-    let mut turn = Turn { mailbox: mailbox.clone(), is_last: false, take: PhantomData::<T> };
+fn start<C: Channel, A: Actor<Tokio<C>>>(mut actor: A) -> C::Sender<A::Message> {
+    let (mailbox, inbox) = C::open();
+    let mut turn = Turn::<C, A::Message> { mailbox: mailbox.clone(), is_last: false };
     tokio::spawn(async move {
         actor.started(&mut turn);
         if !turn.is_last {
@@ -213,21 +325,21 @@ fn start<T: Take, A: Actor<Tokio<T>>>(mut actor: A) -> UnboundedSender<A::Messag
                 let next: Next = if turn.is_last { Next::Stop } else { Next::Message };
                 next
             };
-            T::take_all(inbox, handle).await;
+            C::receive_all(inbox, handle).await;
         }
     });
     mailbox
 }
 
-impl<T: Take> ActorHost for Tokio<T> {
-    type ActorAddress<A: Actor<Self>> = UnboundedSender<A::Message>;
+impl<C: Channel> ActorHost for Tokio<C> {
+    type ActorAddress<A: Actor<Self>> = C::Sender<A::Message>;
 
-    fn start_actor<A: Actor<Self>>(&self, actor: A) -> UnboundedSender<A::Message> {
-        start(actor)
+    fn start_actor<A: Actor<Self>>(&self, actor: A) -> C::Sender<A::Message> {
+        start::<C, A>(actor)
     }
 
-    fn tell<A: Actor<Self>>(to: &UnboundedSender<A::Message>, message: A::Message) {
-        let _ = to.send(message);
+    fn tell<A: Actor<Self>>(to: &C::Sender<A::Message>, message: A::Message) {
+        C::send(to, message);
     }
 
     async fn run(&self, client: impl Future<Output = ()> + Send + 'static) {
