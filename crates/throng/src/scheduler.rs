@@ -625,6 +625,8 @@ impl Scheduler {
 #[cfg(test)]
 mod tests {
     use crate::prelude::*;
+    use crate::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::Arc;
     use std::time::Duration;
 
     struct Idle;
@@ -665,5 +667,51 @@ mod tests {
         // The process was spawned by this thread, which is no worker.
         assert_eq!((worker.spawned, worker.exited), (0, 1));
         assert!(stats()[1].guest && stats()[2].spare && stats()[2].exited == 1, "one stood in");
+    }
+    /// Sends each message on to the next of its ring.
+    struct Link(Arc<AtomicBool>);
+    struct Pass(Vec<Address<Link>>);
+    impl Process for Link {}
+    impl Message for Pass {
+        type Reply = ();
+    }
+    impl Handle<Pass> for Link {
+        async fn handle(&mut self, Pass(mut ring): Pass, _: &mut Context<Self>) {
+            if !self.0.load(Ordering::Relaxed) {
+                ring.rotate_left(1);
+                // Refused when the runtime ends.
+                let _ = ring[0].send(Pass(ring));
+            }
+        }
+    }
+    struct Begin;
+    impl Message for Begin {
+        type Reply = ();
+    }
+    impl Handle<Begin> for Link {
+        async fn handle(&mut self, _: Begin, cx: &mut Context<Self>) {
+            for _ in 0..if cfg!(miri) { 100 } else { 1_000 } {
+                let ring = [(); 2]
+                    .map(|()| cx.runtime().spawn(Link(self.0.clone())).expect("there is room"));
+                ring[0].send(Pass(ring.into())).expect("lives");
+            }
+        }
+    }
+
+    #[test]
+    fn workers_that_are_never_idle_come_to_have_as_many_processes() {
+        let (is_over, patience) = (Arc::new(AtomicBool::new(false)), Duration::from_secs(60));
+        let runtime = Runtime::builder().workers(2).spare_workers(0).start().expect("starts");
+        runtime.spawn(Link(is_over.clone())).expect("there is room").send(Begin).expect("lives");
+        let begun = std::time::Instant::now();
+        let lengths = || [0, 1].map(|worker| runtime.scheduler().remotes[worker].queue.len());
+        // Without a process that this worker runs, and another that is on its way.
+        let most = if cfg!(miri) { 96 } else { 996 };
+        while !matches!(lengths(), [one, other] if one + other >= most && one.abs_diff(other) <= most / 3)
+        {
+            assert!(begun.elapsed() < patience, "{:?} processes wait", lengths());
+            std::thread::yield_now();
+        }
+        is_over.store(true, Ordering::Relaxed);
     }
 }

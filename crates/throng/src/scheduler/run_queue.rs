@@ -151,20 +151,20 @@ impl<T> RunQueue<T> {
         None
     }
 
-    /// Any thread: takes the older half of the entries, rounded up, but at most [`GRAB_MOST`].
-    pub(crate) fn steal(&self) -> Grab<T> {
+    /// Any thread: takes the older half of the entries, rounded up, but at most `most` and [`GRAB_MOST`].
+    pub(crate) fn steal(&self, most: u32) -> Grab<T> {
         loop {
             let head = self.head.load(Ordering::Acquire);
             let tail = self.tail.load(Ordering::Acquire);
             let length = tail.wrapping_sub(head);
-            if length == 0 {
+            if length == 0 || most == 0 {
                 return Grab::empty();
             }
             // Acquire: pairs with the release in `grow` (invariant 3).
             let ring = self.ring(self.used.load(Ordering::Acquire));
             // The head may have moved on since it was read, which makes the length meaningless; the
             // exchange below fails then.
-            let count = (length - length / 2).min(GRAB_MOST as u32);
+            let count = (length - length / 2).min(most).min(GRAB_MOST as u32);
             let mut grab = Grab { count: count as usize, ..Grab::empty() };
             for (position, entry) in grab.entries[..count as usize].iter_mut().enumerate() {
                 *entry = slot(ring, head.wrapping_add(position as u32)).load(Ordering::Relaxed);
@@ -209,7 +209,7 @@ mod tests {
             queue.push(entry(number));
         }
         assert_eq!(queue.len() as usize, most);
-        let stolen = queue.steal();
+        let stolen = queue.steal(u32::MAX);
         let oldest: Vec<_> = (1..=GRAB_MOST).map(entry).collect();
         assert_eq!(stolen.entries(), oldest);
         for number in GRAB_MOST + 1..=most {
@@ -224,8 +224,10 @@ mod tests {
         for number in 1..=7 {
             queue.push(entry(number));
         }
-        assert_eq!(queue.steal().entries().len(), 4);
-        assert_eq!(queue.len(), 3);
+        assert_eq!(queue.steal(u32::MAX).entries().len(), 4);
+        assert_eq!(queue.steal(1).entries().len(), 1);
+        assert_eq!(queue.steal(0).entries().len(), 0);
+        assert_eq!(queue.len(), 2);
     }
 }
 
@@ -245,7 +247,14 @@ mod loom_models {
             let queue = Arc::new(RunQueue::<u64>::new());
             let thief = thread::spawn({
                 let queue = queue.clone();
-                move || queue.steal().entries().iter().map(|entry| entry.addr()).collect::<Vec<_>>()
+                move || {
+                    queue
+                        .steal(u32::MAX)
+                        .entries()
+                        .iter()
+                        .map(|entry| entry.addr())
+                        .collect::<Vec<_>>()
+                }
             });
             for number in 1..=3 {
                 queue.push(entry(number));
@@ -267,7 +276,14 @@ mod loom_models {
             }
             let thief = thread::spawn({
                 let queue = queue.clone();
-                move || queue.steal().entries().iter().map(|entry| entry.addr()).collect::<Vec<_>>()
+                move || {
+                    queue
+                        .steal(u32::MAX)
+                        .entries()
+                        .iter()
+                        .map(|entry| entry.addr())
+                        .collect::<Vec<_>>()
+                }
             });
             let mut taken = Vec::new();
             taken.extend(queue.pop().map(|entry| entry.addr()));

@@ -24,6 +24,9 @@
 //! | 16 | 570 | 1,268 | 3.2 ms |
 //! | 32 | 561 | 1,253 | 6.1 ms |
 //!
+//! The 99th percentile of a call by 1,000 callers on two workers is 0.55 ms with a streak of 8, 0.35 ms with 4, and 0.2 ms
+//! with 2; but with 2 and 3 most calls wait, and the median is 120 and 25 µs in place of 0.2.
+//!
 //! With a single queue, a call from outside beside 10,000 processes that flood themselves waited 27 ms.
 
 use super::worker::{BUDGET, TIME_BUDGET};
@@ -31,7 +34,7 @@ use crate::timer::Tick;
 use std::cell::Cell;
 
 /// Number of processes in a row that may come from the LIFO slot while others wait; see the file's head.
-const LIFO_STREAK: u32 = 8;
+const LIFO_STREAK: u32 = 4;
 
 /// Slices of a worker; see the file's head.
 pub(crate) struct Slices {
@@ -41,6 +44,8 @@ pub(crate) struct Slices {
     /// Number of messages that the worker had handled when the share of the woken processes began.
     share_turns: Cell<u64>,
     share_began: Cell<Tick>,
+    /// Tick at which the last slice began.
+    tick: Cell<Tick>,
 }
 
 impl Slices {
@@ -50,6 +55,7 @@ impl Slices {
             is_spent: Cell::new(false),
             share_turns: Cell::new(0),
             share_began: Cell::new(now),
+            tick: Cell::new(now),
         }
     }
 
@@ -73,6 +79,12 @@ impl Slices {
         }
         turns - self.share_turns.get() >= BUDGET.into()
             || self.share_began.get().until(now) >= TIME_BUDGET
+    }
+
+    /// Whether a slice that begins is the first of its tick.
+    #[inline(always)]
+    pub(crate) fn begins_tick(&self, now: Tick) -> bool {
+        self.tick.replace(now) != now
     }
 
     /// Records that the slice just begun is of a spent process.

@@ -8,6 +8,9 @@ use crate::scheduler::lifo_slot::LifoSlot;
 use crate::scheduler::run_queue::RunQueue;
 use crate::sync::Fences;
 
+/// Number of entries by which queues may differ from their mean, however short they are.
+const SURPLUS_LEAST: u32 = 8;
+
 /// A worker's run queues, whose entries are tokens; see `slices` for the two kinds.
 pub(crate) struct TokenQueue {
     woken: RunQueue<Cell>,
@@ -61,17 +64,44 @@ impl TokenQueue {
         self.spent.pop().and_then(token)
     }
 
+    /// Owner: takes the oldest tokens of another worker's queues if these are much longer.
+    pub(crate) fn level(&self, other: &TokenQueue) {
+        level(&self.woken, &other.woken);
+        level(&self.spent, &other.spent);
+    }
+
     /// Any thread: takes the older half of a queue, the woken processes if there are any; returns
     /// the first token and gives the rest to `keep`.
     pub(crate) fn steal(&self, mut keep: impl FnMut(Token)) -> Option<Token> {
         [&self.woken, &self.spent].into_iter().find_map(|queue| {
-            let grab = queue.steal();
+            let grab = queue.steal(u32::MAX);
             let mut stolen = tokens(grab.entries());
             let first = stolen.next()?;
             stolen.for_each(&mut keep);
             Some(first)
         })
     }
+}
+
+/// Owner: takes from another worker's queue what it has too many of.
+fn level(own: &RunQueue<Cell>, other: &RunQueue<Cell>) {
+    let mut surplus = surplus(own.len(), other.len());
+    while surplus > 0 {
+        let grab = other.steal(surplus);
+        let Some(left) = surplus.checked_sub(grab.entries().len() as u32) else { return };
+        if left == surplus {
+            return;
+        }
+        grab.entries().iter().for_each(|&entry| own.push(entry));
+        surplus = left;
+    }
+}
+
+/// Number of entries that a worker's queue takes from a longer one. Queues that differ little stay as they are, because a
+/// process that moves leaves its memory in the other core's cache.
+fn surplus(own: u32, other: u32) -> u32 {
+    let surplus = other.saturating_sub(own) / 2;
+    if surplus > own / 8 + SURPLUS_LEAST { surplus } else { 0 }
 }
 
 /// Slot for one token, which its worker runs next; see `lifo_slot`.
@@ -109,4 +139,46 @@ fn token(entry: *mut Cell) -> Option<Token> {
     // SAFETY: by the file's invariant an entry is from `Token::into_raw`, and both containers hand
     // each entry out once.
     unsafe { Token::from_raw(entry) }
+}
+
+#[cfg(all(test, not(throng_loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queues_become_level_and_then_stay_as_they_are() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..1_000 {
+            let most = 1 << random.u32(1..16);
+            let mut queues: Vec<u32> =
+                (0..random.usize(2..9)).map(|_| random.u32(..most)).collect();
+            let sum: u32 = queues.iter().sum();
+            let mut level = |queues: &mut [u32]| {
+                let [own, other] = [(); 2].map(|()| random.usize(..queues.len()));
+                let moved = surplus(queues[own], queues[other]);
+                queues[own] += moved;
+                queues[other] -= moved;
+                moved
+            };
+            for _ in 0..2_000 {
+                level(&mut queues);
+            }
+            let moved: u32 = (0..1_000).map(|_| level(&mut queues)).sum();
+            assert_eq!((moved, queues.iter().sum::<u32>()), (0, sum));
+            let (least, longest) = (queues.iter().min().unwrap(), queues.iter().max().unwrap());
+            assert!(longest - least <= least / 4 + 2 * SURPLUS_LEAST + 2, "{queues:?}");
+        }
+    }
+
+    #[test]
+    fn a_queue_takes_from_a_longer_one_of_its_kind() {
+        let [own, other] = [(); 2].map(|()| RunQueue::new());
+        let entry = |number: usize| std::ptr::without_provenance_mut(number * 64);
+        (1..=1_000).for_each(|number| other.push(entry(number)));
+        level(&own, &other);
+        assert_eq!((own.len(), other.len()), (500, 500));
+        assert!((1..=500).all(|number| own.pop() == Some(entry(number))), "the oldest");
+        level(&other, &own);
+        assert_eq!((own.len(), other.len()), (0, 500));
+    }
 }

@@ -4,6 +4,9 @@
 //! LIFO slot ─▶ own queues (with the share of the injector) ─▶ other workers' queues ─▶ sleep
 //! ```
 //!
+//! A worker without work steals, and one that has some still takes processes over, once a tick, if another worker has
+//! many more: else the processes of a crowded worker would run less often than others for as long as no worker is idle.
+//!
 //! Invariants:
 //! 1. A worker sleeps only after it has entered the list of sleepers and then found no work
 //!    (`sleepers`).
@@ -42,6 +45,9 @@ impl Worker {
     #[inline(never)]
     fn begin_slice(&self, follower: Option<Token>, now: Tick) -> Option<Token> {
         self.take_injected();
+        if self.slices.begins_tick(now) {
+            self.level(now);
+        }
         if let Some(token) = follower {
             let Remote { queue, counters, .. } = self.remote();
             if queue.is_empty() {
@@ -86,6 +92,18 @@ impl Worker {
         let scheduler = self.scheduler();
         scheduler.take_injected(scheduler.workers(), |token| self.remote().queue.push(token));
         scheduler.notify();
+    }
+
+    /// Takes processes over from another worker, in each tick another one, if it has many more than this one.
+    #[cold]
+    fn level(&self, now: Tick) {
+        let scheduler = self.scheduler();
+        let workers = scheduler.workers();
+        if self.role == Role::Regular && workers > 1 {
+            let offset = 1 + now.to_raw() as usize % (workers - 1);
+            let other = &scheduler.remotes[(self.index + offset) % workers];
+            self.remote().queue.level(&other.queue);
+        }
     }
 
     fn steal(&self) -> Option<Token> {
