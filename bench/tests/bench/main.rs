@@ -431,7 +431,7 @@ fn the_table_has_ratios_to_throng() {
 fn an_error_for_an_unknown_name_lists_the_known_names() {
     for (arguments, known) in [
         (&["run", "juggle"][..], "processes, spawn, send, send-cost, call, churn, sleep"),
-        (&["run", "spawn", "--runtime", "tokio,fortran"], "throng, tokio, smol, actix, kameo"),
+        (&["run", "spawn", "--runtime", "tokio,fortran"], "tokio-kanal, tokio-futures"),
         (&["run", "call", "--set", "colour=3"], "callees, samples, feature, allocator"),
         (&["run", "send", "--set", "senders=many"], "senders"),
         (&["run", "send", "--set", "senders=0"], "positive"),
