@@ -40,7 +40,7 @@ use crate::view::View;
 const WINDOW: u64 = 60_000;
 /// Most entities that a search of the store arms.
 const FOUND_MAX: usize = 10_000;
-/// Most entities that were rung once and have not answered.
+/// Most entities that were rung once and have not answered. Many more leave the caches between two of their turns.
 const RUNG_MAX: usize = 1_000;
 /// Most entities that are rung without a pause.
 const RINGS_MAX: usize = 256;

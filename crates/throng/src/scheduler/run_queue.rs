@@ -157,7 +157,7 @@ impl<T> RunQueue<T> {
             let head = self.head.load(Ordering::Acquire);
             let tail = self.tail.load(Ordering::Acquire);
             let length = tail.wrapping_sub(head);
-            if length == 0 || most == 0 {
+            if length == 0 {
                 return Grab::empty();
             }
             // Acquire: pairs with the release in `grow` (invariant 3).

@@ -11,6 +11,9 @@ use crate::sync::Fences;
 /// Number of entries by which queues may differ from their mean, however short they are.
 const SURPLUS_LEAST: u32 = 8;
 
+/// Maximum number of entries taken at once: some microseconds, for which no process runs on the worker.
+const SURPLUS_MOST: u32 = 1024;
+
 /// A worker's run queues, whose entries are tokens; see `slices` for the two kinds.
 pub(crate) struct TokenQueue {
     woken: RunQueue<Cell>,
@@ -64,10 +67,9 @@ impl TokenQueue {
         self.spent.pop().and_then(token)
     }
 
-    /// Owner: takes the oldest tokens of another worker's queues if these are much longer.
-    pub(crate) fn level(&self, other: &TokenQueue) {
-        level(&self.woken, &other.woken);
-        level(&self.spent, &other.spent);
+    /// Owner: takes the oldest tokens of another worker's queues if these are much longer; returns the number.
+    pub(crate) fn level(&self, other: &TokenQueue) -> u32 {
+        level(&self.woken, &other.woken) + level(&self.spent, &other.spent)
     }
 
     /// Any thread: takes the older half of a queue, the woken processes if there are any; returns
@@ -83,25 +85,26 @@ impl TokenQueue {
     }
 }
 
-/// Owner: takes from another worker's queue what it has too many of.
-fn level(own: &RunQueue<Cell>, other: &RunQueue<Cell>) {
-    let mut surplus = surplus(own.len(), other.len());
+/// Owner: takes from another worker's queue what it has too many of; returns the number.
+fn level(own: &RunQueue<Cell>, other: &RunQueue<Cell>) -> u32 {
+    let (mut surplus, mut taken) = (surplus(own.len(), other.len()), 0);
     while surplus > 0 {
         let grab = other.steal(surplus);
-        let Some(left) = surplus.checked_sub(grab.entries().len() as u32) else { return };
-        if left == surplus {
-            return;
+        let count = grab.entries().len() as u32;
+        if count == 0 {
+            break;
         }
         grab.entries().iter().for_each(|&entry| own.push(entry));
-        surplus = left;
+        (surplus, taken) = (surplus - count, taken + count);
     }
+    taken
 }
 
 /// Number of entries that a worker's queue takes from a longer one. Queues that differ little stay as they are, because a
 /// process that moves leaves its memory in the other core's cache.
 fn surplus(own: u32, other: u32) -> u32 {
     let surplus = other.saturating_sub(own) / 2;
-    if surplus > own / 8 + SURPLUS_LEAST { surplus } else { 0 }
+    if surplus > own / 8 + SURPLUS_LEAST { surplus.min(SURPLUS_MOST) } else { 0 }
 }
 
 /// Slot for one token, which its worker runs next; see `lifo_slot`.
@@ -180,5 +183,11 @@ mod tests {
         assert!((1..=500).all(|number| own.pop() == Some(entry(number))), "the oldest");
         level(&other, &own);
         assert_eq!((own.len(), other.len()), (0, 500));
+        (0..10_000).for_each(|number| other.push(entry(number + 1)));
+        assert_eq!(
+            (level(&own, &other), own.len()),
+            (SURPLUS_MOST, SURPLUS_MOST),
+            "a part at once"
+        );
     }
 }

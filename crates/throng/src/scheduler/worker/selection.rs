@@ -102,7 +102,9 @@ impl Worker {
         if self.role == Role::Regular && workers > 1 {
             let offset = 1 + now.to_raw() as usize % (workers - 1);
             let other = &scheduler.remotes[(self.index + offset) % workers];
-            self.remote().queue.level(&other.queue);
+            if self.remote().queue.level(&other.queue) > 0 {
+                self.remote().counters.count_steal();
+            }
         }
     }
 
