@@ -17,6 +17,7 @@ mod coverage;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
+use std::iter;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -85,8 +86,9 @@ struct TableRow {
     measurement: String,
     /// A metric of which less is better.
     metric: String,
-    /// A second metric, which follows the first in each cell.
-    tail: Option<String>,
+    /// Further metrics, which follow the first in each cell.
+    #[serde(default)]
+    tails: Vec<String>,
     /// Measurements of the same work with other settings, among whose rows the best may be.
     #[serde(default)]
     also: Vec<String>,
@@ -222,9 +224,9 @@ impl Ledger {
         text += &format!(" |\n|{}\n", "---|".repeat(of.runtimes.len() + 1));
         let mut stated = Vec::new();
         for of_row in &of.row {
-            let TableRow { text: what, measurement, metric, tail, .. } = of_row;
-            let tail_name = tail.iter().map(|tail| format!(", `{tail}`")).collect::<String>();
-            text += &format!("| {what} (`{measurement}`: `{metric}`{tail_name})");
+            let TableRow { text: what, measurement, metric, tails, .. } = of_row;
+            let tail_names: String = tails.iter().map(|tail| format!(", `{tail}`")).collect();
+            text += &format!("| {what} (`{measurement}`: `{metric}`{tail_names})");
             for runtime in &of.runtimes {
                 let family = runtime.strip_suffix('*');
                 let row = match family {
@@ -240,7 +242,7 @@ impl Ledger {
                     continue;
                 };
                 stated.push(row);
-                let medians = [Some(metric), tail.as_ref()].into_iter().flatten();
+                let medians = iter::once(metric).chain(tails);
                 let medians = medians.filter_map(|metric| row.median(metric)).map(number);
                 text += &format!(" | {}", medians.collect::<Vec<_>>().join(" / "));
                 let Some(family) = family else { continue };
@@ -386,7 +388,7 @@ mod tests {
         block = "costs"
         runtimes = ["throng", "tokio", "tokio*", "go"]
         row = [
-            { text = "a send", measurement = "send", metric = "send_ns", tail = "p99_ns", also = ["send-1"] },
+            { text = "a send", measurement = "send", metric = "send_ns", tails = ["p99_ns"], also = ["send-1"] },
             { text = "another", measurement = "send-1", metric = "send_ns" },
         ]
         [[sentence]]
@@ -459,7 +461,7 @@ mod tests {
     #[test]
     fn a_claim_without_a_row_or_a_block_is_an_error() {
         let unknown =
-            ONE_OF_EACH.replace("metric = \"send_ns\", tail", "metric = \"lost_ns\", tail");
+            ONE_OF_EACH.replace("metric = \"send_ns\", tails", "metric = \"lost_ns\", tails");
         let (_root, no_row) = ledger(&unknown, BLOCKS);
         assert!(matches!(no_row.texts(), Err(ClaimError::NoRow { .. })));
         let (_root, no_block) = ledger(ONE_OF_EACH, "A text.\n");

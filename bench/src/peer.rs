@@ -19,7 +19,7 @@ use crate::limits::{self, Beyond, Limit};
 use crate::outcome::Line;
 use crate::runtimes;
 use crate::settings::{self, ALLOCATOR, Settings};
-use crate::workloads::latency::PROBABILITIES;
+use crate::workloads::latency::{self, PROBABILITIES};
 use crate::workloads::{self, Workload};
 
 /// A mark of the sources that this program was built from. `cargo run` builds a single program, so the
@@ -187,11 +187,15 @@ fn program_with(allocator: &str) -> io::Result<PathBuf> {
 }
 
 /// Parses a peer's output, which must have each of the workload's metrics that no setting leaves out, and none that
-/// is not the workload's.
+/// is not the workload's. Percentiles are read from the distributions, so that no peer computes them as well.
 fn parse(output: &str, workload: &Workload) -> Result<Line, RunError> {
     let garbled = |reason: String| RunError::Garbled { output: output.to_owned(), reason };
-    let line: Line = serde_json::from_str(output).map_err(|error| garbled(error.to_string()))?;
+    let mut line: Line =
+        serde_json::from_str(output).map_err(|error| garbled(error.to_string()))?;
     for metric in workload.metrics() {
+        if let Some(value) = latency::percentile(metric.name, &line.quantiles) {
+            line.metrics.insert(metric.name.to_owned(), value.into());
+        }
         let value = line.metrics.get(metric.name);
         if !value.map_or(metric.is_optional, serde_json::Value::is_f64) {
             return Err(garbled(format!("the metric {} is missing or not a float", metric.name)));
@@ -236,17 +240,20 @@ mod tests {
     #[test]
     fn a_line_may_lack_metrics_that_settings_leave_out() {
         let workload = workloads::find("social").expect("the workload exists");
-        let parse = |metrics: &str| {
-            let metrics = format!(r#""round_p50_ns":1.0,"p50_ns":1.0,{metrics}"#);
-            let output =
-                format!(r#"{{"version":"1","workers":1,"metrics":{{{metrics}}},"failures":[]}}"#);
+        let parse = |metrics: &str, distributions: &[&str]| {
+            let quantiles = distributions.iter().map(|name| format!(r#""{name}":{:?}"#, [1.0; 10]));
+            let quantiles = quantiles.collect::<Vec<_>>().join(",");
+            let output = format!(
+                r#"{{"version":"1","workers":1,"metrics":{{{metrics}}},"failures":[],"quantiles":{{{quantiles}}}}}"#
+            );
             super::parse(&output, workload)
         };
-        assert!(parse(r#""p99_ns":1.0,"profiles_per_s":1.0"#).is_ok());
-        assert!(matches!(parse(r#""profiles_per_s":1.0"#), Err(RunError::Garbled { .. })));
+        let (right, both) = (r#""profiles_per_s":1.0"#, ["latency", "round"]);
+        let line = parse(right, &both).expect("the line is complete");
+        assert_eq!(line.metrics["p99_ns"], 1.0, "a percentile comes from its distribution");
+        assert!(matches!(parse(right, &["latency"]), Err(RunError::Garbled { .. })));
         for wrong in [r#""profiles_per_s":"fast""#, r#""extra":1.0"#] {
-            let metrics = format!(r#""p99_ns":1.0,{wrong}"#);
-            assert!(matches!(parse(&metrics), Err(RunError::Garbled { .. })), "{wrong}");
+            assert!(matches!(parse(wrong, &both), Err(RunError::Garbled { .. })), "{wrong}");
         }
     }
 

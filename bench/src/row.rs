@@ -9,6 +9,7 @@ use crate::harness::{self, CountedRun, Request, Summary};
 use crate::origin::Origin;
 use crate::outcome::Quantiles;
 use crate::usage::Usage;
+use crate::workloads::latency;
 
 /// The runtime that ratios refer to.
 pub(crate) const SUBJECT: &str = "throng";
@@ -100,7 +101,8 @@ impl Row {
     }
 
     pub(crate) fn median(&self, metric: &str) -> Option<f64> {
-        self.metrics.get(metric)?.get("median")?.as_f64()
+        let median = self.metrics.get(metric).and_then(|summary| summary.get("median")?.as_f64());
+        median.or_else(|| latency::percentile(metric, &self.quantiles))
     }
 
     /// The interval that contains a metric's median over all possible runs; `None` if no run has it.

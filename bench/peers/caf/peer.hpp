@@ -75,8 +75,6 @@ public:
       auto rank = static_cast<size_t>(std::ceil(quantile * static_cast<double>(latencies.size())));
       return static_cast<double>(latencies.at(std::max<size_t>(1, rank) - 1));
     };
-    metric("p50_ns", at(0.5));
-    metric("p99_ns", at(0.99));
     // The probabilities of the quantiles that a run reports of each distribution.
     for (double probability : {0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0})
       append(quantiles_, std::to_string(at(probability)));

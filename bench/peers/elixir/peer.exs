@@ -180,7 +180,7 @@ defmodule Calls do
   def percentiles(latencies) do
     sorted = latencies |> Enum.sort() |> List.to_tuple()
     at = fn quantile -> elem(sorted, max(1, ceil(quantile * tuple_size(sorted))) - 1) end
-    [p50_ns: at.(0.5), p99_ns: at.(0.99), latency: Quantiles.all(at)]
+    [latency: Quantiles.all(at)]
   end
 
   defp start_callees(count) do

@@ -42,9 +42,6 @@ defmodule Timers do
     {[
        start_ns: start_ns / count,
        cancel_ns: cancel_ns / max(1, count - fires),
-       late_p50_ns: at.(0.5),
-       late_p99_ns: at.(0.99),
-       late_max_ns: at.(1),
        late: Quantiles.all(at),
        bytes_per_timer: grown / live
      ],

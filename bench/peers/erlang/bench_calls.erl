@@ -1,7 +1,7 @@
 %% `call`, `calls` and `churn`: calls in sequence, calls by many processes at once, and one call per process.
 -module(bench_calls).
 -export([run/2]).
--import(bench_measure, [clock/0, percentiles/1, resident_bytes/0]).
+-import(bench_measure, [clock/0, quantiles/2, resident_bytes/0]).
 -import(bench_receiver, [share/3]).
 -import(bench_service, [call/2, right/2]).
 
@@ -13,7 +13,7 @@ run("call", #{count := Count, callees := CalleeCount, samples := Samples}) ->
     {Replies, Seed1} = call_all(Count, Callees, Seed, 0),
     Elapsed = clock() - Start,
     {Correct, Latencies} = sample(Samples, Callees, Seed1, 0, []),
-    {[{round_trip_ns, Elapsed / Count} | percentiles(Latencies)],
+    {[{round_trip_ns, Elapsed / Count}, quantiles(latency, Latencies)],
      [{"correct replies", Warm + Replies + Correct, CalleeCount + Count + Samples}]};
 
 run("churn", #{count := Count, warmup := Warmup}) ->
@@ -43,7 +43,7 @@ run("calls", #{count := Count, callers := Callers, callees := CalleeCount, sampl
         sample(share(Samples, Caller, Callers), {Callee}, none, 0, [])
     end),
     {Sampled, Correct, Latencies} = await_callers(Callers, 0, 0, []),
-    {[{round_trip_ns, Elapsed / Count} | percentiles(Latencies)],
+    {[{round_trip_ns, Elapsed / Count}, quantiles(latency, Latencies)],
      [{"callers that finished, in two rounds", Finished + Sampled, 2 * Callers},
       {"correct replies", Warm + Replies + Correct, CalleeCount + Count + Samples},
       {"calls that were timed separately", length(Latencies), Samples}]}.

@@ -1,7 +1,7 @@
 %% `fairness`: calls while processes flood themselves.
 -module(bench_fairness).
 -export([run/2]).
--import(bench_measure, [clock/0, percentiles/1]).
+-import(bench_measure, [clock/0, quantiles/2]).
 -import(bench_receiver, [note/4, spawn_receiver/1]).
 -import(bench_service, [call/2]).
 
@@ -20,7 +20,7 @@ run("fairness", #{count := Count, flooders := FlooderCount, pause := Pause}) ->
     atomics:put(Tally, 6, 1),
     receive all_stopped -> ok after 300_000 -> ok end,
     Flooded = clock() - Start,
-    {percentiles(Latencies) ++ [{message_ns, Flooded / max(1, atomics:get(Tally, 4))}],
+    {[quantiles(latency, Latencies), {message_ns, Flooded / max(1, atomics:get(Tally, 4))}],
      [{"correct replies", Replies, Count},
       {"flooders that ran", atomics:get(Tally, 1), FlooderCount},
       {"the sum of their numbers", atomics:get(Tally, 2), FlooderCount * (FlooderCount - 1) div 2},

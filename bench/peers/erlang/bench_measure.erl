@@ -1,21 +1,17 @@
 %% The clock, quantiles of latencies, and resident memory.
 -module(bench_measure).
--export([clock/0, peak_resident_bytes/0, percentiles/1, quantiles/2, resident_bytes/0]).
+-export([clock/0, peak_resident_bytes/0, quantiles/2, resident_bytes/0]).
 
 %% The probabilities of the quantiles that a run reports of each distribution.
 -define(PROBABILITIES, [0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1]).
 
 clock() -> erlang:monotonic_time(nanosecond).
 
-percentiles(Latencies) ->
-    {At, Quantiles} = quantiles(latency, Latencies),
-    [{p50_ns, At(0.5)}, {p99_ns, At(0.99)}, Quantiles].
-
-%% A function from a probability to its quantile, and the metric with those at all probabilities.
+%% The metric with the quantiles of a distribution.
 quantiles(Name, Values) ->
     Sorted = list_to_tuple(lists:sort(Values)),
     At = fun(Probability) -> element(max(1, ceil(Probability * tuple_size(Sorted))), Sorted) end,
-    {At, {Name, lists:map(At, ?PROBABILITIES)}}.
+    {Name, lists:map(At, ?PROBABILITIES)}.
 
 resident_bytes() -> kibibytes("/proc/self/smaps_rollup", "Rss:").
 

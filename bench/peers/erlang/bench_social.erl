@@ -2,7 +2,7 @@
 %% central one if SOCIAL_DESIGN says so.
 -module(bench_social).
 -export([run/2]).
--import(bench_measure, [clock/0, percentiles/1, quantiles/2]).
+-import(bench_measure, [clock/0, quantiles/2]).
 
 %% Each of so many requests of a client, the first included, is timed separately.
 -define(SAMPLED, 8).
@@ -29,8 +29,7 @@ run("social", #{count := Users, posts := Posts, rounds := Rounds, dropped := Dro
     Elapsed = lists:sum([Time || {Time, _, _} <- Timed]),
     Latencies = lists:append([Each || {_, _, Each} <- Timed]),
     Deliveries = lists:sum([Delivered || {_, Delivered, _} <- Timed]),
-    {_, RoundQuantiles} = Round = quantiles(round, [Time || {Time, _, _} <- Timed]),
-    {RoundAt, _} = Round,
+    RoundQuantiles = quantiles(round, [Time || {Time, _, _} <- Timed]),
 
     {DueTimelines, DueProfiles} = bench_social_plan:sums(Settings, {Followees, Requests}),
     Everybody = lists:seq(0, Users - 1),
@@ -44,7 +43,7 @@ run("social", #{count := Users, posts := Posts, rounds := Rounds, dropped := Dro
     DueHere = case Design of bench_social_central -> 0; _ -> Due end,
     {Rate(deliveries_per_s, Deliveries) ++ Rate(posts_per_s, Of(post)) ++
          Rate(timelines_per_s, Of(timeline)) ++ Rate(profiles_per_s, Of(profile)) ++
-         percentiles(Latencies) ++ [{round_p50_ns, RoundAt(0.5)}, RoundQuantiles],
+         [quantiles(latency, Latencies), RoundQuantiles],
      Trial ++
          [{"wrong answers", Wrong, 0},
           {"deliveries", Deliveries, DueHere},

@@ -125,7 +125,6 @@ func (result *outcome) latencies(times []time.Duration) {
 		place := int(math.Ceil(probability*float64(len(times)))) - 1
 		return float(times[max(place, 0)].Nanoseconds())
 	}
-	result.Metrics["p50_ns"], result.Metrics["p99_ns"] = at(0.5), at(0.99)
 	for _, probability := range []float64{0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1} {
 		result.Quantiles["latency"] = append(result.Quantiles["latency"], at(probability))
 	}

@@ -216,8 +216,6 @@ func percentiles(latencies []int64, result *outcome) {
 		}
 		return float64(latencies[rank(probability, len(latencies))])
 	}
-	result.metric("p50_ns", at(0.5))
-	result.metric("p99_ns", at(0.99))
 	result.distribution("latency", at)
 }
 

@@ -153,8 +153,5 @@ func keyFor(index, count uint64) uint64 {
 func lateness(late []uint32, result *outcome) {
 	sort.Slice(late, func(i, j int) bool { return late[i] < late[j] })
 	at := func(probability float64) float64 { return 1000 * float64(late[rank(probability, len(late))]) }
-	result.metric("late_p50_ns", at(0.5))
-	result.metric("late_p99_ns", at(0.99))
-	result.metric("late_max_ns", at(1))
 	result.distribution("late", at)
 }

@@ -84,9 +84,6 @@ func timers(given settings, result *outcome) error {
 	}
 	result.metric("start_ns", each(t.start, count))
 	result.metric("cancel_ns", each(t.cancel, cancels))
-	result.metric("late_p50_ns", at(0.5))
-	result.metric("late_p99_ns", at(0.99))
-	result.metric("late_max_ns", at(1))
 	result.distribution("late", at)
 	result.metric("bytes_per_timer", growth(t.before, t.after)/float64(t.live))
 	result.check("timers that fired", t.fired, fires)

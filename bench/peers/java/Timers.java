@@ -165,9 +165,6 @@ final class Timers {
         long[] latenesses = Arrays.stream(late).filter(after -> after >= 0).sorted().toArray();
         peer.metric("start_ns", (double) startNs / count);
         peer.metric("cancel_ns", (double) cancelNs / Math.max(1, count - fires));
-        peer.metric("late_p50_ns", at(latenesses, 0.5));
-        peer.metric("late_p99_ns", at(latenesses, 0.99));
-        peer.metric("late_max_ns", at(latenesses, 1));
         peer.distribution("late", probability -> at(latenesses, probability));
         peer.metric("bytes_per_timer", (double) Math.max(0, resident - residentBefore) / live);
         peer.check("timers that fired", fired, fires);

@@ -100,7 +100,5 @@ async function sample(callee, begin, end, latencies) {
 function percentiles(latencies, outcome) {
   latencies.sort();
   const at = (quantile) => latencies[Math.max(1, Math.ceil(quantile * latencies.length)) - 1];
-  outcome.metric('p50_ns', at(0.5));
-  outcome.metric('p99_ns', at(0.99));
   outcome.distribution('latency', at);
 }

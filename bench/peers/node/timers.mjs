@@ -75,9 +75,6 @@ export async function timers({ count, live, seconds, longest }, outcome) {
   const at = (quantile) => sorted[Math.floor(quantile * (sorted.length - 1))] ?? 0;
   outcome.metric('start_ns', startNs / count);
   outcome.metric('cancel_ns', cancelNs / Math.max(1, count - fires));
-  outcome.metric('late_p50_ns', at(0.5));
-  outcome.metric('late_p99_ns', at(0.99));
-  outcome.metric('late_max_ns', at(1));
   outcome.distribution('late', at);
   outcome.metric('bytes_per_timer', Math.max(0, resident - before) / round);
   outcome.check('timers that fired', fired, fires);

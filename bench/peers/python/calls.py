@@ -98,6 +98,4 @@ def _percentiles(latencies, outcome):
     def at(probability):
         return latencies[max(1, math.ceil(probability * len(latencies))) - 1]
 
-    outcome.metric("p50_ns", at(0.5))
-    outcome.metric("p99_ns", at(0.99))
     outcome.distribution("latency", at)

@@ -98,9 +98,6 @@ class _Process:
         def at(probability):
             return late[int(probability * (len(late) - 1))]
 
-        outcome.metric("late_p50_ns", at(0.5))
-        outcome.metric("late_p99_ns", at(0.99))
-        outcome.metric("late_max_ns", at(1))
         outcome.distribution("late", at)
         outcome.metric("bytes_per_timer", max(0, self.resident - self.before) / self.live)
         outcome.check("timers that fired", self.fired, self.fires)

@@ -101,7 +101,7 @@ impl<const SENDS: bool, H: AccountHost> Task<SENDS, H> {
 
         let mut outcome = Outcome::default();
         outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
-        latency::report(&mut outcome, "", "p50 p99", &latencies);
+        latency::report(&mut outcome, "", &latencies);
         outcome.metric("sleeps_per_call", sleeps as f64 / settings.count as f64);
         outcome.check("correct replies", replies, all);
         outcome.check("living processes", self.host.processes(), all);

@@ -87,7 +87,7 @@ pub(crate) async fn measure<C: Callees>(callees: C, settings: Settings) -> Measu
 
     let mut outcome = Outcome::default();
     outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
-    latency::report(&mut outcome, "", "p50 p99", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     outcome.check("correct replies", replies, callee_count + settings.count + samples);
     Ok(outcome)
 }

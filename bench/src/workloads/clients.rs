@@ -104,7 +104,7 @@ async fn measure<H: ActorHost>(
 
     let mut outcome = Outcome::default();
     outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);
-    latency::report(&mut outcome, "", "p50 p99", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     outcome.check("callers that finished, in two rounds", DONE.count(), 2 * callers);
     outcome.check("correct replies", replies + DONE.sum(), callee_count + settings.count + samples);
     outcome.check("calls that were timed separately", latencies.len(), samples);

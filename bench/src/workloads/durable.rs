@@ -212,7 +212,7 @@ impl Replies {
     /// Adds the rate under a name, and the percentiles, to an outcome.
     pub(super) fn report(&self, outcome: &mut Outcome, name: &str) {
         outcome.metric(name, rate(self.count, self.time));
-        latency::report(outcome, "", "p50 p99 p999", &self.latencies);
+        latency::report(outcome, "", &self.latencies);
     }
 }
 

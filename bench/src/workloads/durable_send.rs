@@ -288,7 +288,7 @@ async fn measure(
     outcome.metric("sends_per_s", sent);
     outcome.metric("first_per_s", first);
     let latencies = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    latency::report(&mut outcome, "", "p50 p99 p999", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     outcome.metric("device_bytes_per_send", device as f64 / (end - receivers) as f64);
     Ok(outcome)
 }

@@ -101,7 +101,7 @@ async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
     let flooded = flooding.elapsed();
 
     let mut outcome = Outcome::default();
-    latency::report(&mut outcome, "", "p50 p99", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     outcome.metric("message_ns", flooded.as_nanos() as f64 / STOPPED.sum().max(1) as f64);
     outcome.check("correct replies", replies, settings.count);
     outcome.check("flooders that ran", RUNNING.count(), count);

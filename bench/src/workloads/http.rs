@@ -104,7 +104,7 @@ async fn measure<U: Users>(users: U, settings: Settings) -> io::Result<Outcome> 
     let requests = connection_count + settings.count + samples;
     let mut outcome = Outcome::default();
     outcome.metric("requests_per_s", settings.count as f64 / elapsed.as_secs_f64());
-    latency::report(&mut outcome, "", "p50 p99", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     outcome.metric("server_cpu_ns", usage.server_ns as f64 / settings.count as f64);
     outcome.metric("client_cpu_ns", usage.client_ns as f64 / settings.count as f64);
     outcome.check("correct answers", correct, requests);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, Quantiles};
 
 /// The probabilities of the quantiles that a run reports of each distribution, for the figures.
 pub(crate) const PROBABILITIES: [f64; 10] =
@@ -23,27 +23,28 @@ pub(crate) fn histogram() -> io::Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).map_err(io::Error::other)
 }
 
-/// Adds the distribution to an outcome: the named percentiles, separated by white space, as metrics like
-/// `put_p99_ns`, and the quantiles at all [`PROBABILITIES`] as `put`, or `latency` if there is no prefix.
-pub(crate) fn report(
-    outcome: &mut Outcome,
-    prefix: &str,
-    percentiles: &str,
-    latencies: &Histogram<u64>,
-) {
+/// Adds the distribution to an outcome: its quantiles at all [`PROBABILITIES`], as `put` for the prefix `put_` of
+/// metrics, and as `latency` if there is no prefix.
+pub(crate) fn report(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>) {
     let at = |probability| latencies.value_at_quantile(probability) as f64;
-    for name in percentiles.split_whitespace() {
-        let probability = match name {
-            "p50" => 0.5,
-            "p99" => 0.99,
-            "p999" => 0.999,
-            "max" => 1.0,
-            _ => panic!("`{name}` is no percentile"),
-        };
-        outcome.metric(&format!("{prefix}{name}_ns"), at(probability));
-    }
     let name = prefix.strip_suffix('_').unwrap_or(UNNAMED);
     outcome.quantiles(name, PROBABILITIES.map(at).to_vec());
+}
+
+/// The value of a metric such as `put_p99_ns`, which is a percentile of the distribution `put`; `None` for any other
+/// metric, and if the run has no such distribution.
+pub(crate) fn percentile(metric: &str, quantiles: &Quantiles) -> Option<f64> {
+    let name = metric.strip_suffix("_ns")?;
+    let (distribution, percentile) = name.rsplit_once('_').unwrap_or((UNNAMED, name));
+    let probability = match percentile {
+        "p50" => 0.5,
+        "p99" => 0.99,
+        "p999" => 0.999,
+        "max" => 1.0,
+        _ => return None,
+    };
+    let at = PROBABILITIES.iter().position(|known| *known == probability)?;
+    quantiles.get(distribution)?.get(at).copied()
 }
 
 #[cfg(test)]
@@ -59,5 +60,17 @@ mod tests {
         let at = |quantile| latencies.value_at_quantile(quantile) as f64;
         assert!((at(0.5) / 5e3 - 1.0).abs() < 0.001, "{}", at(0.5));
         assert!((at(1.0) / 7e9 - 1.0).abs() < 0.001, "{}", at(1.0));
+    }
+
+    #[test]
+    fn percentiles_are_read_from_the_distribution_of_their_name() {
+        let values: Vec<f64> = (0..PROBABILITIES.len()).map(|at| at as f64).collect();
+        let quantiles = Quantiles::from([("put".to_owned(), values)]);
+        let of = |metric| percentile(metric, &quantiles);
+        assert_eq!(
+            [of("put_p50_ns"), of("put_p999_ns"), of("put_max_ns")],
+            [2.0, 7.0, 9.0].map(Some)
+        );
+        assert_eq!([of("p50_ns"), of("get_p50_ns"), of("put_ns"), of("put_p75_ns")], [None; 4]);
     }
 }

@@ -123,7 +123,7 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
     outcome.metric("plain_per_s", rate(ids, plain_time));
     outcome.metric("time_ratio", once_time.as_secs_f64() / plain_time.as_secs_f64());
     outcome.metric("repeats_per_s", rate(repeated.count, repeated.time));
-    latency::report(&mut outcome, "", "p50 p99 p999", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     outcome.check("counters created", created.count, entities);
     outcome.check("wrong replies", wrong, 0);
     outcome.check("repeats", repeated.count, ids);

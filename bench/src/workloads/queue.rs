@@ -243,6 +243,6 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
     outcome.metric("singles_per_s", rate(singles, singles_time));
     outcome.metric("backlog_per_s", rate(count, backlog));
     let latencies = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    latency::report(&mut outcome, "", "p50 p99 p999", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     Ok(outcome)
 }

@@ -171,7 +171,7 @@ impl RoleStats {
 
     /// Adds the percentiles of an attempt's latency to an outcome.
     pub(crate) fn report_percentiles(&self, outcome: &mut Outcome, name: &str) {
-        latency::report(outcome, &format!("{name}_"), "p50 p99 p999", &self.latencies);
+        latency::report(outcome, &format!("{name}_"), &self.latencies);
     }
 }
 

@@ -297,6 +297,6 @@ async fn measure(
     outcome.metric("anonymous_bytes_per_reminder", grown as f64 / count as f64);
     outcome.metric("due_per_s", rate(due, due_time));
     let latencies = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    latency::report(&mut outcome, "", "p50 p99 p999", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     Ok(outcome)
 }

@@ -106,8 +106,8 @@ async fn measure(service: Service, settings: &Settings) -> io::Result<Outcome> {
     for nanoseconds in &kept.latencies {
         latencies.saturating_record(*nanoseconds);
     }
-    latency::report(&mut outcome, "", "p50 p99", &latencies);
-    latency::report(&mut outcome, "round_", "p50", &round_times);
+    latency::report(&mut outcome, "", &latencies);
+    latency::report(&mut outcome, "round_", &round_times);
     outcome.check("requests before the clock that failed", failed, 0);
     outcome.check("wrong answers", kept.wrong + unkept.wrong, 0);
     outcome.check("deliveries", kept.deliveries, due);

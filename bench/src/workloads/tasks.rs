@@ -207,7 +207,7 @@ async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
     outcome.metric("ready_ns", ready.as_nanos() as f64 / count as f64);
     outcome.metric("ready_rss_bytes", ready_rss as f64);
     outcome.metric("messages_per_s", (count * EACH) as f64 / handled.as_secs_f64());
-    latency::report(&mut outcome, "late_", "p50 p99 max", &latenesses);
+    latency::report(&mut outcome, "late_", &latenesses);
     // Read after the histogram is made, which counts in the parent's account of the peak.
     outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
     outcome.metric("rss_after_bytes", rss_after as f64);

@@ -305,7 +305,7 @@ async fn measure<F: Future<Output = ()>>(
     let mut outcome = Outcome::default();
     outcome.metric("start_ns", sum(&shared.start_ns) / count as f64);
     outcome.metric("cancel_ns", sum(&shared.cancel_ns) / cancels.max(1) as f64);
-    latency::report(&mut outcome, "late_", "p50 p99 max", &latenesses);
+    latency::report(&mut outcome, "late_", &latenesses);
     outcome.metric("bytes_per_timer", resident.saturating_sub(before) as f64 / shared.live as f64);
     outcome.check("ends of the process's work", DONE.count(), 1);
     outcome.check("timers that fired", FIRED.count(), fire_count);

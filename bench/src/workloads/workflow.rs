@@ -164,6 +164,6 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
     outcome.metric("steps_per_s", rate(STEPS * count, time));
     outcome.metric("runs_per_s", rate(count, time));
     let latencies = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    latency::report(&mut outcome, "", "p50 p99", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     Ok(outcome)
 }

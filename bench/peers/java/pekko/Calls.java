@@ -91,8 +91,6 @@ final class Calls {
 
     static void percentiles(Peer peer, long[] latencies) {
         Arrays.sort(latencies);
-        peer.metric("p50_ns", quantile(latencies, 0.5));
-        peer.metric("p99_ns", quantile(latencies, 0.99));
         peer.distribution("latency", probability -> quantile(latencies, probability));
     }
 

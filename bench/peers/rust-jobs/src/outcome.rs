@@ -38,16 +38,9 @@ impl Outcome {
         }
     }
 
-    /// Adds percentiles, each with its probability, and the quantiles of all probabilities.
-    pub(crate) fn latencies(
-        &mut self,
-        percentiles: &[(&'static str, f64)],
-        latencies: &Histogram<u64>,
-    ) {
+    /// Adds the quantiles of all probabilities.
+    pub(crate) fn latencies(&mut self, latencies: &Histogram<u64>) {
         let at = |probability| latencies.value_at_quantile(probability) as f64;
-        for (name, probability) in percentiles {
-            self.metric(name, at(*probability));
-        }
         self.quantiles.insert("latency", PROBABILITIES.map(at).to_vec());
     }
 

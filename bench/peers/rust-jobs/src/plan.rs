@@ -89,7 +89,6 @@ impl Plan {
 
     pub(crate) fn report(&self, outcome: &mut Outcome) {
         let latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-        let percentiles = [("p50_ns", 0.5), ("p99_ns", 0.99), ("p999_ns", 0.999)];
-        outcome.latencies(&percentiles, &latencies);
+        outcome.latencies(&latencies);
     }
 }

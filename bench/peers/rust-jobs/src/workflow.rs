@@ -95,6 +95,6 @@ pub(crate) async fn run(home: &Home<'_>, settings: &Settings) -> Result<Outcome,
     outcome.rate("steps_per_s", STEPS * count, time);
     outcome.rate("runs_per_s", count, time);
     let latencies = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    outcome.latencies(&[("p50_ns", 0.5), ("p99_ns", 0.99)], &latencies);
+    outcome.latencies(&latencies);
     Ok(outcome)
 }

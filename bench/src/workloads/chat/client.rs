@@ -72,7 +72,7 @@ async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
     let deliveries = messages * layout.senders * layout.sockets;
     let mut outcome = Outcome::default();
     outcome.metric("deliveries_per_s", rate(deliveries, time));
-    latency::report(&mut outcome, "", "p50 p99 p999", &latencies);
+    latency::report(&mut outcome, "", &latencies);
     outcome.metric("bytes_per_idle_connection", idle as f64 / layout.sockets as f64);
     outcome.metric("server_cpu_ns", usage as f64 / deliveries as f64);
     outcome.metric("client_cpu_ns", own as f64 / deliveries as f64);

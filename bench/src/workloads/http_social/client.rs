@@ -73,7 +73,7 @@ fn report(outcome: &mut Outcome, prefix: &str, times: &[u64]) -> io::Result<()> 
     for nanoseconds in times {
         latencies.saturating_record(*nanoseconds);
     }
-    latency::report(outcome, prefix, "p50 p99", &latencies);
+    latency::report(outcome, prefix, &latencies);
     Ok(())
 }
 
