@@ -13,6 +13,7 @@ pub(crate) mod churn;
 pub(crate) mod clients;
 pub(crate) mod collector;
 pub(crate) mod durable;
+pub(crate) mod durable_http;
 pub(crate) mod durable_live;
 pub(crate) mod durable_rest;
 pub(crate) mod durable_send;
@@ -84,10 +85,16 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// The unit, derived from the end of the name: `1/s`, `ns`, `s`, `1`, or else `bytes`.
+    /// The unit, derived from the end of the name: `1/s`, `ns`, `µs`, `s`, `1`, or else `bytes`.
     pub(crate) fn unit(self) -> &'static str {
-        let ends =
-            [("_per_s", "1/s"), ("_ns", "ns"), ("_s", "s"), ("_per_call", "1"), ("_ratio", "1")];
+        let ends = [
+            ("_per_s", "1/s"),
+            ("_ns", "ns"),
+            ("_us_per_turn", "µs"),
+            ("_s", "s"),
+            ("_per_call", "1"),
+            ("_ratio", "1"),
+        ];
         let end = ends.iter().find(|(end, _)| self.name.ends_with(end));
         end.map_or("bytes", |(_, unit)| unit)
     }
@@ -159,6 +166,7 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
         "store-rest" => store_rest::run,
         "store-recover" => store_recover::run,
         "durable-turns" => durable_turns::run,
+        "durable-http" => durable_http::run,
         "once" => once::run,
         "durable-send" => durable_send::run,
         "durable-live" => durable_live::run,
@@ -176,6 +184,7 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
 pub(crate) fn client(name: &str) -> Option<served::Client> {
     match name {
         "http-social" => Some(http_social::client),
+        "durable-http" => Some(durable_http::client),
         "chat" => Some(chat::client),
         _ => None,
     }

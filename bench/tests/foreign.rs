@@ -106,9 +106,15 @@ fn lacks_flags(row: &str) -> bool {
 /// downloads; says so if not, because a test is skipped then.
 fn is_set_up(runtime: &str) -> bool {
     let planned = stdout(&output(&mut bench(&format!("setup {runtime} --dry-run"))));
-    // The script of Pekko calls Maven.
-    let downloads =
-        ["would stay absent", "apt-get", "pip install", "npm install", "pekko/build.sh"];
+    // The scripts of Pekko and of the databases call Maven and Cargo.
+    let downloads = [
+        "would stay absent",
+        "apt-get",
+        "pip install",
+        "npm install",
+        "pekko/build.sh",
+        "rust-jobs/build.sh",
+    ];
     if downloads.iter().any(|word| planned.contains(word)) {
         println!("skipped: `bench setup {runtime}` has not been run: {planned}");
         return false;
@@ -170,6 +176,11 @@ fn java_and_pekko_do_the_same_work_where_they_are_set_up() {
 #[test]
 fn elixir_caf_node_bun_and_python_do_the_same_work_where_they_are_set_up() {
     check_all("elixir caf node bun python");
+}
+
+#[test]
+fn databases_hold_durable_counters_where_they_are_set_up() {
+    check_all("redis postgres sqlite rocksdb");
 }
 
 fn check_all(runtimes: &str) {

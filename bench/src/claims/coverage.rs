@@ -205,6 +205,9 @@ fn cited_metric(paragraph: &str) -> Option<(&str, &str)> {
 
 /// The unit in which a metric is stored.
 fn own_unit(metric: &str) -> f64 {
+    if metric.ends_with("_us_per_turn") {
+        return 1e3;
+    }
     let is_seconds = metric.ends_with("_s") && !metric.ends_with("_per_s");
     if is_seconds { 1e9 } else { 1.0 }
 }

@@ -3,10 +3,33 @@
 
 use std::io;
 
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Answer<'a> {
     pub(super) status: u16,
     pub(super) body: &'a [u8],
+}
+
+/// Sends a request, and receives bytes into a buffer until they parse.
+pub(super) async fn exchange<T>(
+    stream: &mut TcpStream,
+    request: &[u8],
+    buffer: &mut Vec<u8>,
+    parse: impl Fn(&[u8]) -> io::Result<Option<T>>,
+) -> io::Result<T> {
+    stream.write_all(request).await?;
+    buffer.clear();
+    loop {
+        buffer.reserve(4096);
+        if stream.read_buf(buffer).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        if let Some(parsed) = parse(buffer)? {
+            return Ok(parsed);
+        }
+    }
 }
 
 /// Parses an answer; returns `None` if it is not complete.
@@ -47,7 +70,7 @@ pub(super) fn parse(bytes: &[u8]) -> io::Result<Option<Answer<'_>>> {
 }
 
 /// Takes a line off the front, without its end; returns `None` if the line is not complete.
-fn next_line<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
+pub(super) fn next_line<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let end = rest.iter().position(|&byte| byte == b'\n')?;
     let line = &rest[..end];
     *rest = &rest[end + 1..];

@@ -1,6 +1,6 @@
 //! Durable counters, the calls that load them, and the checks of their values: the shared parts of
-//! `durable-turns`, `once`, `durable-send`, `durable-live`, `activate`, `durable-rest`, `queue`, `workflow`,
-//! `workflow-rest` and `reminders`.
+//! `durable-turns`, `durable-http`, `once`, `durable-send`, `durable-live`, `activate`, `durable-rest`, `queue`,
+//! `workflow`, `workflow-rest` and `reminders`.
 //!
 //! ```text
 //! Home ── open ──► Counters ◄── add, read ── caller × inflight: the next call after the reply to the last

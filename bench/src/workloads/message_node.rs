@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 use social::{Name, Password, RateLimits, Settings as ServiceSettings, Social};
-use throng::{Runtime, RuntimeHandle};
+use throng::RuntimeHandle;
 use throng_durable::Node;
-use throng_node::http::{Limits, Server, Signer, Sockets};
-use tokio::task::spawn_blocking;
+use throng_node::http::{Signer, Sockets};
 
 use super::served;
 use crate::outcome::Outcome;
@@ -24,9 +23,6 @@ const KEY: [u8; 32] = *b"a key for the benchmark's tokens";
 const TOKEN_TTL: Duration = Duration::from_secs(24 * 3600);
 
 const AT_ONCE: usize = 512;
-
-/// Time for processes to end; they do so at once.
-const DEADLINE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Tokens(Signer);
 
@@ -45,23 +41,13 @@ pub(crate) fn on_node(
     directory: &Path,
     work: impl AsyncFnOnce(&RuntimeHandle, Social) -> io::Result<Outcome>,
 ) -> io::Result<Outcome> {
-    let mut builder = Runtime::builder().workers(settings.workers);
-    match settings.get("io") {
-        0 => {}
-        threads => builder = builder.io_threads(threads as usize),
-    }
-    let runtime = builder.start().map_err(io::Error::other)?;
-    let outcome = runtime.block_on(async |runtime| {
+    served::on_throng(settings, async |runtime| {
         let node = Node::options(directory).open(runtime).map_err(io::Error::other)?;
         let social = Social::new(node.clone(), runtime.clone(), 0).map_err(io::Error::other)?;
         let outcome = work(runtime, social).await;
         node.shutdown().await;
         outcome
-    });
-    let mut outcome = outcome?;
-    let shutdown = runtime.shutdown(DEADLINE);
-    outcome.check("processes that did not end", shutdown.abandoned, 0);
-    Ok(outcome)
+    })
 }
 
 pub(crate) async fn serve(
@@ -69,9 +55,6 @@ pub(crate) async fn serve(
     social: Social,
     settings: Settings,
 ) -> io::Result<Outcome> {
-    let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
-    let server = Server::bind(([127, 0, 0, 1], 0).into(), limits).await?;
-    let address = server.address();
     let service = ServiceSettings {
         signer: Tokens::new().0,
         token_ttl: TOKEN_TTL,
@@ -79,13 +62,7 @@ pub(crate) async fn serve(
         // They limit nothing.
         limits: RateLimits::default(),
     };
-    let serving = server.start(social::routes(social, service), runtime.tokio());
-    let client = spawn_blocking(move || served::run_client("throng", address, &settings));
-    let outcome = client.await.map_err(io::Error::other)?;
-    let drained = serving.drain().await;
-    let mut outcome = outcome?;
-    outcome.check("connections that were cut", drained.cut as u64, 0);
-    Ok(outcome)
+    served::serve_on_throng(runtime, social::routes(social, service), settings).await
 }
 
 /// Registers users, numbered from 0, with one password because hashing it takes long.

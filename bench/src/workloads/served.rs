@@ -16,9 +16,16 @@ use std::env;
 use std::io;
 use std::net::SocketAddr;
 use std::process::{self, Command, Stdio};
+use std::time::Duration;
 
+use axum::Router;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use throng::{Runtime, RuntimeHandle};
+use throng_node::http::{Limits, Server as NodeServer};
+use tokio::net::TcpListener;
 use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
 use super::tally::TIMEOUT;
@@ -27,6 +34,9 @@ use crate::settings::Settings;
 
 /// Name of the variable that tells a server in another language where the program of the client is.
 pub(crate) const CLIENT_VARIABLE: &str = "BENCH_CLIENT";
+
+/// Time for processes to end; they do so at once.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The function that runs a workload's client in this process.
 pub(crate) type Client = fn(&Settings, &Server) -> io::Result<Outcome>;
@@ -58,6 +68,63 @@ pub(crate) fn run_client(
     }
     let line: Line = serde_json::from_slice(&output.stdout).map_err(io::Error::other)?;
     Ok(Outcome::of_line(line))
+}
+
+/// Does work on throng as a service starts it, with threads of throng's own for the sockets.
+pub(crate) fn on_throng(
+    settings: &Settings,
+    work: impl AsyncFnOnce(&RuntimeHandle) -> io::Result<Outcome>,
+) -> io::Result<Outcome> {
+    let mut builder = Runtime::builder().workers(settings.workers);
+    match settings.get("io") {
+        0 => {}
+        threads => builder = builder.io_threads(threads as usize),
+    }
+    let runtime = builder.start().map_err(io::Error::other)?;
+    let mut outcome = runtime.block_on(work)?;
+    let shutdown = runtime.shutdown(DEADLINE);
+    outcome.check("processes that did not end", shutdown.abandoned, 0);
+    Ok(outcome)
+}
+
+/// Serves routes by the server of `throng-node` until the client has ended, and returns the client's result.
+pub(crate) async fn serve_on_throng(
+    runtime: &RuntimeHandle,
+    routes: Router,
+    settings: Settings,
+) -> io::Result<Outcome> {
+    let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
+    let server = NodeServer::bind(([127, 0, 0, 1], 0).into(), limits).await?;
+    let address = server.address();
+    let serving = server.start(routes, runtime.tokio());
+    let client = spawn_blocking(move || run_client("throng", address, &settings));
+    let outcome = client.await.map_err(io::Error::other)?;
+    let drained = serving.drain().await;
+    let mut outcome = outcome?;
+    outcome.check("connections that were cut", drained.cut as u64, 0);
+    Ok(outcome)
+}
+
+/// Serves routes by axum until the client of a row has ended, and returns the client's result.
+pub(crate) async fn serve_on_axum(
+    row: &'static str,
+    routes: Router,
+    settings: Settings,
+) -> io::Result<Outcome> {
+    allow_open_files()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    // The tasks of the connections hold the routes' state, so the end of the last one is awaited.
+    let server = axum::serve(listener, routes).with_graceful_shutdown(async {
+        let _ = stopped.await;
+    });
+    let server = tokio::spawn(server.into_future());
+    let client = spawn_blocking(move || run_client(row, address, &settings));
+    let outcome = client.await.map_err(io::Error::other)?;
+    drop(stop);
+    server.await.map_err(io::Error::other)??;
+    outcome
 }
 
 /// Drives a client in this process, on half as many threads as the server has workers, as in `http`.

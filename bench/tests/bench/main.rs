@@ -82,6 +82,7 @@ fn metrics(workload: &str) -> Vec<(String, &'static str)> {
     let ends = [
         ("_per_s", "1/s"),
         ("_ns", "ns"),
+        ("_us_per_turn", "µs"),
         ("_s", "s"),
         ("_per_call", "1"),
         ("_ratio", "1"),
@@ -193,6 +194,7 @@ verified_on_each_row! {
     store_update "store-update"
     store_recover "store-recover"
     durable_turns "durable-turns"
+    durable_http "durable-http"
     once "once"
     durable_send "durable-send"
     durable_live "durable-live"

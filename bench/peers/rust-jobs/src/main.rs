@@ -1,8 +1,9 @@
-//! Queues of jobs and workflows in Rust, for the workloads `queue` and `workflow` of bench/src/workloads, in the same
-//! order of steps and with the same checks.
+//! Durable counters, queues of jobs and workflows on databases, for the workloads `durable-turns`, `queue` and
+//! `workflow` of bench/src/workloads, in the same order of steps and with the same checks.
 //!
 //! ```text
 //! peer skip-locked | apalis-sqlite | apalis-postgres | durare-sqlite | durare-postgres
+//!      | redis | postgres-rows | postgres-calls | sqlite-writer | rocksdb
 //!      WORKLOAD --count N --workers W --set KEY=VALUE…
 //! ```
 //!
@@ -11,15 +12,18 @@
 //! | `skip-locked` | `skip_locked.rs`: batches both ways, prepared statements, pipelines, a wake-up without `NOTIFY` |
 //! | `apalis-…` | batches of 100, no second lock, several workers; `synchronous=FULL` on SQLite, which its setup turns off |
 //! | `durare-…` | a pool of 64 connections on PostgreSQL instead of 8; `synchronous=FULL` on SQLite, whose default is `NORMAL` |
+//! | `redis`, `postgres-…`, `sqlite-writer`, `rocksdb` | `counters`: calls that wait share a commit; each file states its settings |
 //!
 //! PostgreSQL runs for the run only: see `postgres.rs`. Every commit of every row is on the disk.
 
 mod apalis;
+mod counters;
 mod durare;
 mod outcome;
 mod plan;
 mod postgres;
 mod queue;
+mod server;
 mod skip_locked;
 mod tasks;
 mod workflow;
@@ -106,14 +110,17 @@ fn run(settings: &Settings) -> Result<String, Error> {
         .worker_threads(settings.workers)
         .enable_all()
         .build()?;
-    let is_on_postgres = !settings.row.ends_with("-sqlite");
-    let cluster = is_on_postgres.then(|| Cluster::start(directory.path())).transpose()?;
-    let file = directory.path().join("data.sqlite");
+    // The server of counters is closed and opened again with them.
+    let has_counters = settings.workload == "durable-turns";
+    let is_on_postgres = !has_counters && !settings.row.ends_with("-sqlite");
+    let path = directory.path();
+    let cluster = is_on_postgres.then(|| Cluster::start(path)).transpose()?;
+    let file = path.join("data.sqlite");
     let result = runtime.block_on(async {
         match (settings.row.as_str(), settings.workload.as_str(), &cluster) {
             ("skip-locked", "queue", Some(cluster)) => {
                 let home = skip_locked::Home { cluster };
-                Ok((queue::run(&home, settings).await?, cluster.version().to_owned()))
+                Ok((queue::run(&home, settings).await?, postgres::version()?))
             }
             ("apalis-postgres", "queue", Some(cluster)) => {
                 let home = apalis::PostgresHome { cluster };
@@ -131,13 +138,14 @@ fn run(settings: &Settings) -> Result<String, Error> {
                 let home = durare::Home::Sqlite(&file);
                 Ok((workflow::run(&home, settings).await?, outcome::version("durare")?))
             }
+            (_, "durable-turns", _) => counters::run(path, settings).await,
             (row, workload, _) => Err(Error::from(format!("{row} has no workload {workload}"))),
         }
     });
     // Connections end before the server does.
     drop(runtime);
     if let Some(cluster) = cluster {
-        cluster.stop()?;
+        cluster.server.stop()?;
     }
     let (outcome, version): (Outcome, String) = result?;
     Ok(outcome.line(&version, settings.workers))

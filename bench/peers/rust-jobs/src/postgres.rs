@@ -3,19 +3,17 @@
 //! Every commit is flushed: `fsync` and `synchronous_commit` have their default, which is on. The other settings are
 //! those that a guide to tuning names for a machine of this size, and a log that is long enough for a run.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::process::{Command, Stdio};
 
-use rustix::process::{Pid, Signal, geteuid, kill_process};
-use tempfile::TempDir;
+use rustix::process::geteuid;
+use tokio_postgres::{Client, Config, NoTls};
 
 use crate::Error;
+use crate::server::Server;
 
 /// The superuser of the server, and the database that it has from the start.
 pub(crate) const USER: &str = "postgres";
@@ -33,21 +31,15 @@ const SETTINGS: [&str; 10] = [
     "log_min_messages=panic",
 ];
 
-/// Time after which a server counts as one that does not start or end.
-const STARTING: Duration = Duration::from_secs(60);
-
 /// Places of the programs of PostgreSQL that are in no `PATH`, with a folder for each release.
 const RELEASES: &str = "/usr/lib/postgresql";
 
 pub(crate) struct Cluster {
-    server: Child,
-    /// The directory of the socket, whose path has to be short.
-    socket: TempDir,
-    version: String,
+    pub(crate) server: Server,
 }
 
-/// Returns the folder with the programs of the newest release.
-fn programs() -> Result<PathBuf, Error> {
+/// Returns the newest release, and the folder with its programs.
+fn newest() -> Result<(u32, PathBuf), Error> {
     let releases = fs::read_dir(RELEASES).into_iter().flatten().flatten();
     let folders = releases.filter_map(|entry| {
         let release: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -55,7 +47,11 @@ fn programs() -> Result<PathBuf, Error> {
     });
     let newest = folders.filter(|(_, folder)| folder.join("initdb").exists()).max();
     let missing = || format!("PostgreSQL is not installed: {RELEASES} has no `initdb`");
-    Ok(newest.ok_or_else(missing)?.1)
+    Ok(newest.ok_or_else(missing)?)
+}
+
+pub(crate) fn version() -> Result<String, Error> {
+    Ok(newest()?.0.to_string())
 }
 
 /// Returns the ids of a user and its group as which the server runs, if this is root, as which it refuses to.
@@ -81,9 +77,9 @@ fn is_ready(state: &str) -> bool {
 }
 
 impl Cluster {
-    /// Makes a server's data in a directory, and starts it.
+    /// Starts a server on the data in a directory, which it makes if there is none.
     pub(crate) fn start(directory: &Path) -> Result<Cluster, Error> {
-        let (programs, user) = (programs()?, unprivileged()?);
+        let ((_, programs), user) = (newest()?, unprivileged()?);
         let socket = tempfile::Builder::new().prefix("bench-pg-").tempdir()?;
         if let Some((user, group)) = user {
             for path in [directory, socket.path()] {
@@ -99,64 +95,38 @@ impl Cluster {
             command
         };
         let data = directory.join("pg");
-        let mut initdb = command("initdb");
-        initdb.arg("-D").arg(&data).args(["-U", USER, "-A", "trust", "-E", "UTF8", "--no-locale"]);
-        if !initdb.status()?.success() {
-            return Err("`initdb` has failed".into());
+        if !data.exists() {
+            let mut initdb = command("initdb");
+            initdb.arg("-D").arg(&data);
+            initdb.args(["-U", USER, "-A", "trust", "-E", "UTF8", "--no-locale"]);
+            if !initdb.status()?.success() {
+                return Err("`initdb` has failed".into());
+            }
         }
-        let mut version = String::new();
-        File::open(data.join("PG_VERSION"))?.read_to_string(&mut version)?;
         let mut server = command("postgres");
         server.arg("-D").arg(&data).arg("-k").arg(socket.path());
         for setting in SETTINGS {
             server.args(["-c", setting]);
         }
-        let cluster =
-            Cluster { server: server.spawn()?, socket, version: version.trim().to_owned() };
-        let (begun, state) = (Instant::now(), data.join("postmaster.pid"));
-        while !fs::read_to_string(&state).is_ok_and(|state| is_ready(&state)) {
-            if begun.elapsed() > STARTING {
-                return Err("PostgreSQL does not start".into());
-            }
-            sleep(Duration::from_millis(20));
-        }
-        Ok(cluster)
-    }
-
-    pub(crate) fn version(&self) -> &str {
-        &self.version
+        let state = data.join("postmaster.pid");
+        let is_ready = || fs::read_to_string(&state).is_ok_and(|state| is_ready(&state));
+        Ok(Cluster { server: Server::start(&mut server, socket, is_ready)? })
     }
 
     /// The directory of the socket, as the name of a host.
     pub(crate) fn host(&self) -> String {
-        self.socket.path().to_string_lossy().into_owned()
+        self.server.socket().to_string_lossy().into_owned()
     }
 
-    /// Ends the server, so that its processor time counts as that of this program.
-    pub(crate) fn stop(mut self) -> Result<(), Error> {
-        self.end(Signal::INT)?;
-        Ok(())
-    }
-
-    fn end(&mut self, signal: Signal) -> Result<(), Error> {
-        let begun = Instant::now();
-        let mut signal = Some(signal);
-        while self.server.try_wait()?.is_none() {
-            if let Some(signal) = signal.take() {
-                kill_process(Pid::from_child(&self.server), signal)?;
+    pub(crate) async fn connect(&self) -> Result<Client, Error> {
+        let mut config = Config::new();
+        config.host_path(self.server.socket()).user(USER).dbname(USER);
+        let (client, connection) = config.connect(NoTls).await?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                eprintln!("a connection has failed: {error}");
             }
-            if begun.elapsed() > STARTING {
-                return Err("PostgreSQL does not end".into());
-            }
-            sleep(Duration::from_millis(5));
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        // After an error nobody waits for the server's data.
-        let _ = self.end(Signal::QUIT);
+        });
+        Ok(client)
     }
 }

@@ -20,10 +20,10 @@ use std::time::Duration;
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config, NoTls, Statement};
+use tokio_postgres::{Client, Statement};
 
 use crate::plan::{Plan, TEXT};
-use crate::postgres::{Cluster, USER};
+use crate::postgres::Cluster;
 use crate::{Error, queue, told};
 
 /// Number of connections that take jobs.
@@ -75,27 +75,15 @@ struct Shared {
     failed: AtomicBool,
 }
 
-async fn connect(cluster: &Cluster) -> Result<Client, Error> {
-    let mut config = Config::new();
-    config.host_path(cluster.host()).user(USER).dbname(USER);
-    let (client, connection) = config.connect(NoTls).await?;
-    tokio::spawn(async move {
-        if let Err(error) = connection.await {
-            eprintln!("a connection has failed: {error}");
-        }
-    });
-    Ok(client)
-}
-
 impl queue::Home for Home<'_> {
     type Queue = Queue;
 
     async fn open(&self, plan: &Arc<Plan>, concurrency: usize) -> Result<Queue, Error> {
-        let client = connect(self.cluster).await?;
+        let client = self.cluster.connect().await?;
         client.batch_execute(TABLE).await?;
         let insert_many = client.prepare(INSERT_MANY).await?;
         let pushers = try_join_all((0..PUSHERS).map(|_| async {
-            let client = connect(self.cluster).await?;
+            let client = self.cluster.connect().await?;
             let insert = client.prepare(INSERT).await?;
             Ok::<_, Error>((client, insert))
         }));
@@ -109,7 +97,7 @@ impl queue::Home for Home<'_> {
         });
         let mut consumers = Vec::new();
         for _ in 0..CONSUMERS {
-            let client = connect(self.cluster).await?;
+            let client = self.cluster.connect().await?;
             let take = client.prepare(TAKE).await?;
             let (shared, most) = (shared.clone(), i64::try_from(concurrency)?);
             consumers.push(tokio::spawn(async move {

@@ -44,7 +44,10 @@ struct Counter {
     value: u64,
 }
 
-impl Process for Counter {}
+impl Process for Counter {
+    // In `durable-http` tasks of tokio call the counters, and the tokio runtime's threads run the turns themselves.
+    const NEVER_BLOCKS: bool = true;
+}
 
 struct Add(u64);
 

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use serde::Deserialize;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::axum::HELLO;
@@ -310,17 +309,8 @@ async fn exchange<'a>(
     request: &[u8],
     buffer: &'a mut Vec<u8>,
 ) -> io::Result<Answer<'a>> {
-    stream.write_all(request).await?;
-    buffer.clear();
-    loop {
-        buffer.reserve(4096);
-        if stream.read_buf(buffer).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        if answer::parse(buffer)?.is_some() {
-            break;
-        }
-    }
+    let is_complete = |bytes: &[u8]| Ok(answer::parse(bytes)?.map(|_| ()));
+    answer::exchange(stream, request, buffer, is_complete).await?;
     answer::parse(buffer)?.ok_or_else(|| malformed("is gone", &[]))
 }
 
