@@ -23,7 +23,7 @@ fn metrics(settings: &str) -> Vec<String> {
     metrics.keys().cloned().collect()
 }
 
-const TIMES: [&str; 3] = ["p50_ns", "p99_ns", "round_p50_ns"];
+const TIMES: [&str; 4] = ["p50_ns", "p99_ns", "p999_ns", "round_p50_ns"];
 
 #[test]
 fn each_part_of_social_is_verified_and_has_the_rates_of_its_requests() {
