@@ -28,15 +28,18 @@ struct Live<P> {
 /// Marks of the use of a live entity.
 ///
 /// Relaxed: a mark that is seen late makes an entity leave a little earlier or later.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Marks {
     /// Tick of the last use.
     used: AtomicU32,
     flags: AtomicU32,
-    /// Share in the limit of the inbox: of messages whose copies are in the mailbox, and of others.
+    /// Share in the limit of the inbox: of messages whose copies are in the mailbox, and of others, or [`UNKNOWN`].
     copies: AtomicU32,
     backlog: AtomicU32,
 }
+
+/// Share of stored messages of an activation that has not searched for them yet.
+const UNKNOWN: u32 = u32::MAX;
 
 /// Flag of an entity that was used since the clock hand has passed.
 const RECENT: u32 = 1;
@@ -128,7 +131,13 @@ impl<P> fmt::Debug for Name<P> {
 
 impl<P> Default for Live<P> {
     fn default() -> Live<P> {
-        Live { address: AtomicAddress::default(), marks: Marks::default() }
+        let marks = Marks {
+            used: AtomicU32::default(),
+            flags: AtomicU32::default(),
+            copies: AtomicU32::default(),
+            backlog: AtomicU32::new(UNKNOWN),
+        };
+        Live { address: AtomicAddress::default(), marks }
     }
 }
 
@@ -231,7 +240,8 @@ impl Marks {
 
     /// Notes the share of stored messages that are to be fed.
     pub(crate) fn set_backlog(&self, weight: u64) {
-        self.backlog.store(u32::try_from(weight).unwrap_or(u32::MAX), Ordering::Relaxed);
+        let weight = u32::try_from(weight).unwrap_or(u32::MAX).min(UNKNOWN - 1);
+        self.backlog.store(weight, Ordering::Relaxed);
     }
 
     pub(crate) fn add_backlog(&self, weight: u32) {
@@ -243,10 +253,11 @@ impl Marks {
         subtract(&self.backlog, weight);
     }
 
-    /// Returns the share of all messages that wait.
-    pub(crate) fn waiting(&self) -> u64 {
-        let parts = [&self.copies, &self.backlog];
-        parts.iter().map(|part| u64::from(part.load(Ordering::Relaxed))).sum()
+    /// Returns the share of all messages that wait; `None` before the activation has searched for them.
+    pub(crate) fn waiting(&self) -> Option<u64> {
+        let [copies, backlog] =
+            [&self.copies, &self.backlog].map(|part| part.load(Ordering::Relaxed));
+        (backlog != UNKNOWN).then(|| u64::from(copies) + u64::from(backlog))
     }
 
     pub(crate) fn is_pinned(&self) -> bool {

@@ -409,7 +409,8 @@ async fn admit<P: Durable>(
     let admitted = async {
         // The reminder may not be in the store yet.
         node.gate.settled(last).await?;
-        prepare_admission(cx, firing, error)
+        let own = Activation::of(cx).ok_or(EntityError::Died)?;
+        own.move_to_inbox(&firing.key, error, false)
     };
     let admitted = match admitted.await {
         // Without the state, which the handler has left half changed.
@@ -431,16 +432,4 @@ async fn admit<P: Durable>(
             Duration::ZERO
         }
     }
-}
-
-fn prepare_admission<P: Durable>(
-    cx: &mut Context<P>,
-    firing: &Firing,
-    error: &EntityError,
-) -> Result<Failed, EntityError> {
-    let Some(own) = Activation::of(cx) else { return Err(EntityError::Died) };
-    if own.list()?.due_of(&firing.key) != Some(firing.due) {
-        return Err(EntityError::Reminder(format!("{:?} was set anew", firing.key)));
-    }
-    own.move_to_inbox(&firing.key, error, false)
 }

@@ -61,8 +61,9 @@ impl<P: Durable> Directory<P> {
         let shard = self.shard_of(hash);
         if !shard.rechecks.contains_key(name.state_key())
             && let Some(live) = shard.active.find(hash, |live| live.is_of(name))
+            && let Some(waiting) = live.marks().waiting()
         {
-            return Ok(live.marks().waiting());
+            return Ok(waiting);
         }
         drop(shard);
         weight_of_waiting(&View::of(&node.tables)?, name.state_key(), node.inbox_max)

@@ -92,10 +92,10 @@ pub(crate) fn weight_of_waiting(
 impl<P: Durable> Activation<P> {
     /// Notes the messages that a search has found, which were all handled before or are yet to be fed.
     pub(crate) fn found(&mut self, found: Found) {
+        self.name().marks().set_backlog(found.weight);
         if found.sequences.is_empty() && self.backlog().is_none() {
             return;
         }
-        self.name().marks().set_backlog(found.weight);
         let backlog = self.backlog_mut();
         backlog.found = found.sequences.into();
         (backlog.fed, backlog.is_feeding, backlog.is_stopped) = (0, true, false);

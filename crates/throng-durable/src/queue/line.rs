@@ -210,6 +210,8 @@ impl Line {
     /// Begins an activation: sets the reminders of the program's schedules, and has the queue look at its jobs.
     fn begin(&mut self, cx: &mut Cx) -> Result<(), CellError> {
         add_listed(cx)?;
+        // In a turn of its own: one that is refused must not keep the queue from taking jobs.
+        look_again(cx);
         let Some(live) = &mut self.live else { return Ok(()) };
         live.due = first_due(cx)?;
         let pool = live.pool.clone();
@@ -238,8 +240,6 @@ impl Line {
                 cx.cancel_reminder(&set.key);
             }
         }
-        // In a turn of its own: one that is refused must not keep the queue from taking jobs.
-        let _ = cx.address().send(Look {});
         Ok(())
     }
 
@@ -448,9 +448,7 @@ impl Line {
         }
         let through = found.last().map(|(id, _)| *id).filter(|_| read == AT_ONCE);
         // Those of this turn are not stored yet.
-        let is_read = |id: &JobId| *id >= from && through.is_none_or(|through| *id <= through);
-        let fresh = fresh.iter().filter(|(id, _)| is_read(id));
-        found.extend(fresh.map(|(id, stored)| (*id, key_of(&stored.job))));
+        found.extend(fresh.iter().map(|(id, stored)| (*id, key_of(&stored.job))));
         live.order.read(found, through);
         known.into_iter().for_each(|(id, stored)| live.known.insert(id, stored));
         Ok(())
@@ -474,10 +472,8 @@ impl Line {
                 None => cx.cells::<U128, ()>(DUE).delete(&key),
             }
         }
+        // If more are due, the timer has them moved in the next turn.
         let due = first_due(cx)?;
-        if due.is_some_and(|due| due <= now) {
-            look_again(cx);
-        }
         if let Some(live) = &mut self.live {
             live.due = due;
         }

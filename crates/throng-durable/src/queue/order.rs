@@ -158,7 +158,7 @@ impl Order {
             (*begin, *started) = (now, 0);
         }
         if *started >= most {
-            return Some(*begin + time);
+            return Some(begin.saturating_add(time));
         }
         *started += 1;
         None
@@ -358,5 +358,15 @@ mod tests {
         // The clock was set back.
         assert_eq!([order.next(7), order.next(8)], [Next::Start(id(4)), Next::Start(id(5))]);
         assert_eq!(order.next(9), Next::Nothing);
+    }
+
+    #[test]
+    fn the_longest_period_never_ends() {
+        let bounds = Bounds { running: 100, per_key: 1, rate: Some((1, u64::MAX)) };
+        let mut order = Order::new(bounds, []);
+        let id = |number| JobId::new(0, number);
+        order.read((1..=2).map(|number| (id(number), None)), None);
+        assert_eq!(order.next(500), Next::Start(id(1)));
+        assert_eq!(order.next(u64::MAX - 1), Next::At(u64::MAX));
     }
 }

@@ -292,11 +292,6 @@ impl List {
         self.reminders.get(key).is_some_and(|own| own.schedule.occurrence(own.due, now).runs)
     }
 
-    /// Returns the time of a reminder.
-    pub(super) fn due_of(&self, key: &str) -> Option<u64> {
-        self.reminders.get(key).map(|own| own.due)
-    }
-
     /// Returns the clock of a reminder.
     pub(super) fn clock(&self, key: &str) -> Option<Clock> {
         self.reminders.get(key).map(|own| own.schedule.clock())

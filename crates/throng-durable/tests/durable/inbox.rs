@@ -584,6 +584,56 @@ fn a_full_inbox_refuses_a_message_and_a_turn_that_sends_one() {
 }
 
 #[test]
+fn an_inbox_stays_full_while_its_entity_is_activated() {
+    /// An entity whose activation takes a second.
+    #[derive(Durable, Default, Serialize, Deserialize)]
+    #[durable(kind = "sluggard")]
+    struct Sluggard {
+        done: u64,
+    }
+
+    #[process]
+    impl Sluggard {
+        #[hook]
+        async fn started(&mut self) {
+            sleep(Duration::from_secs(1)).await;
+        }
+        #[message(durable)]
+        fn work(&mut self) {
+            self.done += 1;
+        }
+        #[message]
+        fn work_done(&self) -> u64 {
+            self.done
+        }
+    }
+    sim::check(1, |sim: Sim| async move {
+        let start = || {
+            let node = start_again(&sim, || options().inbox_max(2));
+            node.register::<Sluggard>(());
+            node
+        };
+        let node = start();
+        for _ in 0..2 {
+            node.entity::<Sluggard>("it").send_durable(Work {}).await.unwrap();
+        }
+        sim.crash();
+        drop(node);
+        let node = start();
+        let it = node.entity::<Sluggard>("it");
+        let asked = sim.runtime().tokio().spawn(it.work_done().into_future());
+        sleep(Duration::from_millis(500)).await;
+        let refused = it.send_durable(Work {}).await.unwrap_err();
+        assert!(matches!(refused.error, EntityError::Full { waiting: 2, .. }), "{refused}");
+        asked.await.unwrap().unwrap();
+        while it.work_done().await.unwrap() < 2 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        it.send_durable(Work {}).await.unwrap();
+    });
+}
+
+#[test]
 fn what_waits_for_an_entity_survives_its_removal_and_what_is_parked_does_not() {
     sim::check(5, |sim: Sim| async move {
         let fails = Fails::new(1.into());

@@ -731,3 +731,38 @@ fn a_damaged_job_keeps_no_others_from_being_done() {
         assert!(queue.jobs(JobState::Ready, None, 9).await.is_err(), "a list says so");
     });
 }
+
+#[test]
+fn a_damaged_schedule_keeps_no_jobs_from_being_done() {
+    sim::check(1, |sim: Sim| async move {
+        let world = World::default();
+        let queues = || {
+            let schedule = Schedule::every(HOUR);
+            Queues::new().with(world.clone(), bounds()).every::<World>("report", schedule, SHORT)
+        };
+        let (node, queue) = start_with(&sim, queues());
+        let later = queue.push(Job::new(SHORT).after(HOUR / 2)).await.unwrap().id;
+        let existing = throng_store::DatabaseOptions::new().existing();
+        let records =
+            node.store().database_with::<Bytes, Bytes>("durable reminders", &existing).unwrap();
+        let snapshot = node.store().snapshot().unwrap();
+        let of_schedule = records
+            .range(&snapshot, ..)
+            .map(Result::unwrap)
+            .find(|(key, _)| key.ends_with(b"job report"));
+        let damaged =
+            throng_store::Batch::new().put(&records, of_schedule.unwrap().0, b"\xff\xff\xff");
+        drop(snapshot);
+        let written = node.store().write(damaged);
+        sleep(Duration::from_secs(1)).await;
+        written.await.unwrap();
+        // Its next activation finds the damage. Nobody asks the queue, and no attempt ends.
+        sim.disk().fail_randomly(1_000);
+        let refused = queue.push(SHORT).await;
+        assert!(refused.is_err(), "{refused:?}");
+        sim.disk().heal();
+        sleep(HOUR).await;
+        assert_eq!(world.done(later), 1);
+        drop(node);
+    });
+}
