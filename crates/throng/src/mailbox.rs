@@ -92,29 +92,29 @@ impl Generation {
     pub(crate) const LAST: Generation = Generation(GENERATION_MASK & !BOUNDED);
 
     /// Whether a slot that has reached this number is used up.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_last(self) -> bool {
         self.0 | BOUNDED == GENERATION_MASK
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_bounded(self) -> bool {
         self.0 & BOUNDED != 0
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn with_bounded(self, bounded: bool) -> Generation {
         Generation(self.0 & !BOUNDED | if bounded { BOUNDED } else { 0 })
     }
 
     /// Packs this generation into the spare bits of a pointer, which are zero; see `spare_bits`.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn tag<T>(self, pointer: *mut T) -> *mut T {
         debug_assert_eq!(pointer.addr() & GENERATION_MASK, 0);
         pointer.map_addr(|address| address | self.0)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn untag<T>(tagged: *mut T) -> (Generation, *mut T) {
         (
             Generation(tagged.addr() & GENERATION_MASK),
@@ -149,7 +149,7 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn new() -> Link {
         Link { next: UnsafeCell::new(ptr::null_mut()) }
     }
@@ -159,7 +159,7 @@ impl Link {
     ///
     /// # Safety
     /// The caller owns the message: no other thread can reach it.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn next(&self) -> *mut Link {
         // SAFETY: by the contract, only the caller reaches this link.
         let next = self.next.with(|next| unsafe { *next });
@@ -172,7 +172,7 @@ impl Link {
     ///
     /// # Safety
     /// The caller owns the message: no other thread can reach it.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn set_next(&self, link: *mut Link) {
         link.expose_provenance();
         // SAFETY: by the contract, only the caller reaches this link.
@@ -202,7 +202,7 @@ pub(crate) struct Mailbox {
     word: AtomicPtr<Link>,
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn word(generation: Generation, state: usize) -> *mut Link {
     generation.tag(ptr::without_provenance_mut(state))
 }
@@ -220,7 +220,7 @@ impl Mailbox {
     }
 
     /// Returns the generation in the word, and whether a process is alive in the slot.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn peek(&self) -> (Generation, bool) {
         // Acquires the process's last writes, for a caller that sees that it has exited.
         let (generation, state) = Generation::untag(self.word.load(Ordering::Acquire));
@@ -228,7 +228,7 @@ impl Mailbox {
     }
 
     /// Opens the mailbox of a free slot for a process. With `busy`, the caller keeps the token.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn open(&self, generation: Generation, busy: bool) {
         let state = if busy { BUSY } else { IDLE };
         self.word.store(word(generation, state), Ordering::Release);
@@ -259,7 +259,7 @@ impl Mailbox {
     ///
     /// # Safety
     /// The same as for [`push`](Self::push).
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn push_onto(
         &self,
         current: *mut Link,
@@ -293,7 +293,7 @@ impl Mailbox {
     ///
     /// # Safety
     /// The same as for [`push`](Self::push).
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn put_on_top(
         &self,
         current: *mut Link,
@@ -396,7 +396,7 @@ impl Mailbox {
     }
 
     /// Whether nothing is queued for this generation and its process waits for messages only.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_at_rest(&self, generation: Generation) -> bool {
         let now = self.word.load(Ordering::Relaxed);
         now == word(generation, IDLE) || now == word(generation, AWAITING)

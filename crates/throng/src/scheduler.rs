@@ -59,7 +59,7 @@ thread_local! {
 }
 
 /// Runs `f` with the worker that this thread is, if it is a worker.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn with_worker<R>(f: impl FnOnce(Option<&Worker>) -> R) -> R {
     // SAFETY: `enter` sets `CURRENT` to a worker it borrows, and resets it before the borrow ends.
     f(unsafe { CURRENT.get().as_ref() })
@@ -87,7 +87,7 @@ pub(crate) fn enter<R>(worker: &Worker, f: impl FnOnce() -> R) -> R {
 }
 
 /// Runs `f` if this thread is running the process of this address.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn with_turn_of<R>(
     address: RawAddress,
     f: impl FnOnce(&Worker, CurrentProcess) -> R,
@@ -120,7 +120,7 @@ pub(crate) fn strand(token: Stranded) {
     }
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn schedule(token: Token) {
     with_worker(|worker| match worker {
         Some(worker) if is_own(worker, &token) => worker.push(token),
@@ -128,7 +128,7 @@ pub(crate) fn schedule(token: Token) {
     });
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn is_own(worker: &Worker, token: &Token) -> bool {
     ptr::eq(worker.scheduler(), token.class().runtime.scheduler())
 }
@@ -144,7 +144,7 @@ fn schedule_outside(token: Token) {
 /// Schedules a process that was just asked to stop. On a worker it comes next: its exit is short
 /// and gives back the memory that the next spawn takes; run elsewhere, it would find that memory
 /// cold.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn schedule_exit(token: Token) {
     with_worker(|worker| match worker {
         Some(worker) if is_own(worker, &token) => worker.push_exit(token),
@@ -344,7 +344,7 @@ impl Scheduler {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn workers(&self) -> usize {
         self.alarms.len()
     }
@@ -411,7 +411,7 @@ impl Scheduler {
         may
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn phase(&self) -> Phase {
         match self.phase.load(Ordering::Acquire) {
             0 => Phase::Running,

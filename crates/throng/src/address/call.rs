@@ -45,7 +45,7 @@ enum Stage<T, R> {
 impl<T, R> Unpin for Call<T, R> {}
 
 impl<T, R> Call<T, R> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn new(route: Route<T, R>, turn: T) -> Self {
         Call { stage: Stage::Unsent(route, turn), deadline: Deadline::usual() }
     }
@@ -80,7 +80,7 @@ impl<T, R> Call<T, R> {
 impl<T, R> Future for Call<T, R> {
     type Output = Result<R, CallError<T>>;
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
         match &this.stage {
@@ -98,7 +98,7 @@ impl<T, R> Future for Call<T, R> {
 
 impl<T, R> Call<T, R> {
     /// Sends the message, and begins to wait.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn send(&mut self, worker: Option<&Worker>, cx: &mut Context<'_>) -> Poll<Outcome<T, R>> {
         let Stage::Unsent(route, turn) = mem::replace(&mut self.stage, Stage::Over) else {
             unreachable!("the stage was matched before")
@@ -145,7 +145,7 @@ type Outcome<T, R> = Result<R, CallError<T>>;
 
 /// Prepares a message whose reply the running process will wait for: ends the worker's streaks, so
 /// that later sends do not overtake the message. Returns whether the process would wait for itself.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn begin(worker: Option<&Worker>, to: RawAddress) -> bool {
     let Some(worker) = worker else { return false };
     worker.end_streaks();
@@ -163,7 +163,7 @@ pub(crate) enum StopWaiting {
 /// Checks the deadline and the probes of a waiting call, and sets the alarm that polls it again.
 /// `is_detached` tells whether the call no longer waits for its callee. Returns `None` if the call is
 /// to go on waiting.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn give_up(
     worker: Option<&Worker>,
     chase: &mut Chase,

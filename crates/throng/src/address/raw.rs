@@ -64,7 +64,7 @@ impl RawAddress {
         RawAddress(unsafe { NonNull::new_unchecked(generation.tag(cell.as_ptr())) })
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn parts(self) -> (Generation, CellRef) {
         let (generation, cell) = Generation::untag(self.0.as_ptr());
         // SAFETY: `new` made the word from a slot that a slab had handed out, and `untag` restores
@@ -73,7 +73,7 @@ impl RawAddress {
     }
 
     /// Returns a number of so many bits. As many processes started in a row have different numbers.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn place(self, bits: u32) -> usize {
         // Slots of one size follow each other, and the smallest take 64 bytes. With larger ones the
         // low bits repeat after a fraction of the numbers, and the sum fills the places between.
@@ -81,7 +81,7 @@ impl RawAddress {
         (line + (line >> bits)) & ((1 << bits) - 1)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_bounded(self) -> bool {
         self.parts().0.is_bounded()
     }
@@ -135,7 +135,7 @@ impl RawAddress {
     ///
     /// # Safety
     /// The caller owns the message, and it is for processes of this address's type.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn push(self, message: NonNull<Link>) -> Result<(), Gone> {
         let (generation, cell) = self.parts();
         // SAFETY: the caller owns the message, so it exists.
@@ -154,7 +154,7 @@ impl RawAddress {
     ///
     /// # Safety
     /// The same as for [`push`](Self::push); the message takes `bytes`.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn push_on(
         self,
         worker: &Worker,
@@ -185,7 +185,7 @@ impl RawAddress {
     ///
     /// # Safety
     /// The same as for [`push`](Self::push).
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn offer(
         self,
         message: NonNull<Link>,
@@ -289,21 +289,21 @@ impl RawAddress {
 
     /// Whether a turn of this process runs or waits for something other than messages. The answer
     /// may be out of date at once.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_in_turn(self) -> bool {
         let (generation, cell) = self.parts();
         cell.is_in_turn(generation)
     }
 
     /// Whether this is the address of the process that lives in the cell.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_in(self, cell: CellRef) -> bool {
         self.parts().1 == cell && self.is_alive()
     }
 }
 
 /// Schedules the process if the push woke it; discharges the budget if the push failed.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn after_push(
     pushed: Result<Option<Token>, Gone>,
     budget: &Budget,

@@ -35,7 +35,7 @@ use std::ptr::{self, NonNull};
 pub(crate) struct Token(pub(super) NonNull<Cell>);
 
 impl Drop for Token {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn drop(&mut self) {
         if is_unwinding() {
             scheduler::strand(Stranded(self.0));
@@ -70,7 +70,7 @@ impl Token {
     /// is opened.
     ///
     /// The class must live as long as the runtime has processes.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn create<P: Process>(
         slab: &Slab,
         slots: &mut SlotCache,
@@ -98,19 +98,19 @@ impl Token {
         Token(slot)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn cell(&self) -> &Cell {
         // SAFETY: tokens are made of slots; slots stay cells and are never unmapped.
         unsafe { self.0.as_ref() }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn as_ref(&self) -> CellRef {
         CellRef(self.0)
     }
 
     /// Turns the token into a pointer for a container of tokens, which must not lose it.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn into_raw(self) -> *mut Cell {
         let cell = self.0.as_ptr();
         self.given();
@@ -118,7 +118,7 @@ impl Token {
     }
 
     /// Forgets the token: it belongs to another holder from here on, or to none.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn given(self) {
         std::mem::forget(self);
     }
@@ -127,12 +127,12 @@ impl Token {
     ///
     /// # Safety
     /// The pointer is from `into_raw` and is made a token once.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn from_raw(raw: *mut Cell) -> Option<Token> {
         NonNull::new(raw).map(Token)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn generation(&self) -> Generation {
         self.cell().mailbox.peek().0
     }
@@ -141,7 +141,7 @@ impl Token {
         pid(self.0)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn class(&self) -> &Class {
         // SAFETY: the token's holder may read `class` (table in `cell`); classes outlive the tokens of
         // their processes.
@@ -152,7 +152,7 @@ impl Token {
     ///
     /// # Safety
     /// The process is a `P`, and no other reference to its state is in use.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) unsafe fn state<P: Process>(&self) -> *mut P {
         // SAFETY: by this function's contract the cell is that of a `P`.
         unsafe { state::<P>(self.0) }
@@ -160,7 +160,7 @@ impl Token {
 
     /// Generation that a process just created will have; opens its bounded queue, if it has a
     /// bound.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn generation_to_open(&self, bound: Option<MailboxBound>) -> Generation {
         let generation = self.generation().with_bounded(bound.is_some());
         if let Some(bound) = bound {
@@ -170,7 +170,7 @@ impl Token {
     }
 
     /// Opens the mailbox of a process just created, and keeps the token.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn open_busy(&self, bound: Option<MailboxBound>) -> Generation {
         let generation = self.generation_to_open(bound);
         self.cell().mailbox.open(generation, true);
@@ -178,7 +178,7 @@ impl Token {
     }
 
     /// Opens the mailbox of a process just created, and gives the token up.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn open_idle(self, bound: Option<MailboxBound>) -> Generation {
         let generation = self.generation_to_open(bound);
         self.cell().mailbox.open(generation, false);
@@ -187,7 +187,7 @@ impl Token {
     }
 
     /// Gives the token up until the next message; returns it if a message is there already.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn park(self, generation: Generation) -> Result<(), Token> {
         let mailbox = &self.cell().mailbox;
         let parked = if generation.is_bounded() {
@@ -204,7 +204,7 @@ impl Token {
     }
 
     /// Gives the token up until the turn is woken; returns it if the turn was woken already.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn suspend(self) -> Result<(), Token> {
         if self.cell().turn.suspend() {
             self.given();
@@ -240,7 +240,7 @@ impl Token {
 
     /// Begins a run: only wakes from here on count. Must be the first call of a run, because the
     /// work that earlier wakes announced is looked for after it.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn begin_run(&self) {
         if self.frame().is_some() {
             self.cell().turn.resume();
@@ -249,7 +249,7 @@ impl Token {
 
     /// Whether a run of this process can begin with its next message: no turn is under way, no
     /// receive timeout is set, no signal is announced, and the process is not exiting.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_plain(&self) -> bool {
         let has_no_frame = self.frame_word() & !FRESH == 0;
         let is_exiting = || self.if_extension(|own| own.is_exiting()).unwrap_or(false);
@@ -258,13 +258,13 @@ impl Token {
 
     /// Whether the process has none of the things that few processes have: links, monitors, names,
     /// timers, a layer.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_bare(&self) -> bool {
         self.if_extension(|_| ()).is_none()
     }
 
     /// Resumes the turn that is under way, if there is one.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn resume(&self, current_turn: &CurrentTurn) -> Option<Progress> {
         let frame = self.frame()?;
         // SAFETY: the frame is stored in the cell, so it is alive.
@@ -311,7 +311,7 @@ impl Token {
         self.class().process == TypeId::of::<P>()
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_layered(&self) -> bool {
         self.if_extension(|own| own.is_layered()).unwrap_or(false)
     }
@@ -324,7 +324,7 @@ impl Token {
     }
 
     /// Runs `f` with the extension, if there is one. Must not be nested.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn if_extension<R>(&self, f: impl FnOnce(&mut Extension) -> R) -> Option<R> {
         // SAFETY: the token's holder has exclusive access to `extension` (table in `cell`); all
         // closures are this crate's, and none comes back here.
@@ -332,7 +332,7 @@ impl Token {
     }
 
     /// Returns the oldest message taken from the mailbox, which stays in the list.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn first_pending(&self) -> Option<NonNull<Link>> {
         // SAFETY: the token's holder has exclusive access to `pending` (table in `cell`).
         self.cell().pending.with_mut(|pending| unsafe {

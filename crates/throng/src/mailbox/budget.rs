@@ -78,13 +78,13 @@ struct Tally {
 static POOL: Mutex<Vec<&'static Budget>> = Mutex::new(Vec::new());
 
 impl Budget {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }
 
     /// Charges the bytes of a message that is about to be queued, to the calling thread.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn charge(&self, bytes: u32) -> Payer {
         self.with_tally(|tally| match tally {
             Some(tally) => {
@@ -103,14 +103,14 @@ impl Budget {
     }
 
     /// Returns the count of pushes from outside the workers; see `coupling`.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn outside_pushes(&self) -> &OutsidePushes {
         &self.guests.pushes
     }
 
     /// Counts a push from outside the workers, after the push and before the thread can let any other learn
     /// of it; see `coupling::OutsidePushes`.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn note_push(&self, payer: Payer) {
         if payer == Payer::Outside {
             self.guests.pushes.note();
@@ -123,7 +123,7 @@ impl Budget {
     }
 
     /// Discharges the bytes of a message that could not be queued or was taken back.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn discharge(&self, bytes: u32) {
         self.with_tally(|tally| match tally {
             Some(tally) => add(&tally.discharged, bytes),
@@ -131,7 +131,7 @@ impl Budget {
         });
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn with_tally<R>(&self, f: impl FnOnce(Option<&Tally>) -> R) -> R {
         scheduler::with_worker(|worker| match worker {
             Some(worker) if ptr::eq(worker.account.budget, self) => f(Some(&worker.account.tally)),
@@ -216,14 +216,14 @@ impl Budget {
 }
 
 /// Adds to a count that only the calling thread writes.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn add(count: &AtomicU64, bytes: impl Into<u64>) {
     let sum = count.load(Ordering::Relaxed).wrapping_add(bytes.into());
     count.store(sum, Ordering::Release);
 }
 
 /// Discharges a message that was taken off the queue of the process whose token this worker holds.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn discharge_here(bytes: impl Into<u64>) {
     scheduler::with_worker(|worker| {
         debug_assert!(worker.is_some(), "only workers hold tokens");
@@ -248,7 +248,7 @@ impl Account {
 
     /// Charges the bytes of a user's message that is about to be queued, if the budget is this
     /// account's and not exceeded; otherwise charges nothing and returns false.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn charge_message(&self, budget: &Budget, bytes: u32) -> bool {
         let may_charge = ptr::eq(self.budget, budget) && !budget.is_over();
         if may_charge {
@@ -262,7 +262,7 @@ impl Account {
     }
 
     /// Charges messages that the process run by this worker sends, or keeps for a later receive.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn charge(&self, bytes: u64) {
         add(&self.tally.charged, bytes);
     }

@@ -49,7 +49,7 @@ impl Coupling {
 
     /// Sender: returns the place of the next car, unless the train is full or the receiver has
     /// detached.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn next_place(&self, cars_most: u32) -> Option<u32> {
         debug_assert!(cars_most <= COUNT);
         // Each of the two flags is greater than any count.
@@ -59,7 +59,7 @@ impl Coupling {
 
     /// Sender: adds the car at `place`, which is written; false if the receiver has detached
     /// meanwhile.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn add(&self, place: u32) -> bool {
         // Releases the car to the receiver's poll.
         self.0.compare_exchange(place, place + 1, Ordering::Release, Ordering::Relaxed).is_ok()
@@ -76,7 +76,7 @@ impl Coupling {
     }
 
     /// Receiver: looks for a car beyond the number taken, and detaches if there is none.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn poll(&self, taken: u32) -> Found {
         let mut word = self.0.load(Ordering::Acquire);
         loop {
@@ -115,7 +115,7 @@ impl OutsidePushes {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn count(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }

@@ -94,7 +94,7 @@ struct Rear {
 impl Rear {
     /// Whether no thread outside the workers has pushed anything since the train was pushed, as far
     /// as the turn can have learnt.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn may_add(&self) -> bool {
         self.outside.count() == self.outside_before
     }
@@ -189,7 +189,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     ///
     /// # Safety
     /// The train is of this type. The caller is the sender, and has not left.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn add(train: NonNull<Self>, message: T) -> Result<(), T> {
         // SAFETY: by the contract the train is there. The car is the sender's until it is added
         // (invariant 1 of `coupling`).
@@ -206,7 +206,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     ///
     /// # Safety
     /// The train has not been freed, and `place` is below the number of its [`cars`](Self::cars).
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn car(train: NonNull<Self>, place: u32) -> *mut T {
         // SAFETY: by the contract, the car lies inside the block.
         unsafe { (&raw mut (*train.as_ptr()).cars).cast::<T>().add(place as usize) }
@@ -216,7 +216,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     ///
     /// # Safety
     /// The caller is the receiver, and has not let go.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn front(train: NonNull<Self>) -> Front {
         // SAFETY: only the receiver touches `front`, and the train is there until it lets go.
         unsafe { (*train.as_ptr()).head.front.with(|front| *front) }
@@ -227,7 +227,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     ///
     /// # Safety
     /// The caller is the receiver, and has not let go.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn poll(train: NonNull<Self>, taken: u32) -> Option<u32> {
         // SAFETY: the train is there until the receiver lets go, which it does in the poll. `End`
         // makes the receiver the last side.
@@ -247,7 +247,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     ///
     /// # Safety
     /// The caller is the receiver, and has not let go.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn take_seen(train: NonNull<Self>) -> Option<T> {
         // SAFETY: the caller is the receiver, and has not let go. The count seen covers the car
         // (invariant 1 of `coupling`), which is read once.
@@ -266,7 +266,7 @@ impl<P: Process, T: Turn<P>> Train<P, T> {
     ///
     /// # Safety
     /// The caller is the receiver, and has not let go.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn take(train: NonNull<Self>) -> Option<T> {
         // SAFETY: the caller is the receiver, and has not let go. The count seen covers the car
         // (invariant 1 of `coupling`), which is read once.

@@ -49,7 +49,7 @@ const CLASS_BY_UNITS: [u8; LARGEST / ALIGNMENT + 1] = {
 };
 
 /// Returns the class whose blocks hold `layout`, or `None` if the pool has no such block.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 const fn class_of(layout: Layout) -> Option<usize> {
     if layout.align() > ALIGNMENT || layout.size() > LARGEST || cfg!(miri) {
         return None;
@@ -71,7 +71,7 @@ fn single(layout: Layout) -> Layout {
 }
 
 /// Whether a block allocated for one layout may be used, and freed, as a block for the other.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) const fn is_same_size(one: Layout, other: Layout) -> bool {
     match (class_of(one), class_of(other)) {
         (Some(one), Some(other)) => one == other,
@@ -81,7 +81,7 @@ pub(crate) const fn is_same_size(one: Layout, other: Layout) -> bool {
 
 /// Allocates a block with room for `layout`, at least 64-byte aligned. Aborts if the system is out
 /// of memory.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
     match class_of(layout) {
         Some(class) => allocate_pooled(class),
@@ -93,7 +93,7 @@ pub(crate) fn allocate(layout: Layout) -> NonNull<u8> {
 ///
 /// # Safety
 /// The block came from [`allocate`] with the same layout and is not used any more.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) unsafe fn free(block: NonNull<u8>, layout: Layout) {
     match class_of(layout) {
         Some(class) => free_pooled(block, class),
@@ -102,7 +102,7 @@ pub(crate) unsafe fn free(block: NonNull<u8>, layout: Layout) {
     }
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn allocate_pooled(class: usize) -> NonNull<u8> {
     CACHES
         .try_with(|caches| {
@@ -122,7 +122,7 @@ fn allocate_without_cache(class: usize) -> NonNull<u8> {
     block
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn free_pooled(block: NonNull<u8>, class: usize) {
     let kept = CACHES.try_with(|caches| {
         // SAFETY: the caches are this thread's alone, and `give_back` does not come back here.

@@ -62,14 +62,14 @@ impl Magazine {
     }
 
     /// Adds a block, which must not be in use; the magazine must have room.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn push(&mut self, block: NonNull<u8>) {
         self.blocks[self.length] = block;
         self.length += 1;
     }
 
     /// Takes the block added last.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn pop(&mut self) -> Option<NonNull<u8>> {
         self.length = self.length.checked_sub(1)?;
         self.blocks.get(self.length).copied()
@@ -92,7 +92,7 @@ impl Cache {
 
     /// Takes the block freed last, which is the most likely to be in the processor's cache; calls
     /// `refill` for a magazine if there is none.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn pop(&mut self, refill: impl FnOnce() -> Magazine) -> NonNull<u8> {
         if self.length == 0 {
             self.load(refill);
@@ -112,7 +112,7 @@ impl Cache {
 
     /// Keeps a block that is not in use. If the cache holds two times `full` blocks, the older half
     /// goes to `overflow` before.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn push(
         &mut self,
         block: NonNull<u8>,

@@ -17,7 +17,7 @@ use crate::sync::lock;
 use crate::turn::process::{self, Process, Turn};
 
 impl RuntimeHandle {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn spawn_process<P: Process>(
         &self,
         process: P,
@@ -53,7 +53,7 @@ impl RuntimeHandle {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn create<P: Process>(
         &self,
         process: P,
@@ -101,12 +101,12 @@ impl RuntimeHandle {
     }
 
     /// Returns the worker that the calling thread is, if it is one of this runtime.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn own_worker<'a>(&self, worker: Option<&'a Worker>) -> Option<&'a Worker> {
         worker.filter(|worker| std::ptr::eq(&*worker.shared, &*self.0))
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn with_resources_of<P: Process, R>(
         &self,
         worker: &Worker,
@@ -154,7 +154,7 @@ struct SpawnResources<'a, P> {
 
 impl<P: Process> SpawnResources<'_, P> {
     /// Creates a process; returns its state if the limit is reached or the runtime is ending.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn create(&mut self, process: P, extension: Option<Box<Extension>>) -> Result<Token, P> {
         let Shared { scheduler, permits, slab, .. } = self.shared;
         match self.remote {
@@ -186,7 +186,7 @@ impl<P: Process> SpawnResources<'_, P> {
 }
 
 /// Opens a created process: makes its address, and queues its `started` hook if it has that hook.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn open<P: Process>(token: Token, bound: Option<MailboxBound>) -> Address<P> {
     if const { process::has_started::<P>() } {
         token.set_to_start();
@@ -207,7 +207,7 @@ fn open_with<P: Process, T: Turn<P>>(
 }
 
 /// Opens a created process that has a first turn, and schedules it.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 fn open_busy<P: Process>(token: Token, bound: Option<MailboxBound>) -> Address<P> {
     let address = RawAddress::new(token.as_ref().as_ptr(), token.open_busy(bound));
     scheduler::schedule(token);

@@ -14,7 +14,7 @@ use std::task::{RawWaker, RawWakerVTable, Waker};
 static VTABLE: RawWakerVTable = RawWakerVTable::new(clone, wake, wake, drop);
 
 /// Returns the waker to poll this process's turn with.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn of(token: &Token) -> ManuallyDrop<Waker> {
     // SAFETY: the functions of `VTABLE` keep the contract of a waker: any thread may call them at
     // any time, because a slot stays a cell for good.
@@ -22,13 +22,13 @@ pub(crate) fn of(token: &Token) -> ManuallyDrop<Waker> {
 }
 
 /// Whether polling with this waker means polling inside the turn of that process.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn is_of(waker: &Waker, cell: CellRef) -> bool {
     waker.data() == cell.as_ptr().as_ptr().cast() && ptr::eq(waker.vtable(), &VTABLE)
 }
 
 /// Clones a waker; a process's without an indirect call.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn clone_of(waker: &Waker) -> Waker {
     if ptr::eq(waker.vtable(), &VTABLE) {
         // SAFETY: the words are those of a waker of this file, which nothing counts.
@@ -39,7 +39,7 @@ pub(crate) fn clone_of(waker: &Waker) -> Waker {
 }
 
 /// Calls a waker; a process's without an indirect call. A panic of a foreign waker is caught.
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 pub(crate) fn call(waker: Waker) {
     if ptr::eq(waker.vtable(), &VTABLE) {
         let waker = ManuallyDrop::new(waker);
@@ -59,7 +59,7 @@ unsafe fn clone(cell: *const ()) -> RawWaker {
     raw(cell)
 }
 
-#[inline(always)]
+#[cfg_attr(not(debug_assertions), inline(always))]
 unsafe fn wake(cell: *const ()) {
     let Some(cell) = NonNull::new(cell.cast_mut().cast()) else { return };
     // SAFETY: `of` made this pointer from a token's cell, and a slot stays a cell for good.

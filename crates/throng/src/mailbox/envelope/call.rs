@@ -63,7 +63,7 @@ impl<T> From<Failure<T>> for CallError<T> {
 impl<T, R> CallEnvelope<T, R> {
     const BYTES: u32 = size_of::<Self>().next_multiple_of(64) as u32;
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn allocate(dispatch: &'static Dispatch, turn: T, reply_slot: ReplySlot) -> NonNull<Self> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         // SAFETY: the block was just allocated with this layout.
@@ -82,7 +82,7 @@ impl<T, R> CallEnvelope<T, R> {
     /// # Safety
     /// The body holds the outcome, the reply slot has made the caller's side the last, and the
     /// message is not used again.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn take_outcome(message: NonNull<Self>) -> Outcome<T, R> {
         // SAFETY: by the contract only this side reaches the block, and takes the outcome once.
         unsafe {
@@ -97,7 +97,7 @@ impl<T, R> CallEnvelope<T, R> {
     ///
     /// # Safety
     /// The caller owns the callee's side of the message.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn take_turn(message: NonNull<Self>) -> T {
         // SAFETY: the body is the callee's side's; it holds the turn until that is taken here,
         // once.
@@ -185,7 +185,7 @@ pub(crate) struct Route<T, R> {
 }
 
 impl<T, R> Route<T, R> {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn to<P: Process>(process: Address<P>) -> Self
     where
         T: Turn<P, Reply = R>,
@@ -224,7 +224,7 @@ pub(crate) enum GivenUp<T, R> {
 impl<T, R> PendingReply<T, R> {
     /// Queues a call, or lets it wait for room if the mailbox's bound says so. Also returns whether
     /// the process was in a turn.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn send(
         worker: Option<&Worker>,
         route: Route<T, R>,
@@ -284,7 +284,7 @@ impl<T, R> PendingReply<T, R> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn reply_slot(&self) -> &ReplySlot {
         // SAFETY: this side has neither abandoned the slot nor taken the outcome, so the message
         // is there.
@@ -293,14 +293,14 @@ impl<T, R> PendingReply<T, R> {
 
     /// Ends the message's wait for room. If it still waited, returns true: both sides of the
     /// message are the caller's then.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn withdraw_waiter(&mut self) -> bool {
         // The message that comes back is `self.message`. If its process exits, `refuse` returns it.
         self.waiter.take().is_some_and(|waiter| waiter.withdraw().is_some())
     }
 
     /// Whether the outcome is there; if not, stores the waker.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn is_done(&self, waker: &Waker) -> bool {
         self.reply_slot().renew(waker)
     }
@@ -315,7 +315,7 @@ impl<T, R> PendingReply<T, R> {
     ///
     /// # Panics
     /// If the outcome is not there.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn into_outcome(self) -> Outcome<T, R> {
         assert!(self.reply_slot().is_done(), "the outcome is taken when it is there");
         // SAFETY: the slot is `DONE`, so this side is the last, and takes the outcome here once.
@@ -339,7 +339,7 @@ impl<T, R> PendingReply<T, R> {
     }
 
     /// Returns the message without giving it up: the caller becomes responsible for it.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn into_message(self) -> NonNull<CallEnvelope<T, R>> {
         let mut this = ManuallyDrop::new(self);
         this.waiter = None;
@@ -372,7 +372,7 @@ unsafe impl<T: Send, R: Send> Sync for Responder<T, R> {}
 
 impl<T, R> Responder<T, R> {
     /// Answers; the outcome comes back if the caller has given up.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn complete(self, outcome: Outcome<T, R>) -> Result<(), Outcome<T, R>> {
         let message = self.0;
         // SAFETY: until `complete` sets `DONE`, the body is the callee's and the message is there.
@@ -414,7 +414,7 @@ impl<T: Send + 'static, R: Send + 'static> Sink for Responder<T, R> {
         Responder::detach(self);
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn deliver(self, reply: R) {
         if let Err(unwanted) = self.complete(Ok(reply)) {
             drop_users(unwanted);

@@ -56,7 +56,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
     }
 
     /// Queues a user's cast from a turn of a worker, if bound and budget allow it.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn send_from(worker: &Worker, to: RawAddress, turn: T) -> Result<(), SendError<T>> {
         let message = Self::allocate(turn);
         // SAFETY: the message was just allocated, for a `P`, and is charged with its own size; a
@@ -72,7 +72,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
 
     /// Queues a cast that no bound and no budget holds up; the turn comes back if the process has
     /// exited.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn push(to: RawAddress, turn: T) -> Result<(), T> {
         let message = Self::allocate(turn);
         // SAFETY: the message was just allocated, for a `P`; a refused message is still the
@@ -151,7 +151,7 @@ impl<P: Process, T: Turn<P>> Cast<P, T> {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn allocate(turn: T) -> NonNull<Link> {
         let message = block::allocate(Layout::new::<Self>()).cast::<Self>();
         let envelope = Envelope::new(Self::DISPATCH);
@@ -191,7 +191,7 @@ impl<P, T> Cast<P, T> {
     /// # Safety
     /// The caller owns the message, which is a `Cast` of a `T` for any type of process: the layout
     /// does not depend on the process.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     unsafe fn take(message: NonNull<Link>) -> T {
         let message = message.cast::<Self>();
         // SAFETY: by the contract the block is the caller's; the turn is moved out once.

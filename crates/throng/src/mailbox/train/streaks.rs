@@ -54,7 +54,7 @@ const REPLACED: u32 = 8;
 struct Kind(usize);
 
 impl Kind {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn of<T: 'static>() -> Kind {
         // The hash of a type is a constant when this is compiled with optimization.
         let mut bits = LowBits(0);
@@ -67,17 +67,17 @@ impl Kind {
 struct LowBits(u64);
 
 impl Hasher for LowBits {
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn finish(&self) -> u64 {
         self.0
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn write_u64(&mut self, bits: u64) {
         self.0 = bits;
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
@@ -106,7 +106,7 @@ impl Following {
     /// Number of bits that a [`Kind`] leaves free.
     const BITS_TAKEN: u32 = 4;
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn number(kind: Kind, number: u32) -> Following {
         const { assert!(STREAK < 8, "the number has three bits") };
         let number = (number as usize) << Self::NUMBER_SHIFT;
@@ -114,18 +114,18 @@ impl Following {
     }
 
     /// Returns the number of messages; more than [`STREAK`] if they are of another type.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn number_of(self, kind: Kind) -> usize {
         let beyond = self.0.addr().wrapping_sub(Self::number(kind, 0).0.addr());
         beyond.rotate_right(Self::NUMBER_SHIFT)
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn is_nothing(self) -> bool {
         self.0.is_null()
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn train(self) -> Option<NonNull<Head>> {
         if self.0.addr() & Self::IS_NUMBER == 0 { NonNull::new(self.0) } else { None }
     }
@@ -147,7 +147,7 @@ impl Streak {
     }
 
     /// Begins a streak with a message that travels by itself. There is no train to leave.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn begin(&self, to: RawAddress, kind: Kind) {
         self.to.set(Some(to));
         self.following.set(Following::number(kind, 0));
@@ -155,7 +155,7 @@ impl Streak {
 
     /// Returns what follows, or counts a message of this type that travels by itself and returns
     /// nothing.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn count(&self, kind: Kind) -> Following {
         let following = self.following.get();
         if following.train().is_some() {
@@ -210,7 +210,7 @@ impl Table {
     }
 
     /// Returns the streak in the receiver's own place, perhaps that of another receiver.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     fn own(&self, to: RawAddress) -> Option<&Streak> {
         self.places.get(to.place(self.bits))
     }
@@ -301,7 +301,7 @@ impl Streaks {
     }
 
     /// Ends all streaks: the turn is over, or suspended, or has sent a message by another way.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn end(&self) {
         self.latest.to.set(None);
         if self.in_use.get() {
@@ -328,7 +328,7 @@ impl Streaks {
 
     /// Sends a message of the worker's running turn: by train if it continues a streak, otherwise by
     /// itself.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn send<P: Process, T: Turn<P>>(
         &self,
         worker: &Worker,

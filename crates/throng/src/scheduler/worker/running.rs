@@ -55,12 +55,12 @@ impl Running {
 
 impl Worker {
     /// Process whose turn this worker is polling.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn running(&self) -> Option<CellRef> {
         self.running.process.get()
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn begin_run(&self, token: &Token, budget: u32) {
         let running = &self.running;
         running.process.set(Some(token.as_ref()));
@@ -72,7 +72,7 @@ impl Worker {
         }
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn end_run(&self) {
         self.forget_probes();
         // Cleared before a user's `Drop` may run below: the token is given up already.
@@ -88,13 +88,13 @@ impl Worker {
     }
 
     /// Counts a message of a run that is not over.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn count_turn(&self) {
         self.running.run.count_turn();
     }
 
     /// Ends a turn, or a part of it between two suspensions; false if the run is over.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn end_turn(&self, token: &Token) -> bool {
         self.end_streaks();
         let now = self.scheduler().clock.now();
@@ -106,13 +106,13 @@ impl Worker {
 
     /// Ends a turn of the running process; whether the next of its pending messages may follow at
     /// once.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn may_follow(&self, token: &Token) -> bool {
         self.end_turn(token) && !token.is_signalled()
     }
 
     /// Begins the turn of a message that follows one of its type at once.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn follow_on(&self, token: &Token) {
         token.count_turn();
         self.count_turn();
@@ -121,7 +121,7 @@ impl Worker {
 
     /// Makes the run of the running process end after its turn, because the turn takes messages out
     /// of the mailbox itself.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn end_run_early(&self) {
         self.running.run.end();
     }
@@ -141,7 +141,7 @@ impl Worker {
 
     /// Counts a turn that the running process begins inside its own; false if other processes come
     /// first.
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(crate) fn may_nest(&self) -> bool {
         let nested = self.running.nested.get() + 1;
         self.running.nested.set(nested);
@@ -163,7 +163,7 @@ impl Worker {
         self.running.receiving.get()
     }
 
-    #[inline(always)]
+    #[cfg_attr(not(debug_assertions), inline(always))]
     pub(super) fn count_send(&self) {
         let left = self.running.sends_left.get() - 1;
         self.running.sends_left.set(left);

@@ -25,7 +25,7 @@ use crate::memory::block;
 use crate::scheduler::watchdog::TurnTitle;
 use crate::sync::{Mutex, lock};
 use crate::turn::after::{After, Progress};
-use crate::turn::context::OwnContext;
+use crate::turn::context::{Context, OwnContext};
 use crate::turn::layer::{self, Layer, TurnEnd};
 use crate::turn::process::{Process, Turn};
 use crate::turn::sink::Sink;
@@ -92,15 +92,11 @@ where
 {
     let raw = frame.as_ptr();
     // SAFETY: the future, which borrowed state and context, is gone (invariant 2), so both may be
-    // lent to `layer.end`. After that the frame is finished, or sink and context are moved
-    // out once and the frame is freed.
+    // lent to the layer. After that the frame is finished, or sink and context are moved out once
+    // and the frame is freed.
     unsafe {
-        let Some(layer) = layer::of::<P>(token) else { return finish(frame, outcome) };
-        let ended = catch(|| {
-            let outcome = outcome.as_ref().map(drop);
-            (layer.end)(&mut *token.state::<P>(), &mut (*raw).context, outcome, S::HAS_CALLER)
-        });
-        let ended = match ended {
+        let outcome_so_far = outcome.as_ref().map(drop);
+        let ended = match ask(token, &mut (*raw).context, outcome_so_far, S::HAS_CALLER) {
             Ok(TurnEnd::Over) => return finish(frame, outcome),
             Ok(ended) => ended,
             Err(reason) => {
@@ -108,22 +104,57 @@ where
                 return finish(frame, Err(reason));
             }
         };
-        let (sink, mut context) = take_apart(frame);
+        let (sink, context) = take_apart(frame);
         free(frame);
-        if let TurnEnd::Refused(reason) = ended {
-            drop_users(outcome);
-            sink.fail(&reason);
-            return Progress::Done(context.into_after());
+        hand_over(token, ended, HeldReply(Some(Box::new(Answer { sink, outcome }))), context)
+    }
+}
+
+/// Asks the layer how a turn ends: `Over` without a layer. In one place for all kinds of turns.
+///
+/// # Errors
+/// The reason of the layer's panic.
+///
+/// # Safety
+/// The token's process is a `P` with no turn under way, and no reference to its state is in use.
+#[inline(never)]
+unsafe fn ask<P: Process>(
+    token: &Token,
+    context: &mut Context<P>,
+    outcome: Result<(), &ExitReason>,
+    has_caller: bool,
+) -> Result<TurnEnd, ExitReason> {
+    let Some(layer) = layer::of::<P>(token) else { return Ok(TurnEnd::Over) };
+    // SAFETY: by the contract the process is a `P` whose state nothing else uses.
+    let state = unsafe { &mut *token.state::<P>() };
+    catch(|| (layer.end)(state, context, outcome, has_caller))
+}
+
+/// Gives the layer the reply of a turn, as it has asked for. In one place for all kinds of turns.
+#[inline(never)]
+fn hand_over<P: Process>(
+    token: &Token,
+    ended: TurnEnd,
+    reply: HeldReply,
+    mut context: OwnContext<P>,
+) -> Progress {
+    match (ended, layer::of::<P>(token)) {
+        (TurnEnd::Settle, Some(layer)) => (layer.settle)(token, reply, context),
+        (TurnEnd::Hold, Some(layer)) => {
+            reply.detach();
+            // A reply that is lost in a panic of the layer is refused by its drop.
+            match catch(|| (layer.hold)(&mut context, reply)) {
+                Ok(()) => Progress::Done(context.into_after()),
+                Err(reason) => Progress::Done(After::exit(reason)),
+            }
         }
-        let reply = HeldReply(Some(Box::new(Answer { sink, outcome })));
-        if let TurnEnd::Settle = ended {
-            return (layer.settle)(token, reply, context);
+        (TurnEnd::Refused(reason), _) => {
+            reply.refuse(&reason);
+            Progress::Done(context.into_after())
         }
-        reply.detach();
-        // A reply that is lost in a panic of the layer is refused by its drop.
-        match catch(|| (layer.hold)(&mut context, reply)) {
-            Ok(()) => Progress::Done(context.into_after()),
-            Err(reason) => Progress::Done(After::exit(reason)),
+        (TurnEnd::Over | TurnEnd::Hold | TurnEnd::Settle, _) => {
+            reply.send();
+            Progress::Done(context.into_after())
         }
     }
 }
