@@ -11,7 +11,7 @@ use std::time::Duration;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Node, serve};
+use crate::harness::{Node, metric, serve};
 
 /// Client that can send any line.
 struct Raw(BufReader<UnixStream>);
@@ -176,8 +176,7 @@ async fn prometheus_finds_what_it_reads() {
     assert_eq!(answer.headers()["content-type"], "text/plain; version=0.0.4; charset=utf-8");
     let text = answer.text().await.unwrap();
     let value = |name: &str| -> f64 {
-        let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-        line.unwrap_or_else(|| panic!("{name} is missing: {text}")).parse().unwrap()
+        metric(&text, name).unwrap_or_else(|| panic!("{name} is missing: {text}"))
     };
     assert!(value("throng_processes") >= 1.0);
     assert!(value("throng_processes_spawned_total") >= value("throng_processes"));

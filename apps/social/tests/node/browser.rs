@@ -13,6 +13,7 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::harness::{Node, PASSWORD};
+use crate::looks::press;
 use crate::webdriver::{Browser, Driver};
 
 #[tokio::test]
@@ -108,8 +109,7 @@ async fn a_person_registers_posts_follows_and_reads() {
     let profile = tempfile::tempdir().unwrap();
     let node = Node::fresh(&[]);
     let bob = node.client().register("bob").await;
-    let posted = node.client().post("/api/v1/posts", &bob, &json!({ "text": HARM })).await;
-    assert_eq!(posted.status, 201, "{posted:?}");
+    let posted = node.client().publish(&bob, HARM).await;
 
     let driver = Driver::start();
     let browser = driver.open(profile.path().to_str().unwrap()).await;
@@ -144,7 +144,7 @@ async fn a_person_registers_posts_follows_and_reads() {
     assert_unharmed(&browser).await;
 
     // A like is counted by the author's process, and shown.
-    let path = format!("/api/v1/users/bob/posts/{}", posted.body["id"].as_str().unwrap());
+    let path = format!("/api/v1/users/bob/posts/{posted}");
     click_now(&browser, "#posts li:last-child .like").await;
     browser
         .wait_until(
@@ -221,11 +221,4 @@ async fn account_is_kept(browser: &Browser) {
 /// Clicks an element of a list that the page may replace between two commands.
 async fn click_now(browser: &Browser, selector: &str) {
     browser.run(&format!("document.querySelector('{selector}').click()")).await;
-}
-
-/// Presses a key, by its code in the WebDriver standard.
-async fn press(browser: &Browser, key: &str) {
-    let press = ["keyDown", "keyUp"].map(|action| json!({ "type": action, "value": key }));
-    let keyboard = json!({ "type": "key", "id": "keyboard", "actions": press });
-    browser.command("/actions", json!({ "actions": [keyboard] })).await;
 }

@@ -6,17 +6,13 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 use tungstenite::client::IntoClientRequest;
-use tungstenite::{Message, WebSocket};
 
-use crate::harness::{Answer, Client, Node, send, serve};
-
-/// Time after which a message that does not come is missed.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::harness::{Answer, Client, Node, metric, send, serve};
+use crate::sockets::{Closed, Socket};
 
 /// A node with a dashboard, at its first start.
 struct Subject {
@@ -39,68 +35,34 @@ impl Subject {
     }
 }
 
-/// Socket of a dashboard.
-struct Socket(WebSocket<TcpStream>);
-
+/// Sockets of dashboards.
 impl Socket {
-    fn connect(address: &str) -> Socket {
-        let stream = TcpStream::connect(address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Socket(tungstenite::client(format!("ws://{address}/api/socket"), stream).unwrap().0)
+    fn connect_dashboard(address: &str) -> Socket {
+        Socket::connect_to(address, "/api/socket")
     }
 
-    fn open(address: &str, token: &str) -> Socket {
-        let mut socket = Socket::connect(address);
-        socket.say(&json!({ "type": "hello", "token": token }));
+    fn open_dashboard(address: &str, token: &str) -> Socket {
+        let mut socket = Socket::connect_dashboard(address);
+        socket.tell(&json!({ "type": "hello", "token": token }));
         assert_eq!(socket.next().unwrap()["type"], "welcome");
         socket
     }
 
-    fn say(&mut self, message: &Value) {
-        self.0.send(Message::text(message.to_string())).unwrap();
-    }
-
-    /// Returns the next message, or the code of the close.
-    fn next(&mut self) -> Result<Value, u16> {
-        loop {
-            match self.0.read().unwrap() {
-                Message::Text(text) => return Ok(serde_json::from_str(text.as_str()).unwrap()),
-                Message::Close(Some(close)) => return Err(close.code.into()),
-                _ => {}
-            }
-        }
+    fn tell(&mut self, message: &Value) {
+        self.say(&message.to_string());
     }
 
     fn sample(&mut self) -> Value {
-        self.find(|message| message["type"] == "sample")["sample"].clone()
-    }
-
-    fn find(&mut self, is_wanted: impl Fn(&Value) -> bool) -> Value {
-        loop {
-            let message = self.next().unwrap();
-            if is_wanted(&message) {
-                return message;
-            }
-        }
+        self.next_of("sample")["sample"].clone()
     }
 
     fn ask(&mut self, id: u64, mut request: Value) -> Value {
         request["type"] = json!("ask");
         request["id"] = json!(id);
-        self.say(&request);
-        let answer = self.find(|message| message["type"] == "answer");
+        self.tell(&request);
+        let answer = self.next_of("answer");
         assert_eq!(answer["id"], id);
         answer
-    }
-
-    /// Reads until the close, and returns its code.
-    fn closed(&mut self) -> u16 {
-        for _ in 0..100 {
-            if let Err(code) = self.next() {
-                return code;
-            }
-        }
-        panic!("the socket stays open");
     }
 }
 
@@ -164,14 +126,14 @@ async fn wrong_tokens_are_limited_by_address() {
     let wait: u64 = limited.headers["retry-after"].to_str().unwrap().parse().unwrap();
     assert!(wait >= 1);
     // Guesses over sockets count as well.
-    let mut socket = Socket::connect(&subject.address);
+    let mut socket = Socket::connect_dashboard(&subject.address);
     let mut codes = Vec::new();
     for _ in 0..3 {
-        socket.say(&json!({ "type": "hello", "token": "guess" }));
-        codes.push(socket.closed());
-        socket = Socket::connect(&subject.address);
+        socket.tell(&json!({ "type": "hello", "token": "guess" }));
+        codes.push(socket.end().0);
+        socket = Socket::connect_dashboard(&subject.address);
     }
-    assert!(codes.contains(&4429), "{codes:?}");
+    assert!(codes.contains(&Closed(4429)), "{codes:?}");
     let other = Client::from("127.0.0.2", &subject.address);
     assert_eq!(other.get("/api/session", &subject.token).await.status, 204);
 }
@@ -207,7 +169,7 @@ async fn dashboards_share_samples_that_agree_with_the_metrics() {
     let data = tempfile::tempdir().unwrap();
     let subject = Subject::start(data.path());
     subject.node.client().register("alice").await;
-    let mut sockets = [(); 2].map(|()| Socket::open(&subject.address, &subject.token));
+    let mut sockets = [(); 2].map(|()| Socket::open_dashboard(&subject.address, &subject.token));
     let mut samples = BTreeMap::new();
     let mut shared = 0;
     while shared < 2 {
@@ -243,9 +205,8 @@ async fn dashboards_share_samples_that_agree_with_the_metrics() {
         ("throng_store_flush_seconds_total", &sample["durable"]["flush_seconds"]),
         ("throng_store_file_bytes", &sample["durable"]["file_bytes"]),
     ] {
-        let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-        let scraped: f64 = line.unwrap_or_else(|| panic!("{name} is missing")).parse().unwrap();
-        assert_eq!(Some(scraped), value.as_f64(), "{name}");
+        let scraped = metric(&metrics, name);
+        assert!(scraped.is_some() && scraped == value.as_f64(), "{name}: {scraped:?}, {value}");
     }
     let requests =
         sample["requests"].as_array().unwrap().iter().map(|count| count.as_u64().unwrap());
@@ -258,7 +219,7 @@ async fn questions_are_answered_and_anything_else_closes_the_socket() {
     let data = tempfile::tempdir().unwrap();
     let subject = Subject::start(data.path());
     subject.node.client().register("alice").await;
-    let mut socket = Socket::open(&subject.address, &subject.token);
+    let mut socket = Socket::open_dashboard(&subject.address, &subject.token);
     let top =
         socket.ask(7, json!({ "get": "top", "by": "turns", "limit": 1_000_000 }))["top"].clone();
     let user =
@@ -277,12 +238,16 @@ async fn questions_are_answered_and_anything_else_closes_the_socket() {
     let is_user = |kind: &&Value| kind["process"].as_str().unwrap().ends_with("User");
     let kind = kinds.as_array().unwrap().iter().find(is_user).unwrap();
     assert!(kind["turns"].as_u64().unwrap() >= 1 && kind["processes"] == 1, "{kind}");
-    socket.say(&json!({ "type": "ask", "id": 1, "get": "salary" }));
-    assert_eq!(socket.closed(), 1008);
+    socket.tell(&json!({ "type": "ask", "id": 1, "get": "salary" }));
+    assert_eq!(socket.end().0, Closed(1008));
     for first in [json!({ "type": "ask", "id": 1, "get": "metrics" }), json!("hello")] {
-        let mut socket = Socket::connect(&subject.address);
-        socket.say(&first);
-        assert_eq!(socket.next(), Err(1008), "nothing is sent before the token was checked");
+        let mut socket = Socket::connect_dashboard(&subject.address);
+        socket.tell(&first);
+        assert_eq!(
+            socket.next(),
+            Err(Closed(1008)),
+            "nothing is sent before the token was checked"
+        );
     }
 }
 
@@ -292,14 +257,14 @@ async fn the_number_of_dashboards_is_bounded_and_a_stop_closes_all() {
     let subject = Subject::start(data.path());
     let mut sockets = vec![];
     for _ in 0..16 {
-        sockets.push(Socket::open(&subject.address, &subject.token));
+        sockets.push(Socket::open_dashboard(&subject.address, &subject.token));
     }
-    let mut late = Socket::connect(&subject.address);
-    late.say(&json!({ "type": "hello", "token": subject.token }));
-    assert_eq!(late.next(), Err(1013));
+    let mut late = Socket::connect_dashboard(&subject.address);
+    late.tell(&json!({ "type": "hello", "token": subject.token }));
+    assert_eq!(late.next(), Err(Closed(1013)));
     subject.node.signal("INT").await;
-    for socket in &mut sockets {
-        assert_eq!(socket.closed(), 1012);
+    for socket in sockets {
+        assert_eq!(socket.end().0, Closed(1012));
     }
     let ended = subject.node.wait();
     assert!(ended.status.success() && ended.errors.is_empty(), "{ended:?}");
@@ -311,7 +276,7 @@ async fn a_replaced_token_ends_the_access_of_the_one_before() {
     let subject = Subject::start(data.path());
     let file = data.path().join("admin.token");
     assert!(!fs::read_to_string(&file).unwrap().contains(&subject.token));
-    let mut socket = Socket::open(&subject.address, &subject.token);
+    let mut socket = Socket::open_dashboard(&subject.address, &subject.token);
     socket.sample();
     let mut command = Command::new(env!("CARGO_BIN_EXE_social"));
     command.args(["admin-token", "--admin-listen", &subject.address, "--data"]).arg(data.path());
@@ -321,10 +286,10 @@ async fn a_replaced_token_ends_the_access_of_the_one_before() {
     let url = String::from_utf8(output.stdout).unwrap();
     let url = url.trim().strip_prefix(&format!("http://{}/#token=", subject.address));
     let token = url.unwrap();
-    assert_eq!(socket.closed(), 4401);
+    assert_eq!(socket.end().0, Closed(4401));
     subject.get("/api/session", &subject.token).await.is_problem(401, "admin-token-wrong");
     assert_eq!(subject.get("/api/session", token).await.status, 204);
-    Socket::open(&subject.address, token).sample();
+    Socket::open_dashboard(&subject.address, token).sample();
 
     // The token of a stopped node opens the next one, which does not print it.
     drop(subject.node);

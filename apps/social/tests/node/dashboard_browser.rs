@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::harness::Node;
 use crate::line::Line;
-use crate::looks::{PHONE, axe, expect_accessible, save_picture, set_size, set_theme};
+use crate::looks::{PHONE, axe, expect_accessible, press, save_picture, set_size, set_theme};
 use crate::webdriver::{Browser, Driver};
 
 /// Number of clients that keep the node busy.
@@ -148,11 +147,7 @@ async fn agrees_with_metrics(node: &Node, browser: &Browser) {
     ] {
         // The page may be a second behind, and asking for the metrics is a request, too.
         for round in 0.. {
-            let text = node.client().request(Method::GET, "/metrics").send().await.unwrap();
-            let text = text.text().await.unwrap();
-            let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-            let expected: u64 =
-                line.unwrap_or_else(|| panic!("{name} is missing")).parse().unwrap();
+            let expected = node.client().metric(name).await.unwrap() as u64;
             let script = format!("return document.querySelector('{shown}').textContent");
             let seen = browser.run(&script).await.as_str().unwrap().to_owned();
             if seen.contains('k') && close_to(&seen, expected) {
@@ -231,13 +226,6 @@ async fn shows_entities(browser: &Browser) {
         .run("return document.querySelectorAll('#panel-entities script, #panel-entities img').length")
         .await;
     assert_eq!((count, browser.run("return document.title").await), (json!(0), json!("throng")));
-}
-
-/// Presses a key, by its code in the WebDriver standard.
-async fn press(browser: &Browser, key: &str) {
-    let press = ["keyDown", "keyUp"].map(|action| json!({ "type": action, "value": key }));
-    let keyboard = json!({ "type": "key", "id": "keyboard", "actions": press });
-    browser.command("/actions", json!({ "actions": [keyboard] })).await;
 }
 
 /// Saves a picture of the page, whole unless it shows a single process, and checks its accessibility.

@@ -6,10 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::harness::{Client, Node, send};
+use crate::harness::{Client, Node};
 use crate::sockets::Socket;
 
 /// Builds the command of a demo on free ports, whose temporary directory is made in `temporary`.
@@ -25,11 +24,7 @@ fn demo(temporary: &Path, flags: &[&str]) -> Command {
 async fn log_in(node: &Node, client: &Client) -> String {
     let login = node.greeting.lines().find_map(|line| line.strip_prefix("log in as ")).unwrap();
     let (name, password) = login.split_once(" with the password ").unwrap();
-    let body = json!({ "name": name, "password": password });
-    let request = client.request(Method::POST, "/api/v1/sessions").json(&body);
-    let answer = send(request).await.unwrap();
-    assert_eq!(answer.status, 201, "{answer:?}");
-    answer.body["token"].as_str().unwrap().to_owned()
+    client.log_in(name, password).await.token()
 }
 
 /// Asks until `found` finds something in the answer.
@@ -99,8 +94,8 @@ async fn a_newcomer_sees_a_living_population_and_ctrl_c_leaves_nothing() {
     watched.await.unwrap();
 
     // The population likes the newcomer's post, which it sees by its sockets.
-    let post = client.post("/api/v1/posts", &token, &json!({ "text": "hello, people" })).await;
-    let path = format!("/api/v1/users/newcomer/posts/{}", post.body["id"].as_str().unwrap());
+    let post = client.publish(&token, "hello, people").await;
+    let path = format!("/api/v1/users/newcomer/posts/{post}");
     poll(&client, &path, &token, |post| post["likes"].as_u64().filter(|likes| *likes > 0)).await;
 
     node.signal("INT").await;

@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::json;
 use tokio::time::sleep;
 
-use crate::harness::{Client, Node, send};
+use crate::harness::{Node, send};
 
 /// Builds the command of a node that may open at most `files` files.
 fn limited(data: &Path, files: usize) -> Command {
@@ -19,14 +19,6 @@ fn limited(data: &Path, files: usize) -> Command {
     command.args(["serve", "--unlimited", "--listen", "127.0.0.1:0", "--data"]).arg(data);
     command.args(["--admin-listen", "127.0.0.1:0"]);
     command
-}
-
-/// Returns the value of a metric, if the node can tell it.
-async fn metric(client: &Client, name: &str) -> Option<f64> {
-    let metrics = client.request(Method::GET, "/metrics").send().await.unwrap();
-    let metrics = metrics.text().await.unwrap();
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.map(|value| value.parse().unwrap())
 }
 
 #[tokio::test]
@@ -41,23 +33,22 @@ async fn idle_connections_leave_open_files_to_the_store_and_the_admin_socket() {
     let mut idle = Vec::new();
     for _ in 0..6000 {
         idle.extend((0..FILES).map_while(|_| TcpStream::connect(&node.address).ok()));
-        if metric(&client, "throng_connections_refused_total").await >= Some(FILES as f64) {
+        if client.metric("throng_connections_refused_total").await >= Some(FILES as f64) {
             break;
         }
         idle.truncate(FILES);
         sleep(Duration::from_millis(1)).await;
     }
-    let open = metric(&client, "throng_connections_open").await.unwrap();
-    assert_eq!(Some(open), metric(&client, "throng_connections_limit").await);
-    let files = metric(&client, "process_open_fds").await.expect("a file can be opened");
+    let open = client.metric("throng_connections_open").await.unwrap();
+    assert_eq!(Some(open), client.metric("throng_connections_limit").await);
+    let files = client.metric("process_open_fds").await.expect("a file can be opened");
     assert!(open >= 50.0 && files + 20.0 <= FILES as f64, "{open} connections, {files} files");
     let top = Command::new(env!("CARGO_BIN_EXE_social"))
         .args(["top", "--once", "--data"])
         .arg(data.path())
         .output();
     assert!(top.unwrap().status.success());
-    let post = client.post("/api/v1/posts", &token, &json!({ "text": "hello" })).await;
-    assert_eq!(post.status, 201, "{post:?}");
+    client.publish(&token, "hello").await;
     client.assert_healthy().await;
 }
 
@@ -90,7 +81,7 @@ async fn a_node_is_not_ready_while_writes_fail_and_tries_until_they_succeed() {
     unready.is_problem(503, "read-only");
     node.wait_until_said("writes to the store fail").await;
     assert_eq!(ready().await, 503, "another try has failed");
-    assert_eq!(metric(&client, "throng_store_writable").await, Some(0.0));
+    assert_eq!(client.metric("throng_store_writable").await, Some(0.0));
 
     limit_sizes(None);
     for _ in 0..60_000 {

@@ -7,9 +7,8 @@ use std::thread::available_parallelism;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use serde_json::json;
 
-use crate::harness::{Answer, Client, Node, PASSWORD};
+use crate::harness::{Client, Node, PASSWORD};
 
 #[tokio::test]
 async fn a_flood_of_400_logins_blocks_no_other_client() {
@@ -25,7 +24,7 @@ async fn a_flood_of_400_logins_blocks_no_other_client() {
             let (client, over, refused) = (node.client(), over.clone(), refused.clone());
             tokio::spawn(async move {
                 while !over.load(Ordering::SeqCst) {
-                    let answer = log_in(&client, "alice", "wrong horse").await;
+                    let answer = client.log_in("alice", "wrong horse").await;
                     if answer.status == 401 {
                         continue;
                     }
@@ -46,7 +45,7 @@ async fn a_flood_of_400_logins_blocks_no_other_client() {
     for (from, name) in [("127.0.0.1", "bob"), ("127.0.0.2", "alice")] {
         let client = Client::from(from, &node.address);
         for _ in 0..5 {
-            let answer = log_in(&client, name, PASSWORD).await;
+            let answer = client.log_in(name, PASSWORD).await;
             assert_eq!(answer.status, 201, "{name}: {answer:?}");
         }
     }
@@ -66,7 +65,7 @@ async fn logins_leave_no_more_than_a_memory_for_each_hash_at_once() {
     client.register("alice").await;
     let before = memory_bytes_max(&node);
     for at_once in [8, 8, 1, 1, 1, 1] {
-        let logins = (0..at_once).map(|_| log_in(&client, "alice", PASSWORD));
+        let logins = (0..at_once).map(|_| client.log_in("alice", PASSWORD));
         assert!(join_all(logins).await.iter().all(|answer| answer.status == 201));
     }
     let more = memory_bytes_max(&node) - before;
@@ -74,10 +73,6 @@ async fn logins_leave_no_more_than_a_memory_for_each_hash_at_once() {
     let at_once = (available_parallelism().unwrap().get() as u64 / 2).max(1);
     let expected = (at_once - 1) * (19 << 20);
     assert!(more < expected + (16 << 20), "{more} bytes more at {at_once} hashes at once");
-}
-
-async fn log_in(client: &Client, name: &str, password: &str) -> Answer {
-    client.post("/api/v1/sessions", "", &json!({ "name": name, "password": password })).await
 }
 
 /// Maximum memory of the node so far.

@@ -208,9 +208,36 @@ impl Client {
     pub(crate) async fn register(&self, name: &str) -> String {
         let body = json!({ "name": name, "password": PASSWORD });
         let answer = send(self.request(Method::POST, "/api/v1/users").json(&body)).await.unwrap();
-        assert_eq!(answer.status, 201, "{answer:?}");
+        let token = answer.token();
         assert_eq!(answer.body["name"], name);
-        answer.body["token"].as_str().unwrap().to_owned()
+        token
+    }
+
+    /// Asks for a login.
+    pub(crate) async fn log_in(&self, name: &str, password: &str) -> Answer {
+        let body = json!({ "name": name, "password": password });
+        send(self.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap()
+    }
+
+    /// Publishes a post, and returns its id.
+    pub(crate) async fn publish(&self, token: &str, text: &str) -> String {
+        let posted = self.post("/api/v1/posts", token, &json!({ "text": text })).await;
+        assert_eq!(posted.status, 201, "{posted:?}");
+        posted.body["id"].as_str().unwrap().to_owned()
+    }
+
+    /// Starts to build the handshake of a socket.
+    pub(crate) fn upgrade(&self) -> reqwest::RequestBuilder {
+        let request = self.request(Method::GET, "/api/v1/socket");
+        let request = request.header("connection", "upgrade").header("upgrade", "websocket");
+        let request = request.header("sec-websocket-version", "13");
+        request.header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+    }
+
+    /// Returns a value of `/metrics`, if the node can tell it.
+    pub(crate) async fn metric(&self, name: &str) -> Option<f64> {
+        let metrics = self.request(Method::GET, "/metrics").send().await.unwrap();
+        metric(&metrics.text().await.unwrap(), name)
     }
 
     pub(crate) async fn assert_healthy(&self) {
@@ -219,6 +246,23 @@ impl Client {
         assert_eq!(health.body["status"], "ok");
         assert!(health.body["processes"].as_u64() <= health.body["process_limit"].as_u64());
     }
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(is_so: impl AsyncFn() -> bool) {
+    for _ in 0..6_000 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it was never so");
+}
+
+/// Returns a value of a text of metrics, if it is there.
+pub(crate) fn metric(metrics: &str, name: &str) -> Option<f64> {
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.map(|value| value.parse().unwrap())
 }
 
 /// Password of all users in these tests.
@@ -235,6 +279,13 @@ pub(crate) async fn send(request: reqwest::RequestBuilder) -> reqwest::Result<An
 }
 
 impl Answer {
+    /// Returns the token of a new session.
+    #[track_caller]
+    pub(crate) fn token(&self) -> String {
+        assert_eq!(self.status, 201, "{self:?}");
+        self.body["token"].as_str().unwrap().to_owned()
+    }
+
     #[track_caller]
     pub(crate) fn is_problem(&self, status: u16, name: &str) {
         assert_eq!(self.status, status, "{self:?}");

@@ -31,23 +31,10 @@ fn seconds(answer: &Answer) -> u64 {
     answer.headers["retry-after"].to_str().unwrap().parse().unwrap()
 }
 
-/// Returns a count of `/metrics`.
-async fn count(client: &Client, name: &str) -> u64 {
-    let metrics = client.request(Method::GET, "/metrics").send().await.unwrap();
-    let metrics = metrics.text().await.unwrap();
-    let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{name} is missing: {metrics}")).parse().unwrap()
-}
-
 async fn post(client: &Client, token: &str, key: &str) -> Answer {
     let request = client.request(Method::POST, "/api/v1/posts").bearer_auth(token);
     let request = request.header("idempotency-key", key).json(&json!({ "text": "hello" }));
     send(request).await.unwrap()
-}
-
-async fn log_in(client: &Client, name: &str, password: &str) -> Answer {
-    let body = json!({ "name": name, "password": password });
-    send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap()
 }
 
 /// Sends a request without a token.
@@ -147,7 +134,7 @@ async fn registrations_of_a_network_are_limited_and_repetitions_are_free() {
     client.register("bob").await;
     register(&client, "carol", PASSWORD).await.is_problem(429, "rate-limited");
     register(&client, "alice", "battery staple").await.is_problem(429, "rate-limited");
-    assert_eq!(log_in(&client, "alice", PASSWORD).await.status, 201, "logins go on");
+    assert_eq!(client.log_in("alice", PASSWORD).await.status, 201, "logins go on");
     Client::from("127.0.0.2", &node.address).register("carol").await;
 }
 
@@ -156,7 +143,7 @@ async fn wrong_passwords_of_a_network_are_limited_and_right_ones_are_free() {
     let (node, client) = Node::with_client(&["--rate-logins", "5/d"]);
     let alice = client.register("alice").await;
     for _ in 0..7 {
-        assert_eq!(log_in(&client, "alice", PASSWORD).await.status, 201);
+        assert_eq!(client.log_in("alice", PASSWORD).await.status, 201);
     }
     let change = async |old: &str| {
         let body = json!({ "old": old, "new": PASSWORD });
@@ -165,20 +152,20 @@ async fn wrong_passwords_of_a_network_are_limited_and_right_ones_are_free() {
             .unwrap()
     };
     change("wrong horse").await.is_problem(401, "wrong-credentials");
-    log_in(&client, "No Name", "wrong horse").await.is_problem(401, "wrong-credentials");
+    client.log_in("No Name", "wrong horse").await.is_problem(401, "wrong-credentials");
     // However many at once, no more than three are looked at.
     let clients: Vec<Client> = (0..20).map(|_| node.client()).collect();
-    let answers = join_all(clients.iter().map(|client| log_in(client, "alice", "guess"))).await;
+    let answers = join_all(clients.iter().map(|client| client.log_in("alice", "guess"))).await;
     let looked_at = answers.iter().filter(|answer| answer.status == 401).count();
     assert_eq!(looked_at, 3, "{answers:?}");
     for answer in answers.iter().filter(|answer| answer.status != 401) {
         answer.is_problem(429, "rate-limited");
     }
     // From then on, a right password is refused as well; from another network it is not.
-    log_in(&client, "alice", PASSWORD).await.is_problem(429, "rate-limited");
+    client.log_in("alice", PASSWORD).await.is_problem(429, "rate-limited");
     change(PASSWORD).await.is_problem(429, "rate-limited");
     let elsewhere = Client::from("127.0.0.2", &node.address);
-    assert_eq!(log_in(&elsewhere, "alice", PASSWORD).await.status, 201);
+    assert_eq!(elsewhere.log_in("alice", PASSWORD).await.status, 201);
     assert_eq!(client.get("/api/v1/timeline", &alice).await.status, 200, "sessions go on");
 }
 
@@ -188,7 +175,7 @@ async fn guessed_tokens_are_limited_and_cost_the_user_nothing() {
     let (node, client) = Node::with_client(&flags);
     let revoked = client.register("alice").await;
     assert_eq!(client.delete("/api/v1/sessions/current", &revoked).await.status, 204);
-    let login = log_in(&client, "alice", PASSWORD).await;
+    let login = client.log_in("alice", PASSWORD).await;
     let alice = login.body["token"].as_str().unwrap();
 
     let elsewhere = Client::from("127.0.0.2", &node.address);
@@ -247,18 +234,11 @@ async fn a_socket_is_limited_with_its_account_and_stays_open() {
     let say = |key: &str| {
         json!({ "type": "say", "room": "rust", "text": "hello", "key": key }).to_string()
     };
-    let next = |socket: &mut Socket, kind: &str| loop {
-        let message = socket.next().unwrap();
-        if message["type"] == kind {
-            break message;
-        }
-        assert_ne!(message["type"], "refused", "{message}");
-    };
     socket.say(&enter);
-    next(&mut socket, "entered");
+    socket.next_of("entered");
     for key in ["one", "two"] {
         socket.say(&say(key));
-        assert_eq!(next(&mut socket, "stored")["key"], key);
+        assert_eq!(socket.next_of("stored")["key"], key);
     }
     // The fourth write is by HTTP, so the socket has none left.
     assert_eq!(post(&client, &alice, "three").await.status, 201);
@@ -267,7 +247,7 @@ async fn a_socket_is_limited_with_its_account_and_stays_open() {
         (json!({ "type": "typing", "room": "rust" }).to_string(), Value::Null),
     ] {
         socket.say(&message);
-        let refused = next(&mut socket, "refused");
+        let refused = socket.next_of("refused");
         assert_eq!(
             (&refused["room"], &refused["key"], &refused["error"]),
             (&json!("rust"), &key, &json!("rate-limited"))
@@ -320,8 +300,8 @@ async fn a_network_has_so_many_connections() {
     let look = async || send(client.request(Method::GET, "/api/v1/users/alice")).await;
     while !look().await.is_ok_and(|answer| answer.status == 200) {}
 
-    assert!(count(&elsewhere, "throng_connections_refused_of_network_total").await >= 1);
-    assert_eq!(count(&elsewhere, "throng_connections_refused_total").await, 0);
+    assert!(elsewhere.metric("throng_connections_refused_of_network_total").await >= Some(1.0));
+    assert_eq!(elsewhere.metric("throng_connections_refused_total").await, Some(0.0));
 }
 
 #[tokio::test]
@@ -334,7 +314,7 @@ async fn an_account_has_so_many_sockets() {
     let mut second = Socket::connect(&node.address);
     second.say(&hello);
     assert_eq!(second.end(), (Closed(1013), "the user has the maximum number of sockets".into()));
-    assert_eq!(count(&client, "throng_sockets_refused_of_account_total").await, 1);
+    assert_eq!(client.metric("throng_sockets_refused_of_account_total").await, Some(1.0));
     drop(first);
     // A place is free once the node has noticed the end of the socket.
     loop {
@@ -353,20 +333,14 @@ async fn sockets_leave_room_for_requests() {
     let alice = client.register("alice").await;
     let mut sockets: Vec<Socket> =
         (0..18).map(|_| Socket::open(&node.address, &alice, &Value::Null).0).collect();
-    let upgrade = || {
-        let request = client.request(Method::GET, "/api/v1/socket");
-        let request = request.header("connection", "upgrade").header("upgrade", "websocket");
-        let request = request.header("sec-websocket-version", "13");
-        request.header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
-    };
-    let refused = send(upgrade()).await.unwrap();
+    let refused = send(client.upgrade()).await.unwrap();
     refused.is_problem(503, "too-many-sockets");
     assert_eq!(seconds(&refused), 1);
     assert_eq!(client.get("/api/v1/timeline", &alice).await.status, 200);
-    assert_eq!(count(&client, "throng_sockets_refused_total").await, 1);
+    assert_eq!(client.metric("throng_sockets_refused_total").await, Some(1.0));
     // A place is free once the node has noticed the end of a socket.
     sockets.pop();
-    while upgrade().send().await.unwrap().status() != 101 {}
+    while client.upgrade().send().await.unwrap().status() != 101 {}
 }
 
 #[tokio::test]
@@ -450,15 +424,15 @@ async fn refusals_are_counted_and_all_limits_can_be_switched_off() {
     let alice = client.register("alice").await;
     for _ in 0..2 {
         post(&client, &alice, "key").await;
-        log_in(&client, "alice", "wrong horse").await;
+        client.log_in("alice", "wrong horse").await;
         client.get("/api/v1/timeline", "letmein").await;
     }
     assert_eq!(admitted(async || look(&client).await).await, 0, "five were made without a token");
     for (class, refused) in
-        [("reads", 1), ("writes", 1), ("registrations", 0), ("logins", 1), ("tokens", 1)]
+        [("reads", 1.0), ("writes", 1.0), ("registrations", 0.0), ("logins", 1.0), ("tokens", 1.0)]
     {
         let name = format!("throng_rate_limited_total{{class=\"{class}\"}}");
-        assert_eq!(count(&client, &name).await, refused, "{class}");
+        assert_eq!(client.metric(&name).await, Some(refused), "{class}");
     }
 
     flags.push("--unlimited");
@@ -468,7 +442,7 @@ async fn refusals_are_counted_and_all_limits_can_be_switched_off() {
     for number in 0..10 {
         assert_eq!(post(&client, &alice, &number.to_string()).await.status, 201);
         assert_eq!(look(&client).await.status, 200);
-        assert_eq!(log_in(&client, "alice", "wrong horse").await.status, 401);
+        assert_eq!(client.log_in("alice", "wrong horse").await.status, 401);
         assert_eq!(client.get("/api/v1/timeline", "letmein").await.status, 401);
     }
     let sockets = [(); 2].map(|()| Socket::open(&node.address, &alice, &Value::Null));

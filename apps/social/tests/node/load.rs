@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -21,8 +20,14 @@ fn load(address: &str, flags: &[&str]) -> Command {
     command
 }
 
-fn report(path: &Path) -> Value {
-    serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
+/// Runs a load to its end, which must have the exit status `status`. Returns its table and its report.
+fn run(mut load: Command, status: i32) -> (String, Value) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("load.json");
+    let output = load.arg("--json").arg(&file).output().unwrap();
+    assert_status(&output, status);
+    let report = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    (String::from_utf8(output.stdout).unwrap(), report)
 }
 
 #[track_caller]
@@ -52,15 +57,13 @@ async fn a_load_uses_tls_and_accepts_only_certificates_that_it_trusts() {
     let url = format!("https://localhost:{port}");
     let root = tls::made("root.pem");
     let root = root.to_str().unwrap();
-    let file = directory.path().join("load.json");
-    let run = |url: &str, more: &[&str]| {
+    let load = |url: &str, more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_social"));
         command.args(["load", url, "--users", "2", "--duration", "1s", "--rate", "50"]);
-        command.args(["--json", file.to_str().unwrap(), "--mix", "reads=1,posts=1,rooms=1"]);
-        command.args(more).output().unwrap()
+        command.args(["--mix", "reads=1,posts=1,rooms=1"]).args(more);
+        command
     };
-    assert_status(&run(&url, &["--trust", root]), 0);
-    let report = report(&file);
+    let (_, report) = run(load(&url, &["--trust", root]), 0);
     assert_eq!(
         (&report["errors"], &report["target"]),
         (&0.into(), &url.clone().into()),
@@ -74,7 +77,7 @@ async fn a_load_uses_tls_and_accepts_only_certificates_that_it_trusts() {
         (&url, &["--trust", "/dev/null"], "/dev/null has no certificate in PEM"),
         (&plain, &["--trust", root], "certificates are for a URL that begins with https://"),
     ] {
-        let refused = run(url, more);
+        let refused = load(url, more).output().unwrap();
         assert_status(&refused, 1);
         let said = String::from_utf8_lossy(&refused.stderr);
         assert!(said.contains(reason), "{said}");
@@ -83,11 +86,7 @@ async fn a_load_uses_tls_and_accepts_only_certificates_that_it_trusts() {
 
 #[tokio::test]
 async fn the_counts_of_a_load_are_those_of_the_node() {
-    let directory = tempfile::tempdir().unwrap();
-    let node = Node::start(&directory.path().join("data"), &[]);
-    let client = node.client();
-    let file = directory.path().join("load.json");
-    let json = ["--json", file.to_str().unwrap(), "--duration", "1s"];
+    let (node, client) = Node::with_client(&[]);
     let mut posts = 0;
     let mixed = ["--mix", "reads=40,posts=40,follows=10,rooms=10"];
     for (flags, loop_kind) in [
@@ -97,9 +96,8 @@ async fn the_counts_of_a_load_are_those_of_the_node() {
     ] {
         // A later flag takes the place of an earlier one only where it is given.
         let mix = if flags.contains(&"--mix") { &[][..] } else { &mixed };
-        let output = load(&node.address, &[&json[..], mix, flags].concat()).output().unwrap();
-        assert_status(&output, 0);
-        let report = report(&file);
+        let flags = [&["--duration", "1s"], mix, flags].concat();
+        let (table, report) = run(load(&node.address, &flags), 0);
         assert_eq!(report["loop_kind"], loop_kind);
         assert_eq!((&report["errors"], &report["limited"]), (&0.into(), &0.into()), "{report}");
         let kinds = report["kinds"].as_object().unwrap();
@@ -117,7 +115,6 @@ async fn the_counts_of_a_load_are_those_of_the_node() {
         }
         posts += kinds["post"]["requests"].as_u64().unwrap();
         assert_eq!(posts_on(&client).await, posts);
-        let table = String::from_utf8(output.stdout).unwrap();
         assert!(table.contains("P99.9") && table.contains("\npost "), "{table}");
     }
     let rooms = client.get("/api/v1/rooms?prefix=load_", "").await;
@@ -127,7 +124,7 @@ async fn the_counts_of_a_load_are_those_of_the_node() {
 #[tokio::test]
 async fn the_plot_is_well_formed_and_has_both_panels() {
     let directory = tempfile::tempdir().unwrap();
-    let node = Node::start(&directory.path().join("data"), &[]);
+    let node = Node::fresh(&[]);
     let file = directory.path().join("load.svg");
     let flags = ["--rate", "200", "--duration", "500ms", "--plot", file.to_str().unwrap()];
     assert_status(&load(&node.address, &flags).output().unwrap(), 0);
@@ -163,22 +160,17 @@ fn assert_well_formed(xml: &str) {
 
 #[tokio::test]
 async fn arrivals_at_a_node_that_hangs_are_errors_or_late() {
-    let directory = tempfile::tempdir().unwrap();
-    let node = Node::start(&directory.path().join("data"), &[]);
-    let client = node.client();
-    let file = directory.path().join("load.json");
+    let (node, client) = Node::with_client(&[]);
     let flags = ["--rate", "100", "--connections", "4", "--duration", "2s", "--arrivals", "even"];
-    let flags = [&flags[..], &["--mix", "posts=1", "--json", file.to_str().unwrap()]].concat();
-    let mut command = load(&node.address, &flags);
-    let loaded = thread::spawn(move || command.output().unwrap());
+    let flags = [&flags[..], &["--mix", "posts=1"]].concat();
+    let command = load(&node.address, &flags);
+    let loaded = thread::spawn(move || run(command, 1));
     while posts_on(&client).await == 0 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     node.signal("STOP").await;
-    let output = tokio::task::spawn_blocking(|| loaded.join().unwrap()).await.unwrap();
+    let (_, report) = tokio::task::spawn_blocking(|| loaded.join().unwrap()).await.unwrap();
     node.signal("CONT").await;
-    assert_status(&output, 1);
-    let report = report(&file);
     let number = |name: &str| report[name].as_u64().unwrap();
     assert_eq!(number("requests") + number("late"), 199, "{report}");
     assert!(number("errors") == 4 && number("late") > 0, "{report}");
@@ -186,27 +178,19 @@ async fn arrivals_at_a_node_that_hangs_are_errors_or_late() {
 
 #[tokio::test]
 async fn an_overload_is_said_and_counted() {
-    let directory = tempfile::tempdir().unwrap();
-    let node = Node::start(&directory.path().join("data"), &[]);
-    let file = directory.path().join("load.json");
+    let node = Node::fresh(&[]);
     // One connection waits for each answer, so it cannot keep a rate of one request per microsecond.
     let flags = ["--rate", "1000000", "--connections", "1", "--duration", "300ms", "--arrivals"];
-    let flags = [&flags[..], &["even", "--json", file.to_str().unwrap()]].concat();
-    let output = load(&node.address, &flags).output().unwrap();
-    assert_status(&output, 0);
-    let report = report(&file);
+    let (table, report) = run(load(&node.address, &[&flags[..], &["even"]].concat()), 0);
     let (requests, late) = (report["requests"].as_u64().unwrap(), report["late"].as_u64().unwrap());
     assert_eq!(requests + late, 299_999, "{report}");
     assert!(late > requests, "{report}");
-    let table = String::from_utf8(output.stdout).unwrap();
     assert!(table.contains("OVERLOADED") && table.contains(&format!("late {late}")), "{table}");
 }
 
 #[tokio::test]
 async fn a_signal_ends_a_load_with_its_results() {
-    let directory = tempfile::tempdir().unwrap();
-    let node = Node::start(&directory.path().join("data"), &[]);
-    let client = node.client();
+    let (node, client) = Node::with_client(&[]);
     let flags = ["--duration", "2m", "--mix", "posts=1"];
     let child = load(&node.address, &flags).stdout(Stdio::piped()).spawn().unwrap();
     while posts_on(&client).await == 0 {
@@ -264,14 +248,9 @@ fn broken_server() -> String {
 
 #[test]
 fn errors_give_the_exit_status_and_answers_429_do_not() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("load.json");
     let address = broken_server();
     for (mix, status) in [("reads=1", 1), ("posts=1", 0)] {
-        let flags = ["--duration", "300ms", "--mix", mix, "--json", file.to_str().unwrap()];
-        let output = load(&address, &flags).output().unwrap();
-        assert_status(&output, status);
-        let report = report(&file);
+        let (_, report) = run(load(&address, &["--duration", "300ms", "--mix", mix]), status);
         let requests = &report["requests"];
         assert!(requests.as_u64().unwrap() > 0);
         if status == 1 {
@@ -284,22 +263,16 @@ fn errors_give_the_exit_status_and_answers_429_do_not() {
 
 #[test]
 fn a_load_of_a_limited_node_counts_what_is_limited_and_waits_for_no_long_limit() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("load.json");
     // Each user creates or joins the room of the load with two writes, and has one more.
-    let flags = ["--rate-writes", "3/d", "--rate-reads", "12/d"];
-    let node = Node::start(&directory.path().join("data"), &flags);
+    let node = Node::fresh(&["--rate-writes", "3/d", "--rate-reads", "12/d"]);
     let flags = ["--rate", "300", "--duration", "1s", "--mix", "reads=1,posts=1,rooms=1"];
-    let flags = [&flags[..], &["--json", file.to_str().unwrap()]].concat();
-    assert_status(&load(&node.address, &flags).output().unwrap(), 0);
-    let report = report(&file);
+    let (_, report) = run(load(&node.address, &flags), 0);
     assert_eq!(report["errors"], 0, "{report}");
     for kind in ["timeline", "post", "say"] {
         assert!(report["kinds"][kind]["limited"].as_u64().unwrap() > 0, "{kind}: {report}");
     }
 
-    let flags = ["--rate-registrations", "2/d"];
-    let node = Node::start(&directory.path().join("other"), &flags);
+    let node = Node::fresh(&["--rate-registrations", "2/d"]);
     let output = load(&node.address, &[]).output().unwrap();
     assert_status(&output, 1);
     let errors = String::from_utf8(output.stderr).unwrap();

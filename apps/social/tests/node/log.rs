@@ -92,11 +92,8 @@ async fn the_most_verbose_log_has_no_password_token_text_or_query() {
         let client = node.client();
         let name = format!("alice_{format}");
         let registered = client.register(&name).await;
-        let body = json!({ "name": name, "password": PASSWORD });
-        let login = client.post("/api/v1/sessions", "", &body).await;
-        let token = login.body["token"].as_str().unwrap().to_owned();
-        let wrong = json!({ "name": name, "password": "a wrong password" });
-        assert_eq!(client.post("/api/v1/sessions", "", &wrong).await.status, 401);
+        let token = client.log_in(&name, PASSWORD).await.token();
+        assert_eq!(client.log_in(&name, "a wrong password").await.status, 401);
         let text = json!({ "text": "a text for friends" });
         let request = client.request(Method::POST, "/api/v1/posts").bearer_auth(&token);
         let request = request.header("idempotency-key", "a-secret-key").json(&text);

@@ -1,4 +1,4 @@
-//! The looks of a page in a browser: its theme and size, pictures of it in the target directory, and the check of its
+//! The looks of a page in a browser: its theme and size, its keyboard, pictures of it in the target directory, and the check of its
 //! accessibility by axe-core.
 
 use std::fs;
@@ -33,6 +33,13 @@ pub(crate) async fn set_size(browser: &Browser, (width, height): (u32, u32)) {
 pub(crate) async fn set_theme(browser: &Browser, theme: &str) {
     let features = json!([{ "name": "prefers-color-scheme", "value": theme }]);
     browser.chromium("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+}
+
+/// Presses a key, by its code in the WebDriver standard.
+pub(crate) async fn press(browser: &Browser, key: &str) {
+    let press = ["keyDown", "keyUp"].map(|action| json!({ "type": action, "value": key }));
+    let keyboard = json!({ "type": "key", "id": "keyboard", "actions": press });
+    browser.command("/actions", json!({ "actions": [keyboard] })).await;
 }
 
 /// Saves a picture as `folder`/`name`.png: of the part that is in view, or of the whole page.

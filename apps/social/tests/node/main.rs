@@ -15,6 +15,7 @@ mod files;
 mod flood;
 mod for_you;
 mod harness;
+mod in_process;
 mod lifecycle;
 mod limits;
 mod line;

@@ -28,13 +28,9 @@ async fn an_operator_removes_posts_messages_rooms_and_users_and_resets_a_passwor
     let client = node.client();
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     let carol = client.register("carol").await;
-    let post = async |token: &str, text: &str| {
-        let posted = client.post("/api/v1/posts", token, &json!({ "text": text })).await;
-        posted.body["id"].as_str().unwrap().to_owned()
-    };
-    let bad = post(&alice, "bad").await;
-    let good = post(&alice, "good").await;
-    post(&bob, "of bob").await;
+    let bad = client.publish(&alice, "bad").await;
+    let good = client.publish(&alice, "good").await;
+    client.publish(&bob, "of bob").await;
     for followed in ["alice", "bob"] {
         let path = format!("/api/v1/following/{followed}");
         assert_eq!(client.put(&path, &carol).await.status, 204);
@@ -78,13 +74,11 @@ async fn an_operator_removes_posts_messages_rooms_and_users_and_resets_a_passwor
     let node = Node::start(data.path(), &[]);
     let client = node.client();
     client.get("/api/v1/timeline", &carol).await.is_problem(401, "token-revoked");
-    let body = json!({ "name": "carol", "password": NEW });
-    let session = send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap();
-    let carol = session.body["token"].as_str().unwrap();
-    let timeline = client.get("/api/v1/timeline", carol).await;
+    let carol = client.log_in("carol", NEW).await.token();
+    let timeline = client.get("/api/v1/timeline", &carol).await;
     let posts = timeline.body["posts"].as_array().unwrap();
     assert!(posts.len() == 1 && posts[0]["id"] == good.as_str(), "{timeline:?}");
-    let following = client.get("/api/v1/following", carol).await;
+    let following = client.get("/api/v1/following", &carol).await;
     assert_eq!(following.body, json!({ "following": ["alice"] }));
     let body = json!({ "name": "bob", "password": PASSWORD });
     let again = send(client.request(Method::POST, "/api/v1/users").json(&body)).await.unwrap();

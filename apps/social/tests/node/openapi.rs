@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use reqwest::{Body, Method, RequestBuilder};
 use serde_json::{Value, json};
-use social::{RateLimits, Settings, Social};
-use throng::Runtime;
-use throng_node::http::{Limits, Server, Signer, Sockets};
+use throng_node::http::{Signer, Sockets};
 
 use crate::harness::{Answer, Client, Node, PASSWORD, send};
+use crate::in_process::{Service, with_the_service};
 use crate::sockets::Socket;
 use check::Document;
 
@@ -56,24 +55,11 @@ async fn document(client: &Client) -> Document {
 
 #[test]
 fn the_document_has_the_paths_and_methods_of_the_router() {
-    let data = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(1).start().unwrap();
-    runtime.block_on(async |runtime| {
-        let node = throng_durable::Node::options(data.path()).open(runtime).unwrap();
-        let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
-        let (signer, token_ttl) = (Signer::from_key([7; 32]), Duration::from_secs(60));
-        let (sockets, limits) = (Sockets::default(), RateLimits::default());
-        let router = social::routes(social, Settings { signer, token_ttl, sockets, limits });
-        // A router lists its paths only as text for debugging.
-        let text = format!("{router:?}");
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), Limits::default()).await.unwrap();
-        let serving = server.start(router, runtime.tokio());
-        let client = Client::new(&serving.address().to_string());
-        let document = document(&client).await;
-
-        let quoted = text.split('"').skip(1).step_by(2);
+    with_the_service(Sockets::default(), async |Service { router, client, .. }| {
+        let document = document(client).await;
+        let quoted = router.split('"').skip(1).step_by(2);
         let routed: BTreeSet<&str> = quoted.filter(|path| path.starts_with("/api/")).collect();
-        assert!(routed.contains("/api/v1/users/{name}"), "{text}");
+        assert!(routed.contains("/api/v1/users/{name}"), "{router}");
         assert_eq!(document.paths(), routed, "left: the document; right: the router");
         for path in routed {
             let url = path.replace(['{', '}'], "");
@@ -89,8 +75,6 @@ fn the_document_has_the_paths_and_methods_of_the_router() {
                 "{path}: left: the document; right: the router"
             );
         }
-        let _ = serving.drain().await;
-        node.shutdown().await;
     });
 }
 
@@ -374,6 +358,8 @@ async fn walk(node: &Node, document: Document) -> Walk {
     walk.ask_all(vec![
         (put("/interests/Rust", bob), "204"),
         (put("/interests/a-b", bob), "400 tag-invalid"),
+        (delete("/interests/a-b", bob), "400 tag-invalid"),
+        (get("/interests"), "401 token-missing"),
         (get("/interests").bearer_auth(bob), "200"),
         (delete("/interests/rust", bob), "204"),
         (publish("about #rust", ""), "201"),
@@ -382,6 +368,9 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (get("/for-you?cursor=7").bearer_auth(bob), "400 cursor-invalid"),
         (get("/for-you?tag=rust").bearer_auth(bob), "200"),
         (get("/for-you?tag=a-b").bearer_auth(bob), "400 tag-invalid"),
+        (get("/for-you?tags=rust").bearer_auth(bob), "400 malformed-query"),
+        (get("/for-you?limit=101").bearer_auth(bob), "400 limit-invalid"),
+        (get("/for-you"), "401 token-missing"),
     ])
     .await;
 
@@ -407,11 +396,14 @@ async fn walk(node: &Node, document: Document) -> Walk {
         (say("hello", "one"), "200"),
         (say("hello again", "one"), "422 idempotency-key-reused"),
         (say("hello again", "two"), "201"),
+        (say(" ", "three"), "422 text-length"),
         (
             post("/rooms/rust/messages", json!({ "text": "hello" })).bearer_auth(carol),
             "403 not-a-member",
         ),
         (get("/rooms/rust/messages?limit=1").bearer_auth(bob), "200"),
+        (get("/rooms/rust/messages?limit=0").bearer_auth(bob), "400 limit-invalid"),
+        (get("/rooms/rust/messages?cursor=x").bearer_auth(bob), "400 cursor-invalid"),
         (get("/rooms/rust/messages").bearer_auth(carol), "403 not-a-member"),
         (get("/memberships").bearer_auth(bob), "200"),
         (put("/memberships/rust", carol), "403 blocked"),
@@ -437,12 +429,11 @@ async fn walk(node: &Node, document: Document) -> Walk {
         let request = get("/socket").header("connection", "upgrade").header("upgrade", "websocket");
         request.header("sec-websocket-version", version).header("sec-websocket-key", key)
     };
-    let key = "dGhlIHNhbXBsZSBub25jZQ==";
     walk.ask_all(vec![
         (get("/socket"), "426 upgrade-required"),
-        (upgrade("12", key), "426 websocket-version"),
+        (upgrade("12", "dGhlIHNhbXBsZSBub25jZQ=="), "426 websocket-version"),
         (upgrade("13", "short"), "400 malformed-websocket-handshake"),
-        (upgrade("13", key).header("origin", "http://elsewhere.example"), "403 origin-refused"),
+        (client.upgrade().header("origin", "http://elsewhere.example"), "403 origin-refused"),
         (delete("/sessions", bob), "204"),
     ])
     .await;
@@ -479,9 +470,7 @@ async fn walk(node: &Node, document: Document) -> Walk {
     .await;
     let full = Node::fresh(&["--sockets-max", "0"]);
     walk.client = full.client();
-    let request = walk.request(Method::GET, "/socket").header("connection", "upgrade");
-    let request = request.header("upgrade", "websocket").header("sec-websocket-version", "13");
-    walk.ask(request.header("sec-websocket-key", key), "503 too-many-sockets").await;
+    walk.ask(walk.client.upgrade(), "503 too-many-sockets").await;
     walk.client = client;
     walk
 }

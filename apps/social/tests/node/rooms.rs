@@ -1,21 +1,22 @@
 //! Rooms over HTTP and sockets: messages, presence and typing, across slow clients and a kill.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::ops::Range;
 
 use futures_util::future::join_all;
 use reqwest::Method;
 use serde_json::{Value, json};
-use social::{RateLimits, Settings, Social};
-use throng::{Runtime, SortBy};
-use throng_node::http::{Limits, Server, Signer, Sockets};
+use social::{Name, Password, RoomName, Text};
+use throng::SortBy;
+use throng_node::http::{SocketLimits, Sockets};
 
-use crate::harness::{Answer, Client, Node, send};
+use crate::harness::{Answer, Client, Node, PASSWORD, send};
+use crate::in_process::{Service, with_the_service};
 use crate::sockets::{Closed, Socket};
 
 /// Opens a socket, and passes over the reset of its timeline.
-fn open(node: &Node, token: &str) -> Socket {
-    let (mut socket, _) = Socket::open(&node.address, token, &Value::Null);
+fn open(address: &str, token: &str) -> Socket {
+    let (mut socket, _) = Socket::open(address, token, &Value::Null);
     assert_eq!(socket.next().unwrap()["type"], "reset");
     socket
 }
@@ -37,16 +38,6 @@ fn next(socket: &mut Socket) -> Result<Value, Closed> {
     }
 }
 
-/// Returns the next message of a type.
-fn next_of(socket: &mut Socket, kind: &str) -> Value {
-    loop {
-        let message = socket.next().unwrap();
-        if message["type"] == kind {
-            return message;
-        }
-    }
-}
-
 /// Enters a room, and returns the answer.
 fn enter(socket: &mut Socket, room: &str, last: Value) -> Value {
     tell(socket, "enter", room, json!({ "last": last }));
@@ -57,6 +48,30 @@ fn enter(socket: &mut Socket, room: &str, last: Value) -> Value {
         "{entered}"
     );
     entered
+}
+
+/// Reads the room "rust" up to message `last`: each comes in its order, or is left out up to the number of a reset.
+/// Returns the numbers that each reset has left out.
+fn follow(socket: &mut Socket, last: u64) -> Vec<Range<u64>> {
+    let (mut position, mut resets) = (0, Vec::new());
+    while position < last {
+        let message = next(socket).unwrap();
+        match message["type"].as_str().unwrap() {
+            "said" => {
+                assert_eq!(message["message"]["sequence"], position + 1, "{}", message["type"]);
+                position += 1;
+            }
+            "room_reset" => {
+                let sequence = message["sequence"].as_u64().unwrap();
+                assert_eq!((&message["room"], &message["present"]), (&json!("rust"), &json!(1)));
+                assert!(sequence >= position, "{message} after message {position}");
+                resets.push(position..sequence);
+                position = sequence;
+            }
+            _ => panic!("{message}"),
+        }
+    }
+    resets
 }
 
 /// Creates the room "rust" with these members, the first of them the owner.
@@ -94,14 +109,14 @@ async fn members_meet_in_a_room() {
     let (node, client) = Node::with_client(&[]);
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     create(&client, &[&alice, &bob]).await;
-    let (mut one, mut other) = (open(&node, &alice), open(&node, &bob));
+    let (mut one, mut other) = (open(&node.address, &alice), open(&node.address, &bob));
     let entered = enter(&mut one, "rust", Value::Null);
     let expected = json!({ "type": "entered", "room": "rust", "sequence": 0, "members": 2, "present": 1, "truncated": false });
     assert_eq!(entered, expected);
     assert_eq!(enter(&mut other, "rust", Value::Null)["present"], 2);
     // The first news may have come before bob entered.
     loop {
-        let presence = next_of(&mut one, "presence");
+        let presence = one.next_of("presence");
         let entered = presence["entered"].as_array().unwrap();
         if entered.contains(&json!("bob")) {
             assert_eq!((&presence["present"], &presence["exited"]), (&json!(2), &json!([])));
@@ -109,7 +124,7 @@ async fn members_meet_in_a_room() {
         }
     }
     tell(&mut other, "typing", "rust", json!({}));
-    let typing = next_of(&mut one, "typing");
+    let typing = one.next_of("typing");
     assert_eq!(typing, json!({ "type": "typing", "room": "rust", "name": "bob" }));
 
     tell(&mut other, "say", "rust", json!({ "text": "hello", "key": "first" }));
@@ -141,7 +156,7 @@ async fn members_meet_in_a_room() {
     // A socket that has exited gets no messages, and gets those it has missed when it enters again.
     tell(&mut one, "exit", "rust", json!({}));
     assert_eq!(next(&mut one).unwrap(), json!({ "type": "exited", "room": "rust" }));
-    assert_eq!(next_of(&mut other, "presence")["present"], 1);
+    assert_eq!(other.next_of("presence")["present"], 1);
     for text in ["missed", "missed too"] {
         assert_eq!(say(&client, &bob, text).await.status, 201);
     }
@@ -168,7 +183,7 @@ async fn a_message_stays_as_it_was_said() {
     let (node, client) = Node::with_client(&[]);
     let alice = client.register("alice").await;
     create(&client, &[&alice]).await;
-    let mut socket = open(&node, &alice);
+    let mut socket = open(&node.address, &alice);
     enter(&mut socket, "rust", Value::Null);
     let long = "😀".repeat(5000);
     let escaped = "x\0\u{1}\u{1f}".repeat(1250);
@@ -207,21 +222,6 @@ async fn strangers_and_malformed_messages_are_refused() {
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     create(&client, &[&alice]).await;
 
-    let messages = "/api/v1/rooms/rust/messages";
-    say(&client, &bob, "x").await.is_problem(403, "not-a-member");
-    client.get(messages, &bob).await.is_problem(403, "not-a-member");
-    client.get("/api/v1/rooms/rust/members", "").await.is_problem(401, "token-malformed");
-    let name = |name: &str| json!({ "name": name });
-    client.post("/api/v1/rooms", &bob, &name("rust")).await.is_problem(409, "room-taken");
-    client.post("/api/v1/rooms", &bob, &name("Rust")).await.is_problem(422, "name-invalid");
-    client.post("/api/v1/rooms", &bob, &name("../rust")).await.is_problem(422, "name-invalid");
-    client.get("/api/v1/rooms/go", "").await.is_problem(404, "no-such-room");
-    client.get("/api/v1/rooms/%23go", "").await.is_problem(404, "no-such-room");
-    client.put("/api/v1/memberships/go", &bob).await.is_problem(404, "no-such-room");
-    client.delete("/api/v1/memberships/go", &bob).await.is_problem(404, "no-such-room");
-    client.post(messages, &alice, &json!({ "text": " " })).await.is_problem(422, "text-length");
-    client.get(&format!("{messages}?cursor=x"), &alice).await.is_problem(400, "cursor-invalid");
-    client.get(&format!("{messages}?limit=0"), &alice).await.is_problem(400, "limit-invalid");
     let rooms = client.get("/api/v1/memberships", &bob).await;
     assert_eq!(rooms.body, json!({ "rooms": [] }));
     let rooms = client.get("/api/v1/memberships", &alice).await;
@@ -231,7 +231,7 @@ async fn strangers_and_malformed_messages_are_refused() {
     let members = client.get("/api/v1/rooms/rust/members", &bob).await;
     assert_eq!(members.body, json!({ "members": ["alice"], "next_after": null }));
 
-    let mut socket = open(&node, &bob);
+    let mut socket = open(&node.address, &bob);
     let refused = |socket: &mut Socket, kind: &str, room: &str, fields: Value, error: &str| {
         let key = fields.get("key").cloned().unwrap_or(Value::Null);
         tell(socket, kind, room, fields);
@@ -253,9 +253,9 @@ async fn strangers_and_malformed_messages_are_refused() {
     refused(&mut socket, "enter", "rust", json!({ "last": null }), "not-a-member");
     // A socket is present in a hundred rooms at most.
     for number in 0..=100 {
-        let body = name(&format!("room_{number}"));
-        assert_eq!(client.post("/api/v1/rooms", &bob, &body).await.status, 201);
         let room = format!("room_{number}");
+        let created = client.post("/api/v1/rooms", &bob, &json!({ "name": room })).await;
+        assert_eq!(created.status, 201);
         if number < 100 {
             enter(&mut socket, &room, Value::Null);
         } else {
@@ -279,11 +279,11 @@ async fn nothing_is_lost_or_doubled_when_the_node_is_killed() {
     let mut seen: BTreeMap<u64, String> = BTreeMap::new();
     let (mut number, mut unanswered) = (0, Vec::<usize>::new());
     for round in 0..3 {
-        let mut listener = open(&node, &bob);
+        let mut listener = open(&node.address, &bob);
         let last = seen.keys().next_back().copied();
         let entered = enter(&mut listener, "rust", json!(last.unwrap_or(0)));
         assert_eq!(entered["truncated"], false, "{entered}");
-        let mut speaker = open(&node, &alice);
+        let mut speaker = open(&node.address, &alice);
         let say = |speaker: &mut Socket, number: usize| {
             let (text, key) =
                 (format!("message {number}"), format!("key {number}").replace(' ', "-"));
@@ -295,7 +295,7 @@ async fn nothing_is_lost_or_doubled_when_the_node_is_killed() {
             say(&mut speaker, *old);
         }
         for _ in 0..again {
-            let stored = next_of(&mut speaker, "stored");
+            let stored = speaker.next_of("stored");
             let key = stored["key"].as_str().unwrap();
             unanswered.retain(|number| format!("key-{number}") != key);
         }
@@ -307,7 +307,7 @@ async fn nothing_is_lost_or_doubled_when_the_node_is_killed() {
         }
         // The node is killed while some of the messages are on their way.
         for _ in 0..5 + 10 * round {
-            let stored = next_of(&mut speaker, "stored");
+            let stored = speaker.next_of("stored");
             let key = stored["key"].as_str().unwrap();
             unanswered.retain(|number| format!("key-{number}") != key);
         }
@@ -341,7 +341,7 @@ async fn nothing_is_lost_or_doubled_when_the_node_is_killed() {
             "{answered} is lost"
         );
     }
-    let mut listener = open(&node, &bob);
+    let mut listener = open(&node.address, &bob);
     enter(&mut listener, "rust", json!(seen.len()));
     for message in &kept[seen.len()..] {
         assert_eq!(next(&mut listener).unwrap()["message"], *message);
@@ -353,7 +353,7 @@ async fn a_slow_reader_gets_a_reset_and_reads_the_history() {
     let (node, client) = Node::with_client(&[]);
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
     create(&client, &[&alice, &bob]).await;
-    let mut slow = open(&node, &bob);
+    let mut slow = open(&node.address, &bob);
     enter(&mut slow, "rust", Value::Null);
     // More bytes than the buffers of the kernel and the queue of the socket hold.
     let long = "😀".repeat(5000);
@@ -365,26 +365,9 @@ async fn a_slow_reader_gets_a_reset_and_reads_the_history() {
         }
     }
     assert_eq!(say(&client, &alice, "the last").await.status, 201);
-    // Each message comes in its order, or is left out up to the number in a reset.
-    let (mut position, mut left_out) = (0, 0);
-    while position <= total {
-        let message = next(&mut slow).unwrap();
-        match message["type"].as_str().unwrap() {
-            "said" => {
-                assert_eq!(message["message"]["sequence"], position + 1, "{}", message["type"]);
-                position += 1;
-            }
-            "room_reset" => {
-                let sequence = message["sequence"].as_u64().unwrap();
-                assert_eq!((&message["room"], &message["present"]), (&json!("rust"), &json!(1)));
-                assert!(sequence > position, "{message}");
-                left_out += sequence - position;
-                position = sequence;
-            }
-            _ => panic!("{message}"),
-        }
-    }
-    assert!(left_out > 0, "the queue was never full");
+    let resets = follow(&mut slow, total + 1);
+    assert!(!resets.is_empty(), "the queue was never full");
+    assert!(resets.iter().all(|left_out| !left_out.is_empty()), "{resets:?}");
     // From here on, nothing is left out.
     assert_eq!(say(&client, &alice, "after the reset").await.status, 201);
     assert_eq!(next(&mut slow).unwrap()["message"]["text"], "after the reset");
@@ -394,26 +377,11 @@ async fn a_slow_reader_gets_a_reset_and_reads_the_history() {
 
 #[test]
 fn a_socket_whose_relay_ends_misses_nothing() {
-    let data = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(2).start().unwrap();
-    runtime.block_on(async |runtime| {
-        let node = throng_durable::Node::options(data.path()).open(runtime).unwrap();
-        let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
-        let settings = Settings {
-            signer: Signer::from_key([7; 32]),
-            token_ttl: Duration::from_secs(3600),
-            sockets: Sockets::default(),
-            limits: RateLimits::default(),
-        };
-        let server = Server::bind("127.0.0.1:0".parse().unwrap(), Limits::default()).await.unwrap();
-        let serving = server.start(social::routes(social, settings), runtime.tokio());
-        let client = Client::new(&serving.address().to_string());
+    with_the_service(Sockets::default(), async |Service { runtime, address, client, .. }| {
         let (alice, bob) = (client.register("alice").await, client.register("bob").await);
-        create(&client, &[&alice, &bob]).await;
+        create(client, &[&alice, &bob]).await;
         let mut sockets = [&alice, &bob].map(|token| {
-            let address = serving.address().to_string();
-            let (mut socket, _) = Socket::open(&address, token, &Value::Null);
-            assert_eq!(socket.next().unwrap()["type"], "reset");
+            let mut socket = open(address, token);
             enter(&mut socket, "rust", Value::Null);
             socket
         });
@@ -427,7 +395,7 @@ fn a_socket_whose_relay_ends_misses_nothing() {
             }
             // Some of these find no relay that knows the sockets.
             for _ in 0..20 {
-                assert_eq!(say(&client, &alice, "on and on").await.status, 201);
+                assert_eq!(say(client, &alice, "on and on").await.status, 201);
             }
             for socket in &mut sockets {
                 for sequence in said + 1..=said + 20 {
@@ -440,7 +408,49 @@ fn a_socket_whose_relay_ends_misses_nothing() {
         // Both are present again.
         while client.get("/api/v1/rooms/rust", "").await.body["present"] != 2 {}
         drop(sockets);
-        assert_eq!(serving.drain().await.cut, 0);
-        node.shutdown().await;
     });
+}
+
+#[test]
+fn a_socket_with_a_small_queue_knows_what_it_misses_of_a_busy_room() {
+    const AUTHORS: usize = 16;
+    const ROUNDS: usize = 20;
+    let limits = SocketLimits { outbox_frames_max: 3, ..SocketLimits::default() };
+    let sockets = Sockets::new::<String>(limits, []);
+    with_the_service(
+        sockets.clone(),
+        async |Service { runtime, social, address, client, .. }| {
+            let names = (0..AUTHORS).map(|number| format!("user_{number}"));
+            let hash = social.hash(Password::new(PASSWORD).unwrap()).await.unwrap();
+            let (mut authors, rust): (Vec<Name>, RoomName) = (Vec::new(), "rust".parse().unwrap());
+            let alice = client.register("alice").await;
+            create(client, &[&alice]).await;
+            for author in names.map(|name| name.parse().unwrap()) {
+                social.register_hashed(&author, hash.clone()).await.unwrap();
+                social.join_room(&rust, &author).await.unwrap();
+                authors.push(author);
+            }
+            let mut socket = open(address, &alice);
+            enter(&mut socket, "rust", json!(0));
+            let found = runtime.search("alice", 10, SortBy::Memory).await;
+            let label = |kind: &str| {
+                let is_kind = |found: &str| throng::short_kind(found) == kind;
+                let process = found.iter().find(|process| process.kind.is_some_and(is_kind));
+                process.and_then(|process| process.label.as_deref())
+            };
+            assert_eq!((label("Connection"), label("User")), (Some("alice"), Some("user/alice")));
+            let client =
+                tokio::task::spawn_blocking(move || follow(&mut socket, (AUTHORS * ROUNDS) as u64));
+            for round in 0..ROUNDS {
+                let say = async |author: &Name| {
+                    let text = Text::new(format!("round {round}")).unwrap();
+                    social.say(&rust, author, text, None).await.unwrap();
+                };
+                join_all(authors.iter().map(say)).await;
+            }
+            let resets = client.await.unwrap();
+            assert!(resets.iter().any(|left_out| !left_out.is_empty()), "{resets:?}");
+            assert!(sockets.frames_dropped() > 0);
+        },
+    );
 }

@@ -15,13 +15,11 @@ async fn no_password_and_no_token_is_on_the_disk() {
     let node = Node::start(&data, &["--keep-log", "--admin-listen", "127.0.0.1:0"]);
     let client = node.client();
     let alice = client.register("alice").await;
-    let credentials = json!({ "name": "alice", "password": PASSWORD });
-    let session = client.post("/api/v1/sessions", "", &credentials).await;
-    let revoked = session.body["token"].as_str().unwrap().to_owned();
+    let revoked = client.log_in("alice", PASSWORD).await.token();
     assert_eq!(client.delete("/api/v1/sessions/current", &revoked).await.status, 204);
     let passwords = json!({ "old": PASSWORD, "new": "another horse" });
     let text = "a text that everybody may read";
-    assert_eq!(client.post("/api/v1/posts", &alice, &json!({ "text": text })).await.status, 201);
+    client.publish(&alice, text).await;
     let changed = client.request(reqwest::Method::PUT, "/api/v1/password").bearer_auth(&alice);
     assert_eq!(changed.json(&passwords).send().await.unwrap().status(), 204);
     let admin = node.dashboard().split("token=").nth(1).unwrap().to_owned();

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::{Value, json};
 use tungstenite::{Message, WebSocket};
 
@@ -22,11 +21,13 @@ pub(crate) struct Closed(pub(crate) u16);
 
 impl Socket {
     pub(crate) fn connect(address: &str) -> Socket {
+        Socket::connect_to(address, "/api/v1/socket")
+    }
+
+    pub(crate) fn connect_to(address: &str, path: &str) -> Socket {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let url = format!("ws://{address}/api/v1/socket");
-        let (socket, _) = tungstenite::client(url, stream).unwrap();
-        Socket(socket)
+        Socket(tungstenite::client(format!("ws://{address}{path}"), stream).unwrap().0)
     }
 
     /// Connects, says hello, and returns the socket with the position in the welcome.
@@ -52,6 +53,16 @@ impl Socket {
         }
     }
 
+    /// Returns the next message of a type.
+    pub(crate) fn next_of(&mut self, kind: &str) -> Value {
+        loop {
+            let message = self.next().unwrap();
+            if message["type"] == kind {
+                return message;
+            }
+        }
+    }
+
     /// Reads to the close frame, answers it, and returns its code and its reason.
     pub(crate) fn end(mut self) -> (Closed, String) {
         loop {
@@ -62,9 +73,7 @@ impl Socket {
             }
         }
     }
-}
 
-impl Socket {
     /// Returns the next message, or `None` once the connection is lost.
     pub(crate) fn next_until_lost(&mut self) -> Option<Value> {
         loop {
@@ -75,12 +84,6 @@ impl Socket {
             }
         }
     }
-}
-
-async fn post(client: &Client, token: &str, text: &str) -> String {
-    let posted = client.post("/api/v1/posts", token, &json!({ "text": text })).await;
-    assert_eq!(posted.status, 201, "{posted:?}");
-    posted.body["id"].as_str().unwrap().to_owned()
 }
 
 async fn timeline(client: &Client, token: &str) -> Vec<String> {
@@ -96,7 +99,7 @@ async fn a_client_gets_each_change_once_across_lost_connections_and_a_kill() {
     let node = Node::start(data.path(), &[]);
     let client = node.client();
     let (alice, bob) = (client.register("alice").await, client.register("bob").await);
-    let before = post(&client, &alice, "before").await;
+    let before = client.publish(&alice, "before").await;
     let (mut socket, position) = Socket::open(&node.address, &bob, &Value::Null);
     assert_eq!(socket.next().unwrap(), json!({ "type": "reset", "position": position }));
     socket.say(r#"{"type":"ping"}"#);
@@ -107,7 +110,7 @@ async fn a_client_gets_each_change_once_across_lost_connections_and_a_kill() {
     let reset = socket.next().unwrap();
     assert_eq!(reset["type"], "reset", "{reset}");
     assert_eq!(timeline(&client, &bob).await, [&*before]);
-    let first = post(&client, &alice, "<b>first</b>").await;
+    let first = client.publish(&alice, "<b>first</b>").await;
     let shown = socket.next().unwrap();
     assert_eq!((&shown["type"], &shown["post"]["id"]), (&json!("post"), &json!(first)), "{shown}");
     assert_eq!(shown["post"]["text"], "<b>first</b>");
@@ -116,7 +119,8 @@ async fn a_client_gets_each_change_once_across_lost_connections_and_a_kill() {
 
     // What comes while the client is away is sent when it is back.
     drop(socket);
-    let missed = [post(&client, &alice, "missed").await, post(&client, &alice, "missed too").await];
+    let missed =
+        [client.publish(&alice, "missed").await, client.publish(&alice, "missed too").await];
     let mut last = reset["position"].clone();
     last["sequence"] = json!(last["sequence"].as_u64().unwrap() + 2);
     let (mut socket, position) = Socket::open(&node.address, &bob, &last);
@@ -126,7 +130,7 @@ async fn a_client_gets_each_change_once_across_lost_connections_and_a_kill() {
     }
     // A post that came and went meanwhile is not shown again.
     drop(socket);
-    let brief = post(&client, &alice, "brief").await;
+    let brief = client.publish(&alice, "brief").await;
     assert_eq!(client.delete(&format!("/api/v1/posts/{brief}"), &alice).await.status, 204);
     let (mut socket, position) = Socket::open(&node.address, &bob, &position);
     for _ in 0..2 {
@@ -142,7 +146,7 @@ async fn a_client_gets_each_change_once_across_lost_connections_and_a_kill() {
         let (mut lost, position) = Socket::open(&node.address, &bob, &wrong);
         assert_eq!(lost.next().unwrap(), json!({ "type": "reset", "position": position }));
     }
-    let both = post(&client, &alice, "to both").await;
+    let both = client.publish(&alice, "to both").await;
     for socket in [&mut socket, &mut newest] {
         assert_eq!(socket.next().unwrap()["post"]["id"], json!(both));
     }
@@ -154,7 +158,7 @@ async fn a_client_gets_each_change_once_across_lost_connections_and_a_kill() {
     let (mut socket, position) = Socket::open(&node.address, &bob, &position);
     assert_eq!(socket.next().unwrap(), json!({ "type": "reset", "position": position }));
     assert_eq!(timeline(&client, &bob).await, [&*both, &*missed[1], &*missed[0], &*before]);
-    let after = post(&client, &alice, "after").await;
+    let after = client.publish(&alice, "after").await;
     assert_eq!(socket.next().unwrap()["post"]["id"], json!(after));
 
     // A drain tells the client to connect again.
@@ -199,11 +203,7 @@ async fn a_socket_without_a_valid_token_is_closed() {
     assert_eq!(socket.next(), Err(Closed(1008)), "a second hello");
 
     // A page of another origin cannot open a socket.
-    let request =
-        client.request(Method::GET, "/api/v1/socket").header("origin", "https://evil.example");
-    let request = request.header("connection", "upgrade").header("upgrade", "websocket");
-    let request = request.header("sec-websocket-version", "13");
-    let request = request.header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==");
+    let request = client.upgrade().header("origin", "https://evil.example");
     assert_eq!(send(request).await.unwrap().status, 403);
 }
 
@@ -211,9 +211,7 @@ async fn a_socket_without_a_valid_token_is_closed() {
 async fn a_revoked_token_closes_its_sockets() {
     let (node, client) = Node::with_client(&[]);
     let one = client.register("alice").await;
-    let body = json!({ "name": "alice", "password": PASSWORD });
-    let login = send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap();
-    let other = login.body["token"].as_str().unwrap();
+    let other = &client.log_in("alice", PASSWORD).await.token();
     let mut sockets = [&one, &one, other].map(|token| {
         let (mut socket, _) = Socket::open(&node.address, token, &Value::Null);
         assert_eq!(socket.next().unwrap()["type"], "reset");
@@ -267,12 +265,12 @@ async fn a_client_that_applies_all_changes_has_the_timeline() {
                         client.delete(&format!("/api/v1/posts/{id}"), &tokens[user]).await;
                     }
                 }
-                _ => drop(post(&client, &tokens[user], "a post").await),
+                _ => drop(client.publish(&tokens[user], "a post").await),
             }
         }
         // The last change of the round that the client must see.
         assert_eq!(client.put("/api/v1/following/user_1", &tokens[0]).await.status, 204);
-        let last = post(&client, &tokens[1], &format!("the last of round {round}")).await;
+        let last = client.publish(&tokens[1], &format!("the last of round {round}")).await;
         loop {
             let message = socket.next().unwrap();
             match message["type"].as_str().unwrap() {

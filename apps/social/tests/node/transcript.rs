@@ -10,55 +10,40 @@ use crate::harness::Node;
 
 #[test]
 fn the_page_shows_what_happens() {
-    let steps = steps_after(SERVICE_PAGE, SERVICE);
+    let steps = service();
     assert!(steps.len() >= 5, "{steps:?}");
-    assert!(steps.iter().any(|step| step.command.contains("curl")), "{steps:?}");
-    assert_prints(&steps);
+    assert_prints(&steps, &["curl"]);
 }
 
 #[test]
 fn the_page_shows_how_to_configure_a_node() {
-    let steps = steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_configure_a_node -->");
-    assert!(steps.iter().any(|step| step.command.contains("--print-config")), "{steps:?}");
-    assert_prints(&steps);
+    assert_prints(&operation("configure_a_node"), &["--print-config"]);
 }
 
 #[test]
 fn the_page_shows_how_to_look_into_a_node() {
-    let steps = steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_look_into_a_node -->");
-    assert!(steps.iter().any(|step| step.command.contains("top --once")), "{steps:?}");
-    assert!(steps.iter().any(|step| step.command.contains("/metrics")), "{steps:?}");
-    // A reader of this section has already run the session with the service.
-    assert_prints(&[steps_after(SERVICE_PAGE, SERVICE), steps].concat());
+    // A reader of this section and the next two has already run the session with the service.
+    let steps = [service(), operation("look_into_a_node")].concat();
+    assert_prints(&steps, &["top --once", "/metrics"]);
 }
 
 #[test]
 fn the_page_shows_how_to_look_into_entities() {
-    let steps =
-        steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_look_into_entities -->");
-    for command in ["list", "show", "inbox", "reminders", "export", "forget", "import"] {
-        let command = format!("entity {command}");
-        assert!(steps.iter().any(|step| step.command.contains(&command)), "{command}");
-    }
-    assert_prints(&[steps_after(SERVICE_PAGE, SERVICE), steps].concat());
+    let steps = [service(), operation("look_into_entities")].concat();
+    let commands = ["list", "show", "inbox", "reminders", "export", "forget", "import"];
+    assert_prints(&steps, &commands.map(|command| format!("entity {command}")));
 }
 
 #[test]
 fn the_page_shows_how_to_look_into_a_store() {
-    let steps =
-        steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_look_into_a_store -->");
-    for command in ["stat", "verify", "backup", "get", "scan"] {
-        let command = format!("store {command} {DATA}");
-        assert!(steps.iter().any(|step| step.command.contains(&command)), "{command}");
-    }
-    assert_prints(&[steps_after(SERVICE_PAGE, SERVICE), steps].concat());
+    let steps = [service(), operation("look_into_a_store")].concat();
+    let commands = ["stat", "verify", "backup", "get", "scan"];
+    assert_prints(&steps, &commands.map(|command| format!("store {command} {DATA}")));
 }
 
 #[test]
 fn the_page_shows_how_to_load_a_node() {
-    let steps = steps_after(OPERATION_PAGE, "<!-- test:the_page_shows_how_to_load_a_node -->");
-    assert!(steps.iter().any(|step| step.command.contains("load http://")), "{steps:?}");
-    assert_prints(&steps);
+    assert_prints(&operation("load_a_node"), &["load http://"]);
 }
 
 /// A demo runs until it is stopped, so its command is no step of a session.
@@ -77,14 +62,27 @@ async fn the_page_shows_a_demo() {
     assert_eq!(node.wait().status.code(), Some(0));
 }
 
+/// Returns the steps of the session with the service.
+fn service() -> Vec<Step> {
+    steps_after(SERVICE_PAGE, "<!-- test:the_page_shows_what_happens -->")
+}
+
+/// Returns the steps of a section for the operator.
+fn operation(section: &str) -> Vec<Step> {
+    steps_after(OPERATION_PAGE, &format!("<!-- test:the_page_shows_how_to_{section} -->"))
+}
+
 fn steps_after(page: &str, mark: &str) -> Vec<Step> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(page)).unwrap();
     let transcript = transcript(&text, mark);
     steps(transcript.unwrap_or_else(|| panic!("{page} has no console block after {mark}")))
 }
 
-/// Runs the steps against a new node and compares the output.
-fn assert_prints(steps: &[Step]) {
+/// Runs the steps, which must have certain commands, against a new node, and compares the output.
+fn assert_prints(steps: &[Step], commands: &[impl AsRef<str>]) {
+    for command in commands.iter().map(AsRef::as_ref) {
+        assert!(steps.iter().any(|step| step.command.contains(command)), "{command}: {steps:?}");
+    }
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path().join("data");
     let node = Node::start(&data, &[]);
@@ -107,9 +105,6 @@ const OPERATION_PAGE: &str = "../../docs/operate.md";
 
 /// Address of the node on the pages.
 const ADDRESS: &str = "127.0.0.1:7070";
-
-/// Setup before the session with the service.
-const SERVICE: &str = "<!-- test:the_page_shows_what_happens -->";
 
 /// Path of the data on the pages.
 const DATA: &str = "throng-data";

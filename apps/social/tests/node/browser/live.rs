@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use reqwest::Method;
 use serde_json::json;
 
 use super::{HARM, assert_unharmed, click_now, go, sign_up, sign_up_at, texts};
-use crate::harness::{Node, PASSWORD, send, serve};
+use crate::harness::{Node, PASSWORD, serve};
 use crate::line::Line;
 use crate::webdriver::{Browser, Driver};
 
@@ -78,11 +77,9 @@ async fn two_people_follow_and_talk_while_the_node_is_killed() {
     refusals_are_sentences(&bob).await;
 
     // A user that logs out everywhere is logged out here, too.
-    let body = json!({ "name": "alice", "password": PASSWORD });
     let client = node.client();
-    let session = send(client.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap();
-    let token = session.body["token"].as_str().unwrap();
-    assert_eq!(client.delete("/api/v1/sessions", token).await.status, 204);
+    let token = client.log_in("alice", PASSWORD).await.token();
+    assert_eq!(client.delete("/api/v1/sessions", &token).await.status, 204);
     alice.wait_for_text("#entry", "Your session has ended.").await;
     alice.close().await;
     bob.close().await;
@@ -120,9 +117,8 @@ async fn posts_arrive(alice: &Browser, bob: &Browser, node: &Node) {
 
     let token = bob.run("return JSON.parse(localStorage.getItem('throng.session')).token").await;
     for number in 0..15 {
-        let body = json!({ "text": format!("number {number}\n\n\n\nand more") });
-        let posted = node.client().post("/api/v1/posts", token.as_str().unwrap(), &body).await;
-        assert_eq!(posted.status, 201, "{posted:?}");
+        let text = format!("number {number}\n\n\n\nand more");
+        node.client().publish(token.as_str().unwrap(), &text).await;
     }
     alice.wait_for_text("#posts", "number 14").await;
     alice.run("scrollTo(0, 600)").await;
@@ -336,10 +332,8 @@ async fn messages_beyond_the_rate_of_a_user_wait_and_are_stored_once_and_in_orde
     alice.wait_until("return document.querySelectorAll('#waiting li').length === 0").await;
     let expected: Vec<String> = (0..8).map(|number| format!("number {number}")).collect();
     assert_eq!(texts(&alice, "#messages .text").await, expected);
-    let metrics = node.client().request(Method::GET, "/metrics").send().await.unwrap();
-    let metrics = metrics.text().await.unwrap();
-    let limited = metrics.lines().find(|line| line.contains("class=\"writes\"")).unwrap();
-    assert!(!limited.ends_with(" 0"), "the rate was never reached: {limited}");
+    let limited = node.client().metric("throng_rate_limited_total{class=\"writes\"}").await;
+    assert!(limited > Some(0.0), "the rate was never reached");
     assert_eq!(alice.console().await, Vec::<String>::new());
     alice.close().await;
 }

@@ -55,8 +55,7 @@ async fn a_reader_keeps_the_place_and_a_writer_each_character() {
             20 => linked.to_owned(),
             _ => format!("number {number}\n\nand more #other"),
         };
-        let posted = client.post("/api/v1/posts", &bob, &json!({ "text": text })).await;
-        newest = posted.body["id"].as_str().unwrap().to_owned();
+        newest = client.publish(&bob, &text).await;
     }
     let driver = Driver::start();
     let alice = driver.open(profile.path().to_str().unwrap()).await;
