@@ -1,7 +1,7 @@
 //! Hostile clients of a real node: malformed and ambiguous bytes, clients that are slow, silent or too many.
 //!
 //! After each attack the node answers a normal request, has as many open files as before, has not grown, and has
-//! logged nothing: no panic and no error. The rules of each protocol are tested in `throng-node`; here they meet
+//! logged nothing: no panic and no error. The rules of each protocol are tested in `throng-node`; here some of them meet
 //! the routes of the service and the limits of the command line.
 
 use std::fs;
@@ -12,8 +12,6 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt;
-use tungstenite::protocol::frame::FrameHeader;
-use tungstenite::protocol::frame::coding::{Control, Data, OpCode};
 
 use crate::harness::{Client, Node, PASSWORD, send};
 use crate::sockets::{PATIENCE, Socket};
@@ -72,19 +70,20 @@ impl Target {
         String::from_utf8(answer).unwrap()
     }
 
-    /// Opens a socket, and sends `bytes` behind the handshake.
-    fn upgrade(&self, bytes: &[u8]) -> TcpStream {
+    /// Opens a socket with further headers, and sends `bytes` behind the handshake. Returns the head of the answer, too.
+    fn upgrade(&self, headers: &str, bytes: &[u8]) -> (TcpStream, String) {
         let mut stream = self.connect();
-        stream.write_all(handshake("").as_bytes()).unwrap();
+        stream.write_all(handshake(headers).as_bytes()).unwrap();
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             let mut byte = [0];
             stream.read_exact(&mut byte).unwrap();
             head.extend(byte);
         }
-        assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
         let _ = stream.write_all(bytes);
-        stream
+        (stream, head)
     }
 
     /// Waits until the node has no more open files than before, whether or not its clients keep theirs.
@@ -146,18 +145,19 @@ fn statuses(bytes: &str) -> Vec<u16> {
     bytes.split("HTTP/1.").skip(1).filter_map(status).collect()
 }
 
-/// Encodes a client's frame with a mask that changes no byte.
-fn frame(header: FrameHeader, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    let header = FrameHeader { mask: header.mask.or(Some([0; 4])), ..header };
-    header.format(payload.len() as u64, &mut bytes).unwrap();
-    bytes.extend_from_slice(payload);
-    bytes
+/// Encodes a client's frame of up to 64 KiB, with a mask that changes no byte.
+fn frame(first: u8, payload: &[u8]) -> Vec<u8> {
+    let head = match payload.len() {
+        length @ 0..126 => vec![first, 0x80 | length as u8],
+        length => vec![first, 0xfe, (length >> 8) as u8, length as u8],
+    };
+    [&head, &[0; 4][..], payload].concat()
 }
 
-fn text(payload: &[u8]) -> Vec<u8> {
-    frame(FrameHeader { opcode: OpCode::Data(Data::Text), ..FrameHeader::default() }, payload)
-}
+/// First bytes of whole frames.
+const TEXT: u8 = 0x81;
+const CLOSE: u8 = 0x88;
+const PING: u8 = 0x89;
 
 #[tokio::test]
 async fn no_ambiguous_or_malformed_request_reaches_the_service() {
@@ -168,48 +168,23 @@ async fn no_ambiguous_or_malformed_request_reaches_the_service() {
     );
     let smuggled = "GET /api/v1/users/alice HTTP/1.1\r\nhost: x\r\n\r\n";
     let json = r#"{"text":"smuggled"}"#;
-    let (length, chunk) = (json.len(), format!("{:x}\r\n{json}\r\n0\r\n\r\n", json.len()));
+    let chunk = format!("{:x}\r\n{json}\r\n0\r\n\r\n", json.len());
     let get = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n");
     let health = get("/api/v1/health");
 
     #[rustfmt::skip]
     let cases: Vec<(&str, String, &[u16])> = vec![
-        // Two programs that read one of these differently would see a second request in its body.
+        // Two programs that read this differently would see a second request in its body.
         ("a length before chunks", format!("{post}content-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n{smuggled}"), &[400]),
-        ("a length behind chunks", format!("{post}transfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n{smuggled}"), &[400]),
-        ("two lengths", format!("{post}content-length: 0\r\ncontent-length: {length}\r\n\r\n{smuggled}"), &[400]),
-        ("the same length twice", format!("{post}content-length: {length}\r\ncontent-length: {length}\r\n\r\n{json}"), &[400]),
-        ("a list of lengths", format!("{post}content-length: {length}, {length}\r\n\r\n{json}"), &[400]),
-        ("a signed length", format!("{post}content-length: +{length}\r\n\r\n{json}"), &[400]),
-        ("a hexadecimal length", format!("{post}content-length: 0x13\r\n\r\n{json}"), &[400]),
-        ("an empty length", format!("{post}content-length:\r\n\r\n{smuggled}"), &[400]),
-        ("two transfer encodings", format!("{post}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n{chunk}"), &[400]),
         ("chunks within another encoding", format!("{post}transfer-encoding: chunked, identity\r\n\r\n{chunk}"), &[501]),
         ("an encoding that looks like chunks", format!("{post}transfer-encoding: xchunked\r\n\r\n{chunk}"), &[501]),
-        ("a blank before the colon", format!("{post}transfer-encoding : chunked\r\n\r\n{chunk}"), &[400]),
         ("a vertical tab in a header", format!("{post}transfer-encoding:\x0bchunked\r\n\r\n{chunk}"), &[400]),
-        ("a folded header", format!("{post}x: y\r\n transfer-encoding: chunked\r\n\r\n{chunk}"), &[400]),
-        ("bare line feeds", format!("GET /api/v1/health HTTP/1.1\nhost: x\n\n{smuggled}"), &[400]),
-        ("a bare carriage return", format!("GET /api/v1/health HTTP/1.1\rhost: x\r\n\r\n{smuggled}"), &[400]),
-        ("a zero byte", "GET /api/v1/health HTTP/1.1\r\nhost: x\0y\r\n\r\n".into(), &[400]),
 
-        ("a chunk of another length", format!("{post}transfer-encoding: chunked\r\n\r\n5\r\n{json}\r\n0\r\n\r\n"), &[400]),
-        ("a chunk of 2^64 bytes", format!("{post}transfer-encoding: chunked\r\n\r\n10000000000000000\r\n{json}"), &[400]),
         ("a chunk of -1 bytes", format!("{post}transfer-encoding: chunked\r\n\r\n-1\r\n{json}\r\n0\r\n\r\n"), &[400]),
-        ("a chunk with a bare line feed", format!("{post}transfer-encoding: chunked\r\n\r\n{length:x}\n{json}\n0\n\n"), &[400]),
-        ("chunks beyond the limit", format!("{post}transfer-encoding: chunked\r\n\r\n{}0\r\n\r\n", format!("8000\r\n{}\r\n", " ".repeat(0x8000)).repeat(3)), &[413]),
-        ("a body beyond the limit", format!("{post}content-length: 1073741824\r\n\r\n{json}"), &[413]),
-        ("a head beyond the limit", format!("GET /api/v1/health HTTP/1.1\r\nhost: x\r\nx: {}\r\n\r\n", "y".repeat(40_000)), &[431]),
         ("a target beyond the limit", get(&format!("/{}", "y".repeat(40_000))), &[431]),
-        ("too many headers", format!("GET /api/v1/health HTTP/1.1\r\nhost: x\r\n{}\r\n", "x: y\r\n".repeat(120)), &[431]),
 
-        ("no host", "GET /api/v1/health HTTP/1.1\r\n\r\n".into(), &[400]),
-        ("two hosts", "GET /api/v1/health HTTP/1.1\r\nhost: x\r\nhost: y\r\n\r\n".into(), &[400]),
-        ("a host with a user", "GET /api/v1/health HTTP/1.1\r\nhost: admin@x\r\n\r\n".into(), &[400]),
-        ("two tokens", format!("{post}authorization: Bearer {token}\r\ncontent-length: {length}\r\n\r\n{json}"), &[400]),
         ("HTTP/0.9", "GET /api/v1/health\r\n\r\n".into(), &[400]),
         ("HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), &[400]),
-        ("TLS", "\x16\x03\x01\x02\0\x01\0".into(), &[400]),
         ("a tunnel", "CONNECT other:80 HTTP/1.1\r\nhost: other:80\r\n\r\n".into(), &[404]),
         ("a trace", "TRACE /api/v1/health HTTP/1.1\r\nhost: x\r\n\r\n".into(), &[405]),
         ("a method of its own", "EXPLODE /api/v1/health HTTP/1.1\r\nhost: x\r\n\r\n".into(), &[405]),
@@ -224,10 +199,7 @@ async fn no_ambiguous_or_malformed_request_reaches_the_service() {
         ("an access token in the query", get(&format!("/api/v1/following?access_token={token}")), &[401]),
         ("a header in a path", get("/api/v1/users/a%0d%0aset-cookie:%20x=y"), &[404]),
 
-        ("HTTP/1.0", "GET /api/v1/health HTTP/1.0\r\n\r\n".into(), &[200]),
-        ("the address of another server", "GET http://other/api/v1/health HTTP/1.1\r\nhost: x\r\n\r\n".into(), &[200]),
         ("requests in a row", health.repeat(50), &[200; 50]),
-        ("a bad request behind good ones", format!("{health}{health}GET / HTTP/1.1\n\n{health}"), &[200, 200, 400]),
     ];
     for (name, bytes, expected) in &cases {
         let answer = target.exchange(bytes.as_bytes(), expected.len());
@@ -251,80 +223,31 @@ async fn no_ambiguous_or_malformed_request_reaches_the_service() {
 }
 
 #[tokio::test]
-async fn no_malformed_handshake_opens_a_socket() {
+async fn no_extension_that_a_client_offers_is_taken() {
     let target = Target::start(&[]).await;
-    let without = |line: &str| handshake("").replace(line, "");
-    #[rustfmt::skip]
-    let cases = [
-        ("no key", without("sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"), 400),
-        ("a short key", handshake("").replace("AAAAAAAAAAAAAAAAAAAAAA==", "AAAA"), 400),
-        ("two keys", handshake("sec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"), 400),
-        ("a body", handshake("content-length: 1\r\n"), 400),
-        ("an old version", handshake("").replace("version: 13", "version: 8"), 426),
-        ("no upgrade", without("upgrade: websocket\r\n"), 426),
-        ("HTTP/1.0", handshake("").replace("HTTP/1.1", "HTTP/1.0"), 426),
-        ("another method", handshake("").replace("GET", "POST"), 405),
-        ("a page of another origin", handshake("origin: http://evil.example\r\n"), 403),
-        ("a page of another port", handshake("origin: http://x:81\r\n"), 403),
-        ("a sandboxed page", handshake("origin: null\r\n"), 403),
-        ("two origins", handshake("origin: http://x\r\norigin: http://evil.example\r\n"), 403),
-    ];
-    for (name, bytes, status) in cases {
-        let answer = target.exchange(bytes.as_bytes(), 1);
-        assert_eq!(statuses(&answer), [status], "{name}: {answer}");
-    }
-    // Extensions are offers, which the node does not take.
-    let mut offered = target.connect();
     let offer = "sec-websocket-extensions: permessage-deflate; client_max_window_bits\r\n";
-    let close = FrameHeader { opcode: OpCode::Control(Control::Close), ..FrameHeader::default() };
-    let close = frame(close, b"");
-    offered.write_all(&[handshake(offer).as_bytes(), &close].concat()).unwrap();
-    let mut head = [0; 300];
-    let mut length = 0;
-    while !head[..length].ends_with(b"\x88\0") {
-        length += offered.read(&mut head[length..]).unwrap();
-    }
-    let answer = String::from_utf8_lossy(&head[..length]);
-    assert!(answer.starts_with("HTTP/1.1 101 "), "{answer}");
-    assert!(!answer.contains("sec-websocket-extensions"), "{answer}");
+    let (mut stream, head) = target.upgrade(offer, &frame(CLOSE, b""));
+    assert!(!head.contains("sec-websocket-extensions"), "{head}");
+    assert!(read_to_end(&mut stream).ends_with(b"\x88\0"));
     target.assert_unharmed().await;
 }
 
 #[tokio::test]
-async fn each_malformed_frame_ends_its_socket_with_its_code() {
+async fn a_malformed_message_ends_its_socket_with_its_code() {
     let target = Target::start(&[]).await;
-    let header = |opcode, is_final| FrameHeader { opcode, is_final, ..FrameHeader::default() };
-    let data =
-        |opcode, is_final, payload: &[u8]| frame(header(OpCode::Data(opcode), is_final), payload);
     let hello = json!({ "type": "hello", "token": target.token, "last": null }).to_string();
     let (start, end) = hello.as_bytes().split_at(9);
-    let reserved = FrameHeader { rsv1: true, ..header(OpCode::Data(Data::Text), true) };
-    let large = vec![b'x'; 64 << 10];
+    let pieces = [frame(0x01, start), frame(0x80, end)].concat();
     #[rustfmt::skip]
-    let cases: Vec<(&str, Vec<u8>, u16)> = vec![
-        ("no mask", vec![0x81, 1, b'x'], 1002),
-        ("a compressed frame", frame(reserved, b"x"), 1002),
-        ("a reserved opcode", frame(header(OpCode::Data(Data::Reserved(3)), true), b"x"), 1002),
-        ("a reserved control opcode", frame(header(OpCode::Control(Control::Reserved(11)), true), b"x"), 1002),
-        ("a continuation of nothing", data(Data::Continue, true, b"x"), 1002),
-        ("a message within another", [data(Data::Text, false, b"x"), data(Data::Text, true, b"y")].concat(), 1002),
-        ("a ping in fragments", frame(header(OpCode::Control(Control::Ping), false), b"x"), 1002),
-        ("a large ping", frame(header(OpCode::Control(Control::Ping), true), &[0; 126]), 1002),
-        ("a reserved close code", frame(header(OpCode::Control(Control::Close), true), &1005u16.to_be_bytes()), 1002),
-        ("bytes", data(Data::Binary, true, b"x"), 1003),
-        ("text that is not UTF-8", text(b"\xff"), 1007),
-        ("text that ends within a character", [data(Data::Text, false, b"\xe2"), data(Data::Continue, true, b"\x82")].concat(), 1007),
-        ("a frame beyond the limit", text(&[&large[..], b"x"].concat()), 1009),
-        ("a frame of 2^63 bytes", [&[0x81, 0xff, 0x80][..], &[0; 7], &[0; 4]].concat(), 1009),
-        ("a message beyond the limit", [data(Data::Text, false, &large), data(Data::Continue, true, b"x")].concat(), 1009),
-        ("a text that is no message", text(b"hello"), 1008),
-        ("a message before the hello", text(br#"{"type":"typing","room":"rust"}"#), 1008),
-        ("a forged token", text(br#"{"type":"hello","token":"a.b","last":null}"#), 4401),
-        ("a hello twice", [text(hello.as_bytes()), text(hello.as_bytes())].concat(), 1008),
-        ("a hello in fragments, and then no mask", [data(Data::Text, false, start), data(Data::Continue, true, end), vec![0x81, 1, b'x']].concat(), 1002),
+    let cases = [
+        ("no mask", vec![TEXT, 1, b'x'], 1002),
+        ("a frame of 2^63 bytes", [&[TEXT, 0xff, 0x80][..], &[0; 11]].concat(), 1009),
+        ("a message before the hello", frame(TEXT, br#"{"type":"typing","room":"rust"}"#), 1008),
+        ("a forged token", frame(TEXT, br#"{"type":"hello","token":"a.b","last":null}"#), 4401),
+        ("a hello in fragments, and then no mask", [pieces, vec![TEXT, 1, b'x']].concat(), 1002),
     ];
     for (name, bytes, code) in cases {
-        let mut stream = target.upgrade(&bytes);
+        let (mut stream, _) = target.upgrade("", &bytes);
         let mut answer = Vec::new();
         while close_code(&answer).is_none() {
             let mut bytes = [0; 4096];
@@ -356,13 +279,12 @@ fn close_code(mut bytes: &[u8]) -> Option<u16> {
 #[tokio::test]
 async fn a_flood_of_pings_takes_no_memory_and_the_socket_still_works() {
     let target = Target::start(&[]).await;
-    let ping = FrameHeader { opcode: OpCode::Control(Control::Ping), ..FrameHeader::default() };
-    let pings = frame(ping, &[b'x'; 125]).repeat(20_000);
+    let pings = frame(PING, &[b'x'; 125]).repeat(20_000);
     // Nothing is read meanwhile.
-    let mut stream = target.upgrade(&pings);
+    let (mut stream, _) = target.upgrade("", &pings);
     let hello = json!({ "type": "hello", "token": target.token, "last": null }).to_string();
-    let close = FrameHeader { opcode: OpCode::Control(Control::Close), ..FrameHeader::default() };
-    stream.write_all(&[text(hello.as_bytes()), frame(close, b"\x03\xe8")].concat()).unwrap();
+    let hello = frame(TEXT, hello.as_bytes());
+    stream.write_all(&[hello, frame(CLOSE, b"\x03\xe8")].concat()).unwrap();
     let answers = read_to_end(&mut stream);
     assert!(answers.starts_with(&[0x8a, 125]), "a pong comes first");
     assert_eq!(close_code(&answers), Some(1000), "{}", answers.len());
@@ -444,7 +366,7 @@ async fn connections_of_vanished_clients_are_closed() {
     let vanished: Vec<_> = (0..150)
         .map(|number| match number % 3 {
             // A socket that says nothing; its client does not answer the close either.
-            0 => target.upgrade(b""),
+            0 => target.upgrade("", b"").0,
             // A connection between two requests.
             1 => {
                 let mut stream = target.connect();
