@@ -1,50 +1,34 @@
 //! Tags, interests and For you without HTTP: guarantees of their operations, on a real node.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
-use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use social::{
-    Candidate, ForYou, ForYouPost, Name, PostId, Reader, Score, Social, SocialError, Tag, Text,
-    VisitPosition,
+    Candidate, ForYou, ForYouPost, PostId, Reader, Score, Social, SocialError, Tag, VisitPosition,
 };
-use throng::prelude::*;
 
 use cpu::cpu_ns;
+use nodes::{name, on_a_node, on_data, text};
 use users::register;
 
 #[path = "support/cpu.rs"]
 mod cpu;
+#[path = "support/nodes.rs"]
+mod nodes;
 mod support;
 #[path = "support/users.rs"]
 mod users;
 
-fn name(text: &str) -> Name {
-    text.parse().unwrap()
-}
-
 fn tag(text: &str) -> Tag {
     text.parse().unwrap()
-}
-
-/// Runs `test` on the service on `data`, from start to shutdown.
-fn on<R>(data: &Path, test: impl AsyncFnOnce(&Social, &RuntimeHandle) -> R) -> R {
-    let runtime = Runtime::builder().workers(2).start().unwrap();
-    runtime.block_on(async |runtime| {
-        support::on(runtime, data, async |social| test(social, runtime).await).await
-    })
-}
-
-fn on_a_node(test: impl AsyncFnOnce(&Social, &RuntimeHandle)) {
-    on(tempfile::tempdir().unwrap().path(), test);
 }
 
 #[test]
 fn a_user_has_at_most_ten_interests_which_outlive_a_restart() {
     let data = tempfile::tempdir().unwrap();
     let alice = name("alice");
-    on(data.path(), async |social, _| {
+    on_data(data.path(), async |social, _| {
         register(social, &["alice"]).await;
         for number in (0..10).chain([3]) {
             social.add_interest(&alice, &tag(&format!("Tag{number}"))).await.unwrap();
@@ -63,7 +47,7 @@ fn a_user_has_at_most_ten_interests_which_outlive_a_restart() {
             assert!(matches!(refused, Err(SocialError::NoSuchUser(_))), "{refused:?}");
         }
     });
-    on(data.path(), async |social, _| {
+    on_data(data.path(), async |social, _| {
         let found = social.interests(&alice).await.unwrap();
         let expected: Vec<Tag> = ["rust", "tag0", "tag1", "tag2", "tag4", "tag5", "tag6"]
             .into_iter()
@@ -72,10 +56,6 @@ fn a_user_has_at_most_ten_interests_which_outlive_a_restart() {
             .collect();
         assert_eq!(found, expected);
     });
-}
-
-fn text(text: &str) -> Text {
-    Text::new(text).unwrap()
 }
 
 async fn post(social: &Social, author: &str, said: &str) -> PostId {
@@ -120,7 +100,7 @@ async fn wait_for(social: &Social, reader: &str, expected: &[(PostId, &str)]) {
 #[test]
 fn posts_are_ranked_by_reason_and_likes_and_come_back_after_a_restart() {
     let data = tempfile::tempdir().unwrap();
-    let expected = on(data.path(), async |social, _| {
+    let expected = on_data(data.path(), async |social, _| {
         register(social, &["alice", "bob", "carol", "dave", "erin"]).await;
         social.add_interest(&name("alice"), &tag("rust")).await.unwrap();
         social.follow(&name("alice"), &name("carol")).await.unwrap();
@@ -152,7 +132,7 @@ fn posts_are_ranked_by_reason_and_likes_and_come_back_after_a_restart() {
         assert_eq!(likes, [4, 0, 0, 0]);
         expected
     });
-    on(data.path(), async |social, _| {
+    on_data(data.path(), async |social, _| {
         assert_eq!(
             with_reasons(&read_all(social, "alice", 2).await),
             expected.map(|(id, why)| (id, why.to_owned()))
@@ -246,7 +226,7 @@ fn a_visit_is_over_when_two_others_have_begun_or_the_node_has_stopped() {
     let data = tempfile::tempdir().unwrap();
     let alice = name("alice");
     let is_over = |page: Result<ForYou, SocialError>| matches!(page, Err(SocialError::VisitOver));
-    let next = on(data.path(), async |social, _| {
+    let next = on_data(data.path(), async |social, _| {
         register(social, &["alice", "bob"]).await;
         let (first, second) =
             (post(social, "bob", "first").await, post(social, "bob", "second").await);
@@ -270,7 +250,7 @@ fn a_visit_is_over_when_two_others_have_begun_or_the_node_has_stopped() {
         assert!(matches!(nobody, Err(SocialError::NoSuchUser(_))));
         visits[2]
     });
-    on(data.path(), async |social, _| {
+    on_data(data.path(), async |social, _| {
         assert!(is_over(social.for_you(&alice, next, 1).await));
     });
 }

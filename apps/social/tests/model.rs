@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fastrand::Rng;
 use hoard::{Hoard, Load};
-use social::{IdempotencyKey, Name, Post, PostId, Social, SocialError, Text};
+use social::{IdempotencyKey, Listing, Name, PostId, Social, SocialError, Text};
 use support::on;
 use throng::prelude::*;
 
@@ -23,6 +23,8 @@ struct Model {
     blocks: BTreeSet<(usize, usize)>,
     /// By id; with the author.
     posts: BTreeMap<PostId, (usize, Text)>,
+    /// Ids of all posts, also of those that were deleted.
+    ids: Vec<PostId>,
     /// Keys of each author: the text, and the post.
     keys: BTreeMap<(usize, u8), (Text, PostId)>,
 }
@@ -54,13 +56,12 @@ async fn step(social: &Social, model: &mut Model, rng: &mut Rng) {
             match (known, outcome) {
                 (None, Ok(posted)) => {
                     assert!(!posted.repeated);
-                    assert!(
-                        model.posts.keys().next_back().is_none_or(|last| *last < posted.post.id)
-                    );
+                    assert!(model.ids.last().is_none_or(|last| *last < posted.post.id));
                     if let Some(key) = key {
                         model.keys.insert((one, key), (text.clone(), posted.post.id));
                     }
                     model.posts.insert(posted.post.id, (one, text));
+                    model.ids.push(posted.post.id);
                 }
                 (Some((known, id)), Ok(posted)) => {
                     assert!(posted.repeated && *known == text && *id == posted.post.id);
@@ -84,8 +85,12 @@ async fn step(social: &Social, model: &mut Model, rng: &mut Rng) {
                 model.follows.insert((one, other));
             }
             Err(SocialError::SelfFollow) => assert_eq!(one, other),
-            Err(SocialError::Blocking(_)) => assert!(model.blocks.contains(&(one, other))),
-            Err(SocialError::Blocked(_)) => assert!(model.blocks.contains(&(other, one))),
+            Err(SocialError::Blocking(name)) => {
+                assert!(name == *you && model.blocks.contains(&(one, other)));
+            }
+            Err(SocialError::Blocked(name)) => {
+                assert!(name == *you && model.blocks.contains(&(other, one)));
+            }
             Err(error) => panic!("{error}"),
         },
         8..10 if one != other => {
@@ -103,14 +108,14 @@ async fn step(social: &Social, model: &mut Model, rng: &mut Rng) {
             model.blocks.remove(&(one, other));
         }
         12..14 => {
-            let Some(at) = model.posts.len().checked_sub(1) else { return };
-            let id = *model.posts.keys().nth(rng.usize(..=at)).unwrap();
+            let Some(&id) = rng.choice(&model.ids) else { return };
+            let is_own = model.posts.get(&id).is_some_and(|(author, _)| *author == one);
             match social.delete_post(me, id).await {
                 Ok(()) => {
-                    assert_eq!(model.posts[&id].0, one);
+                    assert!(is_own);
                     model.posts.remove(&id);
                 }
-                Err(SocialError::NoSuchPost(_)) => assert_ne!(model.posts[&id].0, one),
+                Err(SocialError::NoSuchPost(_)) => assert!(!is_own),
                 Err(error) => panic!("{error}"),
             }
         }
@@ -118,35 +123,46 @@ async fn step(social: &Social, model: &mut Model, rng: &mut Rng) {
     }
 }
 
-/// Compares all that the service shows of a user with the model, in pages of `limit` posts.
-async fn compare(social: &Social, model: &Model, user: usize, limit: usize) {
-    let (mut found, mut before) = (Vec::<Post>::new(), None);
+/// Reads all pages of a listing, and returns the ids of its posts, which must be as in the model.
+async fn read_all(
+    model: &Model,
+    page: impl AsyncFn(Option<PostId>) -> Result<Listing, SocialError>,
+) -> Vec<PostId> {
+    let (mut found, mut before) = (Vec::new(), None);
     loop {
-        let page = social.timeline(&name(user), before, limit).await.unwrap();
-        found.extend(page.posts);
-        before = page.next;
+        let Listing { posts, next } = page(before).await.unwrap();
+        for post in posts {
+            let (author, text) = &model.posts[&post.id];
+            assert_eq!((&post.author, &post.text), (&name(*author), text));
+            found.push(post.id);
+        }
+        before = next;
         if before.is_none() {
-            break;
+            return found;
         }
     }
-    for post in &found {
-        let (author, text) = &model.posts[&post.id];
-        assert_eq!((&post.author, &post.text), (&name(*author), text));
-    }
-    let ids: Vec<PostId> = found.iter().map(|post| post.id).collect();
-    assert_eq!(ids, model.timeline(user), "the timeline of {user}");
+}
+
+/// Compares all that the service shows of a user with the model, in pages of `limit` posts.
+async fn compare(social: &Social, model: &Model, user: usize, limit: usize) {
+    let me = &name(user);
+    let timeline = read_all(model, async |before| social.timeline(me, before, limit).await).await;
+    assert_eq!(timeline, model.timeline(user), "the timeline of {user}");
+    // A user's own posts are public, whomever the user blocks.
+    let own = read_all(model, async |before| social.posts(me, before, limit).await).await;
+    let of_user = model.posts.iter().rev().filter(|(_, (author, _))| *author == user);
+    assert!(own.iter().eq(of_user.map(|(id, _)| id)), "the posts of {user}: {own:?}");
 
     let others = |pairs: &BTreeSet<(usize, usize)>| {
         let of = pairs.iter().filter(|(one, _)| *one == user);
         of.map(|(_, other)| name(*other)).collect::<Vec<_>>()
     };
-    assert_eq!(social.following(&name(user)).await.unwrap(), others(&model.follows));
-    assert_eq!(social.blocked(&name(user)).await.unwrap(), others(&model.blocks));
-    let profile = social.profile(&name(user)).await.unwrap();
-    let posts = model.posts.values().filter(|(author, _)| *author == user).count();
+    assert_eq!(social.following(me).await.unwrap(), others(&model.follows));
+    assert_eq!(social.blocked(me).await.unwrap(), others(&model.blocks));
+    let profile = social.profile(me).await.unwrap();
     assert_eq!(
         (profile.posts, profile.following as usize),
-        (posts as u64, others(&model.follows).len())
+        (own.len() as u64, others(&model.follows).len())
     );
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use fastrand::Rng;
 use futures_util::future::{join_all, maybe_done, poll_fn};
 use hoard::{Hoard, Load};
+use nodes::{name, on_a_node, text};
 use social::{IdempotencyKey, Name, RoomMessage, RoomName, RoomNews, Social, SocialError, Text};
 use support::on;
 use throng::prelude::*;
@@ -16,28 +17,14 @@ use users::register;
 
 #[path = "support/hoard.rs"]
 mod hoard;
+#[path = "support/nodes.rs"]
+mod nodes;
 mod support;
 #[path = "support/users.rs"]
 mod users;
 
-fn name(text: &str) -> Name {
-    text.parse().unwrap()
-}
-
 fn room(text: &str) -> RoomName {
     text.parse().unwrap()
-}
-
-fn text(text: &str) -> Text {
-    Text::new(text).unwrap()
-}
-
-fn on_a_node(test: impl AsyncFnOnce(&Social, &RuntimeHandle)) {
-    let data = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(2).start().unwrap();
-    runtime.block_on(async |runtime| {
-        on(runtime, data.path(), async |social| test(social, runtime).await).await;
-    });
 }
 
 /// Process that is present in a room, as the documentation of `enter_room` asks for.

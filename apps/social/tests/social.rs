@@ -1,17 +1,27 @@
 //! The service without HTTP: guarantees of its operations, on a real node.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
-use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use nodes::{name, on_a_node, on_data, text};
 use social::{IdempotencyKey, Listing, Name, Password, Post, PostId, Social, SocialError, Text};
 use throng::prelude::*;
 use throng_durable::Node;
+use users::register;
+
+#[path = "support/nodes.rs"]
+mod nodes;
+mod support;
+#[path = "support/users.rs"]
+mod users;
+
+/// Password of all users that are registered together.
+const PASSWORD: &str = "correct horse";
 
 #[test]
 fn one_of_two_concurrent_registrations_gets_the_name() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         let outcomes = join_all(["horse one", "horse two"].map(async |password| {
             (password, social.register(&name("alice"), Password::new(password).unwrap()).await)
         }))
@@ -33,7 +43,7 @@ fn one_of_two_concurrent_registrations_gets_the_name() {
 
 #[test]
 fn a_repeated_registration_needs_the_same_password() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         let alice = name("alice");
         let register =
             async |password: &str| social.register(&alice, Password::new(password).unwrap()).await;
@@ -57,8 +67,8 @@ fn a_repeated_registration_needs_the_same_password() {
 }
 
 #[test]
-fn an_unregistered_name_can_do_nothing() {
-    on_a_node(async |social| {
+fn an_unregistered_name_can_do_nothing_and_nobody_follows_or_blocks_themselves() {
+    on_a_node(async |social, _| {
         let (nobody, alice) = (name("nobody"), name("alice"));
         register(social, &["alice"]).await;
         let refused = [
@@ -71,6 +81,11 @@ fn an_unregistered_name_can_do_nothing() {
             social.follow(&alice, &nobody).await,
             social.unfollow(&nobody, &alice).await,
             social.unfollow(&alice, &nobody).await,
+            social.blocked(&nobody).await.map(drop),
+            social.block(&nobody, &alice).await,
+            social.block(&alice, &nobody).await,
+            social.unblock(&nobody, &alice).await,
+            social.unblock(&alice, &nobody).await,
         ];
         for (number, outcome) in refused.into_iter().enumerate() {
             assert!(
@@ -78,14 +93,16 @@ fn an_unregistered_name_can_do_nothing() {
                 "{number}: {outcome:?}"
             );
         }
-        let oneself = social.follow(&alice, &alice).await;
-        assert!(matches!(oneself, Err(SocialError::SelfFollow)));
+        let oneself = [social.follow(&alice, &alice).await, social.unfollow(&alice, &alice).await];
+        assert!(oneself.iter().all(|refused| matches!(refused, Err(SocialError::SelfFollow))));
+        let oneself = [social.block(&alice, &alice).await, social.unblock(&alice, &alice).await];
+        assert!(oneself.iter().all(|refused| matches!(refused, Err(SocialError::SelfBlock))));
     });
 }
 
 #[test]
 fn a_key_posts_once_however_many_posts_follow() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         let alice = name("alice");
         register(social, &["alice"]).await;
         let post = async |number: usize| {
@@ -120,7 +137,7 @@ fn a_key_posts_once_however_many_posts_follow() {
 
 #[test]
 fn pages_of_every_size_make_the_same_listing_while_others_post() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         let reader = name("reader");
         let authors = ["a", "b", "c", "d", "e"];
         register(social, &["reader", "a", "b", "c", "d", "e"]).await;
@@ -160,7 +177,7 @@ fn pages_of_every_size_make_the_same_listing_while_others_post() {
 
 #[test]
 fn pages_cut_short_by_long_posts_make_the_same_listing() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         register(social, &["all", "some", "a", "b", "c"]).await;
         let long = "😀".repeat(Text::CHARACTERS_MAX);
         let mut posted = Vec::new();
@@ -220,51 +237,8 @@ async fn read_all(
 }
 
 #[test]
-fn a_block_ends_follows_both_ways_and_hides_posts() {
-    on_a_node(async |social| {
-        let (alice, bob) = (name("alice"), name("bob"));
-        register(social, &["alice", "bob"]).await;
-        social.post(&alice, text("of alice"), None).await.unwrap();
-        social.post(&bob, text("of bob"), None).await.unwrap();
-        social.follow(&alice, &bob).await.unwrap();
-        social.follow(&bob, &alice).await.unwrap();
-        for _ in 0..2 {
-            social.block(&alice, &bob).await.unwrap();
-            assert_eq!(social.blocked(&alice).await.unwrap(), std::slice::from_ref(&bob));
-            for reader in [&alice, &bob] {
-                assert!(social.following(reader).await.unwrap().is_empty());
-                assert!(social.timeline(reader, None, 10).await.unwrap().posts.is_empty());
-            }
-            let refused = social.follow(&bob, &alice).await;
-            assert!(matches!(refused, Err(SocialError::Blocked(name)) if name == alice));
-            let refused = social.follow(&alice, &bob).await;
-            assert!(matches!(refused, Err(SocialError::Blocking(name)) if name == bob));
-            assert_eq!(social.posts(&alice, None, 10).await.unwrap().posts.len(), 1, "public");
-        }
-        social.unblock(&alice, &bob).await.unwrap();
-        social.unblock(&alice, &bob).await.unwrap();
-        assert!(social.blocked(&alice).await.unwrap().is_empty());
-        assert!(social.following(&bob).await.unwrap().is_empty(), "follows are not restored");
-        social.follow(&bob, &alice).await.unwrap();
-        assert_eq!(social.timeline(&bob, None, 10).await.unwrap().posts.len(), 1);
-
-        let oneself = [social.block(&bob, &bob).await, social.unblock(&bob, &bob).await];
-        assert!(oneself.iter().all(|refused| matches!(refused, Err(SocialError::SelfBlock))));
-        let nobody = name("nobody");
-        for refused in [
-            social.block(&bob, &nobody).await,
-            social.block(&nobody, &bob).await,
-            social.unblock(&nobody, &bob).await,
-            social.blocked(&nobody).await.map(drop),
-        ] {
-            assert!(matches!(refused, Err(SocialError::NoSuchUser(name)) if name == nobody));
-        }
-    });
-}
-
-#[test]
 fn a_like_needs_a_post_and_no_block() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         let (alice, bob, nobody) = (name("alice"), name("bob"), name("nobody"));
         register(social, &["alice", "bob"]).await;
         let id = social.post(&alice, text("of alice"), None).await.unwrap().post.id;
@@ -303,32 +277,8 @@ fn a_like_needs_a_post_and_no_block() {
 }
 
 #[test]
-fn a_deleted_post_is_gone_and_its_key_stays_used() {
-    on_a_node(async |social| {
-        let (alice, bob) = (name("alice"), name("bob"));
-        register(social, &["alice", "bob"]).await;
-        social.follow(&bob, &alice).await.unwrap();
-        let key = || IdempotencyKey::new("key");
-        let first = social.post(&alice, text("first"), key()).await.unwrap().post;
-        let second = social.post(&alice, text("second"), None).await.unwrap().post;
-        let foreign = social.delete_post(&bob, first.id).await;
-        assert!(matches!(foreign, Err(SocialError::NoSuchPost(_))), "{foreign:?}");
-        assert_eq!(social.posts(&alice, None, 10).await.unwrap().posts.len(), 2, "it is not bob's");
-        social.delete_post(&alice, first.id).await.unwrap();
-        assert_eq!(social.timeline(&bob, None, 10).await.unwrap().posts.len(), 1);
-        assert_eq!(social.profile(&alice).await.unwrap().posts, 1);
-        let repeated = social.delete_post(&alice, first.id).await;
-        assert!(matches!(repeated, Err(SocialError::NoSuchPost(_))), "{repeated:?}");
-        let again = social.post(&alice, text("first"), key()).await;
-        assert!(matches!(again, Err(SocialError::PostDeleted)), "{again:?}");
-        let third = social.post(&alice, text("first"), None).await.unwrap().post;
-        assert_eq!(social.posts(&alice, None, 10).await.unwrap().posts, [third, second]);
-    });
-}
-
-#[test]
 fn a_deleted_account_is_gone_and_leaves_no_timeline_that_cannot_be_read() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         let (alice, bob, carol) = (name("alice"), name("bob"), name("carol"));
         register(social, &["alice", "bob", "carol"]).await;
         social.follow(&alice, &bob).await.unwrap();
@@ -389,7 +339,7 @@ fn a_deleted_account_is_gone_and_leaves_no_timeline_that_cannot_be_read() {
 
 #[test]
 fn a_search_finds_registered_names_by_prefix_in_pages() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         let names = ["a", "al", "alice", "alina", "bob", "z"];
         register(social, &names).await;
         // A name that was only asked for is not found.
@@ -434,7 +384,7 @@ fn tokens_are_revoked_singly_all_and_by_a_new_password() {
         let checks = issued.iter().map(|issued| social.check_token(&alice, *issued));
         join_all(checks).await.iter().map(Result::is_ok).collect::<Vec<_>>()
     };
-    let issued = on(data.path(), async |social| {
+    let (created, issued) = on_data(data.path(), async |social, _| {
         register(social, &["alice"]).await;
         let issued = [next().await, next().await, next().await];
         assert_eq!(accepted(social, &issued).await, [true; 3]);
@@ -442,10 +392,11 @@ fn tokens_are_revoked_singly_all_and_by_a_new_password() {
         social.log_out(&alice, Some(token)).await.unwrap();
         assert_eq!(accepted(social, &issued).await, [true, false, true]);
         assert!(social.check_token(&name("nobody"), now()).await.is_err());
-        issued
+        (social.profile(&alice).await.unwrap().created, issued)
     });
-    on(data.path(), async |social| {
+    on_data(data.path(), async |social, _| {
         assert_eq!(accepted(social, &issued).await, [true, false, true], "after a restart");
+        assert_eq!(social.profile(&alice).await.unwrap().created, created);
         next().await;
         social.log_out(&alice, None).await.unwrap();
         let later = next().await;
@@ -464,35 +415,8 @@ fn tokens_are_revoked_singly_all_and_by_a_new_password() {
 }
 
 #[test]
-fn all_data_survives_a_restart_and_ids_keep_rising() {
-    let data = tempfile::tempdir().unwrap();
-    let (alice, bob) = (name("alice"), name("bob"));
-    let before = on(data.path(), async |social| {
-        register(social, &["alice", "bob"]).await;
-        social.follow(&alice, &bob).await.unwrap();
-        let key = IdempotencyKey::new("key");
-        let post = social.post(&bob, text("before"), key).await.unwrap().post;
-        (post, social.profile(&alice).await.unwrap(), social.profile(&bob).await.unwrap())
-    });
-    on(data.path(), async |social| {
-        let (post, alice_then, bob_then) = before;
-        social.log_in(&alice, PASSWORD.to_owned()).await.unwrap();
-        assert_eq!(social.profile(&alice).await.unwrap(), alice_then);
-        assert_eq!(social.profile(&bob).await.unwrap(), bob_then);
-        assert_eq!(social.following(&alice).await.unwrap(), std::slice::from_ref(&bob));
-        let again = social.post(&bob, text("before"), IdempotencyKey::new("key")).await.unwrap();
-        assert_eq!((again.repeated, &again.post), (true, &post));
-        let reused = social.post(&bob, text("other"), IdempotencyKey::new("key")).await;
-        assert!(matches!(reused, Err(SocialError::KeyReused)), "{reused:?}");
-        let after = social.post(&bob, text("after"), None).await.unwrap().post;
-        assert!(after.id > post.id);
-        assert_eq!(social.timeline(&alice, None, 10).await.unwrap().posts, [after, post]);
-    });
-}
-
-#[test]
 fn health_counts_live_processes() {
-    on_a_node(async |social| {
+    on_a_node(async |social, _| {
         let empty = social.health().unwrap();
         assert_eq!((empty.status, empty.live_entities), (social::Status::Ok, 0));
         register(social, &["alice", "bob"]).await;
@@ -531,39 +455,4 @@ fn health_reports_a_read_only_store_even_if_it_is_unreadable() {
         assert!(health.records.is_some());
         node.shutdown().await;
     });
-}
-
-const PASSWORD: &str = "correct horse";
-
-/// Runs `test` on the service with fresh data.
-fn on_a_node(test: impl AsyncFnOnce(&Social)) {
-    let data = tempfile::tempdir().unwrap();
-    on(data.path(), test);
-}
-
-/// Runs `test` on the service on `data`, from start to shutdown.
-fn on<R>(data: &Path, test: impl AsyncFnOnce(&Social) -> R) -> R {
-    let runtime = Runtime::builder().workers(2).start().unwrap();
-    runtime.block_on(async |runtime| {
-        let node = Node::options(data).open(runtime).unwrap();
-        let social = Social::new(node.clone(), runtime.clone(), 0).unwrap();
-        let result = test(&social).await;
-        node.shutdown().await;
-        result
-    })
-}
-
-async fn register(social: &Social, names: &[&str]) {
-    join_all(names.iter().map(async |text| {
-        social.register(&name(text), Password::new(PASSWORD).unwrap()).await.unwrap();
-    }))
-    .await;
-}
-
-fn name(text: &str) -> Name {
-    text.parse().unwrap()
-}
-
-fn text(text: &str) -> Text {
-    Text::new(text).unwrap()
 }
