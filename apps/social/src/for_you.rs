@@ -20,7 +20,7 @@
 
 pub(crate) mod collector;
 mod group;
-mod interests;
+pub(crate) mod interests;
 mod ranking;
 pub(crate) mod score;
 mod trends;
