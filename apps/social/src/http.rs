@@ -56,6 +56,7 @@ mod likes;
 pub(crate) mod limits;
 mod rooms;
 
+use std::collections::BTreeMap;
 use std::error::Error as _;
 use std::fmt::Display;
 use std::ops::Deref;
@@ -78,7 +79,7 @@ use crate::error::SocialError;
 use crate::idempotency::IdempotencyKey;
 use crate::ids::PostId;
 use crate::listing::ListingName;
-use crate::name::{Name, NameError};
+use crate::name::Name;
 use crate::openapi;
 use crate::page;
 use crate::password::Password;
@@ -199,20 +200,15 @@ pub(crate) struct PostView<'a> {
     time: u64,
 }
 
-#[derive(Serialize)]
-struct FollowingView {
-    following: Vec<Name>,
-}
+/// List in JSON, under its name.
+type ListView<T> = Json<BTreeMap<&'static str, Vec<T>>>;
 
+/// Page of names in JSON, with the name after which the next page begins.
 #[derive(Serialize)]
-struct BlocksView {
-    blocks: Vec<Name>,
-}
-
-#[derive(Serialize)]
-struct FoundView {
-    users: Vec<Name>,
-    next_after: Option<Name>,
+struct NamesView<N> {
+    #[serde(flatten)]
+    names: BTreeMap<&'static str, Vec<N>>,
+    next_after: Option<N>,
 }
 
 #[derive(Deserialize)]
@@ -233,6 +229,13 @@ struct Deletion {
 struct SearchQuery {
     #[serde(default)]
     prefix: String,
+    after: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AfterQuery {
     after: Option<String>,
     limit: Option<usize>,
 }
@@ -317,10 +320,10 @@ async fn delete_account(
 async fn search(
     State(app): State<App>,
     Query(SearchQuery { prefix, after, limit }): Query<SearchQuery>,
-) -> Result<Json<FoundView>, Problem> {
+) -> Result<Json<NamesView<Name>>, Problem> {
     let limit = check_limit(limit)?;
-    let after = parse_after(after)?;
-    Ok(FoundView::of(app.social.search(&prefix, after.as_ref(), limit)?))
+    let after = parse_after::<Name>(after)?;
+    Ok(page_of("users", app.social.search(&prefix, after.as_ref(), limit)?))
 }
 
 async fn profile(
@@ -350,9 +353,8 @@ async fn timeline(
     Ok(listing(app.social.timeline_body(&reader, before, limit, &app.settings.signer).await?))
 }
 
-async fn following(State(app): State<App>, caller: Caller) -> Result<Json<FollowingView>, Problem> {
-    let following = app.social.following(&caller.name).await?;
-    Ok(Json(FollowingView { following }))
+async fn following(State(app): State<App>, caller: Caller) -> Result<ListView<Name>, Problem> {
+    Ok(list_of("following", app.social.following(&caller.name).await?))
 }
 
 async fn follow(
@@ -373,8 +375,8 @@ async fn unfollow(
     Ok(StatusCode::NO_CONTENT)
 }
 
-async fn blocks(State(app): State<App>, caller: Caller) -> Result<Json<BlocksView>, Problem> {
-    Ok(Json(BlocksView { blocks: app.social.blocked(&caller.name).await? }))
+async fn blocks(State(app): State<App>, caller: Caller) -> Result<ListView<Name>, Problem> {
+    Ok(list_of("blocks", app.social.blocked(&caller.name).await?))
 }
 
 async fn block(
@@ -468,12 +470,15 @@ impl App {
     }
 }
 
-impl FoundView {
-    /// Builds a page of users; `more` says that there are users after the last.
-    fn of((users, more): (Vec<Name>, bool)) -> Json<FoundView> {
-        let next_after = if more { users.last().cloned() } else { None };
-        Json(FoundView { users, next_after })
-    }
+/// Builds a list with a name.
+fn list_of<T>(name: &'static str, entries: Vec<T>) -> ListView<T> {
+    Json(BTreeMap::from([(name, entries)]))
+}
+
+/// Builds a page of names; `more` says that there are names after the last.
+fn page_of<N: Clone>(name: &'static str, (names, more): (Vec<N>, bool)) -> Json<NamesView<N>> {
+    let next_after = if more { names.last().cloned() } else { None };
+    Json(NamesView { names: BTreeMap::from([(name, names)]), next_after })
 }
 
 impl PostView<'_> {
@@ -563,15 +568,12 @@ fn parse_name(name: String) -> Result<Name, Problem> {
     })
 }
 
-/// Returns the problem of a page that begins after an invalid name.
-fn after_invalid(_: NameError) -> Problem {
-    let detail = "after must be the next_after of a page";
-    Problem::new(StatusCode::BAD_REQUEST, "after-invalid", detail)
-}
-
-/// Parses the name after which a page of users begins.
-fn parse_after(after: Option<String>) -> Result<Option<Name>, Problem> {
-    after.map(Name::try_from).transpose().map_err(after_invalid)
+/// Parses the name after which a page begins.
+fn parse_after<N: TryFrom<String>>(after: Option<String>) -> Result<Option<N>, Problem> {
+    after.map(N::try_from).transpose().map_err(|_| {
+        let detail = "after must be the next_after of a page";
+        Problem::new(StatusCode::BAD_REQUEST, "after-invalid", detail)
+    })
 }
 
 /// Parses the id of a post in a path. An id has one spelling, and a text that is no id names no post.
@@ -610,10 +612,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_requests_get_a_retry_after_header() {
-        let response = Problem::from(SocialError::TooManyLogins).into_response();
-        assert_eq!(response.status(), StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!(response.headers()[header::RETRY_AFTER], "3");
+    fn a_refusal_has_the_header_of_its_status() {
+        for (error, status, name, value) in [
+            (SocialError::TooManyLogins, 429, header::RETRY_AFTER, "3"),
+            (SocialError::TokenRevoked, 401, header::WWW_AUTHENTICATE, "Bearer"),
+        ] {
+            let response = Problem::from(error).into_response();
+            assert_eq!(response.status(), status);
+            assert_eq!(response.headers()[name], value);
+        }
     }
 
     #[test]

@@ -10,28 +10,21 @@
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get;
-use serde::Deserialize;
 use throng_node::http::{Json, Path, Problem, Query};
 
-use super::{App, FoundView, check_limit, parse_after, parse_name};
+use super::{AfterQuery, App, NamesView, check_limit, page_of, parse_after, parse_name};
+use crate::name::Name;
 
 /// Builds the routes of followers.
 pub(super) fn routes() -> Router<App> {
     Router::new().route("/api/v1/users/{name}/followers", get(followers))
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FollowersQuery {
-    after: Option<String>,
-    limit: Option<usize>,
-}
-
 async fn followers(
     State(app): State<App>,
     Path(name): Path<String>,
-    Query(FollowersQuery { after, limit }): Query<FollowersQuery>,
-) -> Result<Json<FoundView>, Problem> {
+    Query(AfterQuery { after, limit }): Query<AfterQuery>,
+) -> Result<Json<NamesView<Name>>, Problem> {
     let (name, limit, after) = (parse_name(name)?, check_limit(limit)?, parse_after(after)?);
-    Ok(FoundView::of(app.social.followers(&name, after.as_ref(), limit).await?))
+    Ok(page_of("users", app.social.followers(&name, after.as_ref(), limit).await?))
 }

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use throng_node::http::{Cursor, Json, Path, Problem, Query};
 
 use super::likes::LikedPostView;
-use super::{App, Caller, PageQuery};
+use super::{App, Caller, ListView, PageQuery, list_of};
 use crate::for_you::VisitPosition;
 use crate::for_you::score::Reason;
 use crate::tags::{Tag, TagError};
@@ -39,11 +39,6 @@ pub(super) fn routes() -> Router<App> {
         .route("/api/v1/tags", get(tags))
         .route("/api/v1/interests", get(interests))
         .route("/api/v1/interests/{tag}", put(add_interest).delete(remove_interest))
-}
-
-#[derive(Serialize)]
-struct TagsView {
-    tags: Vec<Tag>,
 }
 
 #[derive(Deserialize)]
@@ -93,12 +88,12 @@ async fn for_you(
     Ok(Json(ForYouView { posts: posts.collect(), next_cursor }).into_response())
 }
 
-async fn tags(State(app): State<App>) -> Result<Json<TagsView>, Problem> {
-    Ok(Json(TagsView { tags: app.social.tags().await? }))
+async fn tags(State(app): State<App>) -> Result<ListView<Tag>, Problem> {
+    Ok(list_of("tags", app.social.tags().await?))
 }
 
-async fn interests(State(app): State<App>, caller: Caller) -> Result<Json<TagsView>, Problem> {
-    Ok(Json(TagsView { tags: app.social.interests(&caller.name).await? }))
+async fn interests(State(app): State<App>, caller: Caller) -> Result<ListView<Tag>, Problem> {
+    Ok(list_of("tags", app.social.interests(&caller.name).await?))
 }
 
 async fn add_interest(

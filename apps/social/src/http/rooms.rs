@@ -28,8 +28,8 @@ use serde::{Deserialize, Serialize};
 use throng_node::http::{Cursor, Json, Path, Problem, Query};
 
 use super::{
-    App, Caller, PageQuery, SearchQuery, after_invalid, check_limit, idempotency_key, invalid,
-    parse_after, parse_name,
+    AfterQuery, App, Caller, ListView, NamesView, PageQuery, SearchQuery, check_limit,
+    idempotency_key, invalid, list_of, page_of, parse_after, parse_name,
 };
 use crate::name::{Name, RoomName};
 use crate::post::Text;
@@ -60,30 +60,6 @@ struct NewMessage {
     text: String,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct MembersQuery {
-    after: Option<String>,
-    limit: Option<usize>,
-}
-
-#[derive(Serialize)]
-struct FoundView {
-    rooms: Vec<RoomName>,
-    next_after: Option<RoomName>,
-}
-
-#[derive(Serialize)]
-struct MembersView {
-    members: Vec<Name>,
-    next_after: Option<Name>,
-}
-
-#[derive(Serialize)]
-struct MembershipsView {
-    rooms: Vec<RoomName>,
-}
-
 #[derive(Serialize)]
 struct StoredView<'a> {
     room: &'a RoomName,
@@ -111,12 +87,10 @@ async fn create(
 async fn search(
     State(app): State<App>,
     Query(SearchQuery { prefix, after, limit }): Query<SearchQuery>,
-) -> Result<Json<FoundView>, Problem> {
+) -> Result<Json<NamesView<RoomName>>, Problem> {
     let limit = check_limit(limit)?;
-    let after = after.map(RoomName::try_from).transpose().map_err(after_invalid)?;
-    let (rooms, more) = app.social.search_rooms(&prefix, after.as_ref(), limit)?;
-    let next_after = if more { rooms.last().cloned() } else { None };
-    Ok(Json(FoundView { rooms, next_after }))
+    let after = parse_after::<RoomName>(after)?;
+    Ok(page_of("rooms", app.social.search_rooms(&prefix, after.as_ref(), limit)?))
 }
 
 async fn profile(
@@ -163,21 +137,19 @@ async fn members(
     State(app): State<App>,
     _: Caller,
     Path(room): Path<String>,
-    Query(MembersQuery { after, limit }): Query<MembersQuery>,
-) -> Result<Json<MembersView>, Problem> {
+    Query(AfterQuery { after, limit }): Query<AfterQuery>,
+) -> Result<Json<NamesView<Name>>, Problem> {
     let limit = check_limit(limit)?;
-    let after = parse_after(after)?;
+    let after = parse_after::<Name>(after)?;
     let room = parse_room(room)?;
-    let (members, more) = app.social.room_members(&room, after.as_ref(), limit).await?;
-    let next_after = if more { members.last().cloned() } else { None };
-    Ok(Json(MembersView { members, next_after }))
+    Ok(page_of("members", app.social.room_members(&room, after.as_ref(), limit).await?))
 }
 
 async fn memberships(
     State(app): State<App>,
     caller: Caller,
-) -> Result<Json<MembershipsView>, Problem> {
-    Ok(Json(MembershipsView { rooms: app.social.memberships(&caller.name).await? }))
+) -> Result<ListView<RoomName>, Problem> {
+    Ok(list_of("rooms", app.social.memberships(&caller.name).await?))
 }
 
 async fn join(
