@@ -29,6 +29,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::Response;
+use throng::PrometheusText;
 use throng_node::http::{
     Bearer, ClientAddress, Limited, Problem, Rate, RateTable, Token, bearer_text,
 };
@@ -140,15 +141,13 @@ impl RateLimits {
         ] {
             let _ = writeln!(text, "{NAME}{{class=\"{class}\"}} {refused}");
         }
-        const BUCKETS: &str = "throng_rate_buckets";
-        let _ = writeln!(text, "# HELP {BUCKETS} Accounts and networks whose rates are in memory.");
-        let _ = writeln!(text, "# TYPE {BUCKETS} gauge");
-        let _ = writeln!(text, "{BUCKETS} {}", self.buckets());
-        const SOCKETS: &str = "throng_sockets_refused_of_account_total";
-        let _ = writeln!(text, "# HELP {SOCKETS} Sockets beyond the maximum of their account.");
-        let _ = writeln!(text, "# TYPE {SOCKETS} counter");
+        let mut others = PrometheusText::default();
+        let buckets = "Accounts and networks whose rates are in memory.";
+        others.gauge("throng_rate_buckets", buckets, self.buckets());
         let refused = inner.sockets_refused.load(Ordering::Relaxed); // Relaxed: it guards no other data.
-        let _ = writeln!(text, "{SOCKETS} {refused}");
+        let sockets = "Sockets beyond the maximum of their account.";
+        others.counter("throng_sockets_refused_of_account_total", sockets, refused);
+        text.push_str(&others.into_text());
     }
 
     fn buckets(&self) -> usize {
