@@ -49,10 +49,7 @@ async fn posts_on(client: &Client) -> u64 {
 #[tokio::test]
 async fn a_load_uses_tls_and_accepts_only_certificates_that_it_trusts() {
     let directory = tempfile::tempdir().unwrap();
-    tls::put(directory.path(), "ec", "ec");
-    let flags = tls::flags(directory.path());
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let node = Node::start(&directory.path().join("data"), &flags);
+    let node = tls::start(directory.path());
     let (_, port) = node.address.rsplit_once(':').unwrap();
     let url = format!("https://localhost:{port}");
     let root = tls::made("root.pem");

@@ -244,17 +244,12 @@ async fn a_client_that_applies_all_changes_has_the_timeline() {
         tokens.push(client.register(&format!("user_{user}")).await);
     }
     let (mut socket, _) = Socket::open(&node.address, &tokens[0], &Value::Null);
-    let mut random = 7_u64;
-    let mut draw = |below: u64| {
-        random =
-            random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (random >> 33) % below
-    };
+    let mut random = fastrand::Rng::with_seed(7);
     let mut shown: BTreeSet<String> = BTreeSet::new();
     for round in 0..10 {
         for _ in 0..20 {
-            let user = 1 + draw(3) as usize;
-            match draw(8) {
+            let user = random.usize(1..4);
+            match random.u8(..8) {
                 0 => drop(client.put(&format!("/api/v1/following/user_{user}"), &tokens[0]).await),
                 1 => {
                     drop(client.delete(&format!("/api/v1/following/user_{user}"), &tokens[0]).await)

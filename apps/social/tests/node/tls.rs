@@ -28,16 +28,22 @@ pub(crate) fn made(name: &str) -> PathBuf {
 }
 
 /// Puts the certificate and the key of these names into `directory`.
-pub(crate) fn put(directory: &Path, certificate: &str, key: &str) {
+fn put(directory: &Path, certificate: &str, key: &str) {
     fs::copy(made(&format!("{certificate}.pem")), directory.join("chain.pem")).unwrap();
     fs::copy(made(&format!("{key}.key")), directory.join("key.pem")).unwrap();
     fs::set_permissions(directory.join("key.pem"), Permissions::from_mode(0o600)).unwrap();
 }
 
 /// Returns the flags that name these files.
-pub(crate) fn flags(directory: &Path) -> [String; 4] {
+fn flags(directory: &Path) -> [String; 4] {
     let path = |name: &str| directory.join(name).to_str().unwrap().to_owned();
     ["--tls-cert".to_owned(), path("chain.pem"), "--tls-key".to_owned(), path("key.pem")]
+}
+
+/// Starts a node with the certificate `ec` in `directory`.
+pub(crate) fn start(directory: &Path) -> Node {
+    put(directory, "ec", "ec");
+    Node::start(&directory.join("data"), &flags(directory).each_ref().map(String::as_str))
 }
 
 fn connect(node: &Node) -> Stream {
@@ -81,10 +87,7 @@ fn send(node: &Node, method: &str, path: &str, body: &Value) -> (u16, Value) {
 #[tokio::test]
 async fn a_node_serves_with_tls_and_renews_its_certificate_at_sighup() {
     let directory = tempfile::tempdir().unwrap();
-    put(directory.path(), "ec", "ec");
-    let flags = flags(directory.path());
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let node = Node::start(&directory.path().join("data"), &flags);
+    let node = start(directory.path());
     assert!(node.greeting.starts_with("serving https://"), "{}", node.greeting);
 
     let credentials = json!({ "name": "alice", "password": PASSWORD });

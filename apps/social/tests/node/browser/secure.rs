@@ -1,8 +1,7 @@
 //! The page over TLS: its files, its requests and its socket.
 
 use super::sign_up;
-use crate::harness::Node;
-use crate::tls::{flags, put};
+use crate::tls;
 use crate::webdriver::Driver;
 
 #[tokio::test]
@@ -10,10 +9,7 @@ use crate::webdriver::Driver;
 async fn the_page_is_live_over_tls() {
     let directory = tempfile::tempdir().unwrap();
     let profile = tempfile::tempdir().unwrap();
-    put(directory.path(), "ec", "ec");
-    let flags = flags(directory.path());
-    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let node = Node::start(&directory.path().join("data"), &flags);
+    let node = tls::start(directory.path());
     let driver = Driver::start();
     let browser = driver.open(profile.path().to_str().unwrap()).await;
     // Waits until the socket is open.

@@ -219,20 +219,15 @@ impl Document {
     pub(super) fn defects(&self) -> Vec<String> {
         let mut found = Vec::new();
         let document = &self.0;
-        allow(document, "document", &["openapi", "info", "paths", "components"], &mut found);
-        allow(
-            &document["info"],
-            "info",
-            &["title", "version", "license", "description"],
-            &mut found,
-        );
+        allow(document, "document", "openapi info paths components", &mut found);
+        allow(&document["info"], "info", "title version license description", &mut found);
         if !document["openapi"].as_str().is_some_and(|version| version.starts_with("3.1.")) {
             found.push("this is no OpenAPI 3.1".to_owned());
         }
         let components = &document["components"];
-        let sections = ["schemas", "parameters", "headers", "responses", "securitySchemes"];
-        allow(components, "components", &sections, &mut found);
-        for section in sections {
+        let sections = "schemas parameters headers responses securitySchemes";
+        allow(components, "components", sections, &mut found);
+        for section in sections.split(' ') {
             for name in keys(&components[section]) {
                 if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
                 {
@@ -247,32 +242,20 @@ impl Document {
         for (name, schema) in fields(&components["schemas"]) {
             schema_defects(schema, name, &mut found);
         }
-        for (name, parameter) in fields(&components["parameters"]) {
-            allow(
-                parameter,
-                name,
-                &["name", "in", "required", "schema", "description"],
-                &mut found,
-            );
-            schema_defects(&parameter["schema"], name, &mut found);
-        }
-        for (name, header) in fields(&components["headers"]) {
-            allow(header, name, &["description", "required", "schema"], &mut found);
-            schema_defects(&header["schema"], name, &mut found);
+        for (section, known) in [
+            ("parameters", "name in required schema description"),
+            ("headers", "description required schema"),
+        ] {
+            for (name, value) in fields(&components[section]) {
+                allow(value, name, known, &mut found);
+                schema_defects(&value["schema"], name, &mut found);
+            }
         }
         let mut ids = BTreeSet::new();
         for (method, path, operation) in self.operations() {
             let at = format!("{method} {path}");
-            let known = [
-                "operationId",
-                "summary",
-                "description",
-                "parameters",
-                "requestBody",
-                "responses",
-                "security",
-            ];
-            allow(operation, &at, &known, &mut found);
+            let known = "operationId summary description parameters requestBody responses security";
+            allow(operation, &at, known, &mut found);
             let id = operation["operationId"].as_str().unwrap_or_default();
             if id.is_empty() || !ids.insert(id) {
                 found.push(format!("{at}: the id {id:?} is used twice"));
@@ -303,7 +286,7 @@ impl Document {
             for (status, response) in fields(&operation["responses"]) {
                 let response = self.resolve(response);
                 let at = format!("{at} {status}");
-                allow(response, &at, &["description", "headers", "content"], &mut found);
+                allow(response, &at, "description headers content", &mut found);
                 if !status.parse().is_ok_and(|status: u16| (100..600).contains(&status)) {
                     found.push(format!("{at}: not a status"));
                 }
@@ -311,7 +294,7 @@ impl Document {
                     found.push(format!("{at}: no description"));
                 }
                 for (_, content) in fields(&response["content"]) {
-                    allow(content, &at, &["schema"], &mut found);
+                    allow(content, &at, "schema", &mut found);
                     schema_defects(&content["schema"], &at, &mut found);
                 }
             }
@@ -356,27 +339,9 @@ impl Document {
 
 /// Finds keywords that this validator does not know, in a schema and its parts.
 fn schema_defects(schema: &Value, at: &str, found: &mut Vec<String>) {
-    let known = [
-        "$ref",
-        "additionalProperties",
-        "allOf",
-        "anyOf",
-        "const",
-        "default",
-        "description",
-        "enum",
-        "format",
-        "items",
-        "maxLength",
-        "maximum",
-        "minLength",
-        "minimum",
-        "pattern",
-        "properties",
-        "required",
-        "type",
-    ];
-    allow(schema, at, &known, found);
+    let known = "$ref additionalProperties allOf anyOf const default description enum format items \
+        maxLength maximum minLength minimum pattern properties required type";
+    allow(schema, at, known, found);
     if let Some(pattern) = schema["pattern"].as_str().filter(|pattern| parse(pattern).is_none()) {
         found.push(format!("{at}: the pattern {pattern} is unknown to the validator"));
     }
@@ -390,12 +355,12 @@ fn schema_defects(schema: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Reports the fields of an object that are not among the known fields.
-fn allow(object: &Value, at: &str, known: &[&str], found: &mut Vec<String>) {
+/// Reports the fields of an object that are not among the known fields, which are separated by blanks.
+fn allow(object: &Value, at: &str, known: &str, found: &mut Vec<String>) {
     if !object.is_object() {
         found.push(format!("{at}: not an object"));
     }
-    for name in keys(object).filter(|name| !known.contains(name)) {
+    for name in keys(object).filter(|name| known.split(' ').all(|known| known != *name)) {
         found.push(format!("{at}: {name} is unknown"));
     }
 }
