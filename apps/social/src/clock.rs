@@ -7,7 +7,6 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub(crate) struct Now(u64);
 
 impl Now {
-    /// Reads the system's clock.
     pub(crate) fn by_the_clock() -> Now {
         Now(u64::try_from(since_1970().as_millis()).unwrap_or(u64::MAX))
     }
@@ -23,7 +22,6 @@ impl Now {
     }
 }
 
-/// Returns the time since 1970 by the system's clock.
 pub(crate) fn since_1970() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }

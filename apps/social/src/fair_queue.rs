@@ -69,7 +69,6 @@ struct WaitGuard<'q, R> {
 }
 
 impl<R> FairQueue<R> {
-    /// Creates a queue for `resources` with at most `waiting_max` waiters.
     pub(crate) fn new(resources: Vec<R>, waiting_max: usize) -> FairQueue<R> {
         let clients = IndexMap::new();
         let state = QueueState { idle: resources, waiting: 0, waiting_max, clients };
@@ -203,7 +202,6 @@ impl<R> Clone for FairQueue<R> {
 }
 
 impl<R> BorrowGuard<R> {
-    /// Returns the resource.
     pub(crate) fn get(&mut self) -> Option<&mut R> {
         self.resource.as_mut()
     }
@@ -246,7 +244,6 @@ mod tests {
         (queue, guard)
     }
 
-    /// Enters the queue for a client and a name.
     #[track_caller]
     fn wait<'q>(queue: &'q FairQueue<()>, client: &str, name: &str) -> Waiting<'q> {
         let mut waiting = try_wait(queue, client, name);

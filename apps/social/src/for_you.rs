@@ -328,7 +328,6 @@ const VISIT_MAX: usize = 200;
 /// Number of the newest posts of followed users that take part in a visit: older ones are in the timeline.
 const FOLLOWED_MAX: usize = 50;
 
-/// Maximum number of tags that are shown.
 const TAGS_MAX: usize = 50;
 
 /// Maximum number of groups or authors that are asked at once for a page.

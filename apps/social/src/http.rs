@@ -191,7 +191,6 @@ struct NewPost {
     text: String,
 }
 
-/// Public view of a post in JSON.
 #[derive(Serialize)]
 pub(crate) struct PostView<'a> {
     id: PostId,
@@ -470,7 +469,6 @@ impl App {
     }
 }
 
-/// Builds a list with a name.
 fn list_of<T>(name: &'static str, entries: Vec<T>) -> ListView<T> {
     Json(BTreeMap::from([(name, entries)]))
 }
@@ -568,7 +566,6 @@ fn parse_name(name: String) -> Result<Name, Problem> {
     })
 }
 
-/// Parses the name after which a page begins.
 fn parse_after<N: TryFrom<String>>(after: Option<String>) -> Result<Option<N>, Problem> {
     after.map(N::try_from).transpose().map_err(|_| {
         let detail = "after must be the next_after of a page";

@@ -108,7 +108,6 @@ pub(crate) struct IdGenerator {
     clock: fn() -> u64,
 }
 
-/// Error in assigning a post id.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IdError {
     #[error("cannot extend the lease of post ids")]

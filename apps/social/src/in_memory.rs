@@ -229,7 +229,6 @@ struct Draft {
     time: u64,
 }
 
-/// Data of a user.
 #[derive(Debug, Default)]
 struct Account {
     timeline: Timeline,

@@ -108,7 +108,6 @@ impl<'n> ListingName<'n> {
         ListingName { kind: "timeline", owner }
     }
 
-    /// Returns the name of the list of a user's own posts.
     pub(crate) fn posts(owner: &'n Name) -> ListingName<'n> {
         ListingName { kind: "posts", owner }
     }
@@ -155,7 +154,6 @@ pub(crate) struct CachedBody(Mutex<Option<Box<Cached>>>);
 #[derive(Debug)]
 struct Cached {
     limit: usize,
-    /// Signer of the page's cursor.
     signer: Signer,
     body: Bytes,
     _place: BodyPlace,
@@ -195,7 +193,6 @@ impl CachedBody {
         Ok(body)
     }
 
-    /// Drops the cached body, because the listing has changed.
     pub(crate) fn invalidate(&self) {
         *self.cached() = None;
     }
@@ -227,7 +224,6 @@ mod tests {
     use crate::user::UserClient;
     use crate::{Password, Social, Text};
 
-    /// Cached body with the memory of all bodies, and a signer.
     struct Cache {
         newest: CachedBody,
         memory: BodyMemory,

@@ -61,7 +61,6 @@ struct Shared {
     timelines: Registry<Name, Timeline>,
     posts: SharedPosts,
     bodies: BodyMemory,
-    /// Supervisor of the relays.
     supervisor: Address<Supervisor>,
     relays: Box<[Child<Relay>]>,
     /// Number of subscriptions of all timelines.
@@ -74,14 +73,11 @@ struct Shared {
 /// Change in the posts of an author.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// The author has published a post.
     Posted(Arc<Published>),
-    /// The author has deleted a post.
     Deleted(PostId),
 }
 
 impl Change {
-    /// Returns the id of the post.
     fn post(&self) -> PostId {
         match self {
             Change::Posted(published) => published.post.id,
@@ -117,7 +113,6 @@ pub(crate) struct Position {
 /// Answer to a process that begins to watch a timeline.
 #[derive(Debug)]
 pub(crate) struct Watching {
-    /// The timeline's process.
     pub(crate) timeline: Pid,
     /// Position of the watcher once it has handled `missed`.
     pub(crate) position: Position,
@@ -128,9 +123,6 @@ pub(crate) struct Watching {
 
 impl Live {
     /// Starts as many relays as the runtime has workers.
-    ///
-    /// # Errors
-    /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
     pub(crate) fn start(runtime: &RuntimeHandle) -> Result<Live, SocialError> {
         let (subscriptions, epoch) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         // A relay has nothing that must not be lost, so it may fail often.
@@ -284,17 +276,14 @@ impl Live {
         Ok(self.ask(reader, body).await?.transpose()?.flatten())
     }
 
-    /// Returns the posts that the timelines share.
     pub(crate) fn posts(&self) -> &SharedPosts {
         &self.0.posts
     }
 
-    /// Returns the memory of the cached bodies of all listings.
     pub(crate) fn bodies(&self) -> &BodyMemory {
         &self.0.bodies
     }
 
-    /// Returns the relay of a reader's timeline.
     fn relay(&self, reader: &Name) -> &Child<Relay> {
         relay_of(&self.0.relays, reader)
     }
@@ -432,7 +421,6 @@ pub(crate) fn unreachable_process() -> ExitReason {
     ExitReason::other("a message found no room")
 }
 
-/// The timeline cannot be watched at present.
 #[derive(Debug, thiserror::Error)]
 #[error("the timeline cannot be watched at present")]
 struct Unwatchable;
@@ -462,7 +450,6 @@ struct Timeline {
     position: Position,
     /// Posts of the latest changes, oldest first; the last one led to `position`.
     changes: VecDeque<PostId>,
-    /// Cached body of the newest page.
     newest: CachedBody,
 }
 
@@ -714,7 +701,6 @@ impl Timeline {
         self.tell(&News::Revoked);
     }
 
-    /// Applies a change in an author's posts.
     #[message(send)]
     fn apply(&mut self, author: Name, change: Change) {
         // The author may have published before the relay heard of the end of the follow, or blocks the reader.
@@ -743,7 +729,6 @@ impl Timeline {
     }
 }
 
-/// Maximum number of posts of a live timeline.
 const POSTS_MAX: usize = 400;
 
 /// Maximum bytes of text of a live timeline, unless a single post has more.

@@ -35,7 +35,6 @@ pub(crate) struct Merge {
     permits: Arc<Semaphore>,
 }
 
-/// Outcome of a merge.
 #[derive(Debug)]
 pub(crate) struct Merged {
     /// The posts, newest first.

@@ -36,7 +36,6 @@ async fn serve() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], TEXT.as_str())
 }
 
-/// Builds the document.
 fn document() -> Value {
     let (mut paths, mut responses) = (Map::new(), Map::new());
     for operation in operations::all() {

@@ -132,9 +132,6 @@ pub(crate) struct Client<'c> {
 
 impl Passwords {
     /// Creates the pool. The first pool of the program hashes once, which takes tens of milliseconds.
-    ///
-    /// # Errors
-    /// The operating system provides no randomness, or there is too little memory.
     pub(crate) fn new() -> Result<Passwords, HashError> {
         let at_once = (available_parallelism().map_or(1, usize::from) / 2).max(1);
         let mut memories: Vec<HashMemory> = (0..at_once).map(|_| HashMemory::default()).collect();
@@ -146,9 +143,6 @@ impl Passwords {
     }
 
     /// Returns the hash to store for `password`, with its salt and parameters.
-    ///
-    /// # Errors
-    /// [`HashError`]; nothing was hashed.
     pub(crate) async fn hash(
         &self,
         client: Client<'_>,
@@ -159,9 +153,6 @@ impl Passwords {
 
     /// Returns whether `stored` is a hash of `password`. Without a stored hash, the result is
     /// false, at the same cost.
-    ///
-    /// # Errors
-    /// [`HashError`]; nothing was compared.
     pub(crate) async fn verify(
         &self,
         client: Client<'_>,
@@ -214,7 +205,6 @@ struct HashMemory {
     reserve: fn(&mut Vec<Block>, usize) -> Result<(), TryReserveError>,
 }
 
-/// A valid stored hash.
 struct StoredHash {
     argon2: Argon2<'static>,
     salt: Salt,
@@ -253,7 +243,6 @@ impl HashMemory {
         Ok(self.fill(&argon2, password, &salt).is_some_and(|found| found == output))
     }
 
-    /// Grows the memory to at least `count` blocks.
     fn grow(&mut self, count: usize) -> Result<(), HashError> {
         if let Some(missing) = count.checked_sub(self.blocks.len()) {
             (self.reserve)(&mut self.blocks, missing).map_err(|_| HashError::Failed)?;
@@ -323,7 +312,6 @@ mod tests {
 
     const CLIENT: Client<'_> = Client { address: IpAddr::V4(Ipv4Addr::LOCALHOST), name: None };
 
-    /// Lends all idle memories.
     fn lend_all(passwords: &Passwords) -> Vec<BorrowGuard<HashMemory>> {
         let lend = || passwords.memories.borrow(CLIENT.address, None).now_or_never()?.ok();
         std::iter::from_fn(lend).collect()

@@ -20,7 +20,6 @@ pub struct Issued {
     pub expires: u64,
 }
 
-/// Revoked tokens of a user.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Revoked {
     /// Tokens that were issued at this time or earlier are revoked.
@@ -35,7 +34,6 @@ impl Revoked {
         issued > self.until && self.single.binary_search_by_key(&issued, |(at, _)| *at).is_err()
     }
 
-    /// Revokes a token.
     pub(crate) fn revoke(&mut self, token: Issued, now: Now) {
         self.single.retain(|(_, expires)| *expires > now.ms());
         if let Err(place) = self.single.binary_search_by_key(&token.at, |(at, _)| *at) {
@@ -47,7 +45,6 @@ impl Revoked {
         }
     }
 
-    /// Revokes all tokens that were issued until now.
     pub(crate) fn revoke_all(&mut self, now: Now) {
         self.until = self.until.max(now.ms());
         self.single.retain(|(at, _)| *at > now.ms());

@@ -263,7 +263,6 @@ impl Room {
         Ok(())
     }
 
-    /// Returns whether a user is a member.
     #[message]
     pub(crate) fn has_member(
         &self,
@@ -312,7 +311,6 @@ impl Room {
         Ok(Made { number: sequence, new: Some(message) })
     }
 
-    /// Returns a message to a member.
     #[message]
     pub(crate) fn find_message(
         &self,
@@ -387,7 +385,6 @@ impl Room {
         self.founding.as_ref().ok_or_else(|| SocialError::NoSuchRoom(name(cx)))
     }
 
-    /// Ends the room.
     fn close(&mut self, cx: &mut Context<Self>) {
         (self.founding, self.members, self.is_over) = (None, 0, true);
         let (room, live) = (name(cx), cx.deps().live.clone());
@@ -424,6 +421,5 @@ const CLEARED_AT_ONCE: usize = 1_000;
 /// Maximum number of missed messages that a socket gets. They fit a socket's queue, which has 128 places by default.
 const MISSED_MAX: u64 = 100;
 
-/// Names of the maps of cells.
 const MEMBERS: &str = "members";
 const MESSAGES: &str = "messages";

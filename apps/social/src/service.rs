@@ -48,7 +48,6 @@ pub struct Social {
     pub(crate) collectors: Collectors,
     revocations: Revocations,
     pub(crate) visits: Visits,
-    /// Order of the posts of For you.
     pub(crate) scoring: Scoring,
     pub(crate) rooms: LiveRooms,
     pub(crate) merge: Merge,
@@ -558,7 +557,6 @@ impl Social {
         self.live.watch(&self.merge, reader, watcher, last).await
     }
 
-    /// Returns the runtime of the service.
     pub(crate) fn runtime(&self) -> &RuntimeHandle {
         &self.runtime
     }
@@ -623,7 +621,6 @@ pub(crate) fn stored_names<P: Durable, N: FromStr>(
     Ok((found, more))
 }
 
-/// Time within which a registration can be repeated.
 const REPEATED_WITHIN: Duration = Duration::from_secs(24 * 60 * 60);
 
 #[cfg(test)]

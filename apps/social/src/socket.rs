@@ -89,7 +89,6 @@ pub(crate) fn check_text(text: &str) {
 /// Process of a socket.
 struct Connection {
     app: App,
-    /// Network of the client.
     network: IpAddr,
     outbox: Outbox,
     /// Messages of the client, until the hook `started` takes them.
@@ -104,7 +103,6 @@ struct Connection {
     position: Position,
     /// Whether a change found no room in the queue, so that the client needs a reset.
     is_behind: bool,
-    /// Rooms in which the socket is present.
     rooms: HashMap<RoomName, Seat>,
     /// The monitored relay that sends the news of the rooms.
     relay: Option<Pid>,
@@ -273,7 +271,6 @@ impl Connection {
         }
     }
 
-    /// Checks that the token of the session is not revoked.
     async fn check_session(&self) -> Result<(), (CloseCode, &'static str)> {
         let Some(Session { name, issued, .. }) = &self.session else { return Err(NO_TOKEN) };
         self.app.social.check_token(name, *issued).await.map_err(|error| match error {
@@ -339,11 +336,9 @@ const ANSWERS_MAX: usize = 64;
 /// Maximum number of frames that may wait for a client that is behind when it is reset.
 const RESET_BELOW: usize = 4;
 
-/// Close of a socket beyond the maximum of its user.
 const TOO_MANY_SOCKETS: (CloseCode, &str) =
     (CloseCode::TRY_AGAIN_LATER, "the user has the maximum number of sockets");
 
-/// Close of a socket without a valid token.
 const NO_TOKEN: (CloseCode, &str) = (UNAUTHORIZED, "no valid token");
 
 /// Maximum time from the opening of a socket to the client's hello.

@@ -16,7 +16,6 @@ pub(crate) fn on_a_node(workers: usize, test: impl AsyncFnOnce(&RuntimeHandle, &
     });
 }
 
-/// Runs `test` with the service on a node.
 pub(crate) fn with_the_service(workers: usize, test: impl AsyncFnOnce(&Social)) {
     on_a_node(workers, async |runtime, node| {
         test(&Social::new(node.clone(), runtime.clone(), 0).unwrap()).await;

@@ -56,7 +56,6 @@ pub(crate) struct User {
     followers: u64,
     /// Whether the account was deleted, and may have left cells.
     is_closed: bool,
-    /// Cached body of the newest page of posts.
     #[serde(skip)]
     newest: CachedBody,
 }
@@ -64,7 +63,6 @@ pub(crate) struct User {
 /// Post as its cell keeps it: its time in milliseconds since 1970, and its text.
 type PostCell = (u64, Text);
 
-/// Account of a user, created by registration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Account {
     /// Hash of the password, with salt and parameters (a PHC string).
@@ -334,7 +332,6 @@ impl User {
         names(cx, BLOCKED, self.blocks)
     }
 
-    /// Returns whether another user is blocked.
     #[message]
     pub(crate) fn blocks(&self, cx: &mut Context<Self>, other: Name) -> Result<bool, SocialError> {
         self.account(cx)?;
@@ -364,7 +361,6 @@ impl User {
         Ok(Made { number: id.get(), new: Some(post) })
     }
 
-    /// Deletes a post.
     #[message]
     pub(crate) fn delete_post(
         &mut self,
@@ -406,7 +402,6 @@ impl User {
         or_try_again(self.remove_some_likes(cx, id));
     }
 
-    /// Returns a post and the number of its likes.
     #[message]
     pub(crate) fn find_post(
         &self,
@@ -666,7 +661,6 @@ const BLOCKS_MAX: u32 = 5000;
 /// Maximum number of posts, and of follows in each direction, that a turn of a closed account removes.
 const CLEARED_AT_ONCE: usize = 100;
 
-/// Names of the maps of cells.
 const FOLLOWING: &str = "following";
 const BLOCKED: &str = "blocked";
 const POSTS: &str = "posts";
@@ -684,7 +678,6 @@ mod tests {
         Deps { ids, live, collectors, revocations: Revocations::default() }
     }
 
-    /// Runs `test` with a registered user on a new node.
     pub(super) fn with_a_user(test: impl AsyncFnOnce(&Node, &Entity<User>)) {
         on_a_node(1, async |runtime, node| {
             node.register::<User>(deps(runtime, node));

@@ -76,7 +76,6 @@ async fn read_all(social: &Social, reader: &str, limit: usize) -> Vec<ForYouPost
     }
 }
 
-/// Returns the ids and the reasons of posts.
 fn with_reasons(posts: &[ForYouPost]) -> Vec<(PostId, String)> {
     posts.iter().map(|post| (post.liked.post.id, post.reason.to_string())).collect()
 }

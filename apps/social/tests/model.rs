@@ -194,7 +194,6 @@ async fn compare_followers(social: &Social, follows: &BTreeSet<(usize, usize)>) 
     }
 }
 
-/// Registers all users.
 async fn register(social: &Social) {
     let names: Vec<Name> = (0..USERS).map(name).collect();
     users::register(social, &names).await;

@@ -70,22 +70,16 @@ pub(crate) struct PostChange {
     pub(crate) kind: ChangeKind,
 }
 
-/// Kind of a change of a post.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ChangeKind {
-    /// The post was published.
     Posted,
     /// The post has this number of likes.
     Likes(u64),
-    /// The post was deleted.
     Deleted,
 }
 
 impl Collectors {
     /// Starts as many collectors as the runtime has workers.
-    ///
-    /// # Errors
-    /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
     pub(crate) fn start(runtime: &RuntimeHandle, node: &Node) -> Result<Collectors, SocialError> {
         let dropped = Arc::<AtomicU64>::default();
         let (pool, supervisor) = Pool::new(relay_count(runtime).max(1), ROOM, || {
@@ -199,7 +193,6 @@ impl Collector {
         }
     }
 
-    /// Notes the change of a post.
     #[message(send)]
     fn collect(&mut self, cx: &mut Context<Self>, change: PostChange) {
         let mut is_complete = self.note(GroupKey::Popular, &change);
@@ -318,7 +311,6 @@ mod tests {
         });
     }
 
-    /// Waits until a group has these posts.
     async fn wait_for(node: &Node, group: GroupKey, expected: &[(u64, u64)]) {
         let expected: Vec<_> =
             expected.iter().map(|(number, likes)| (PostId::new(number << 22), *likes)).collect();

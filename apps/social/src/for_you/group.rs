@@ -25,12 +25,10 @@ pub(crate) struct Group {
     ranking: Ranking,
 }
 
-/// Name of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum GroupKey {
     /// All posts.
     Popular,
-    /// The posts with a tag.
     Tag(Tag),
 }
 
@@ -49,7 +47,6 @@ impl GroupKey {
 pub(crate) struct Updates {
     /// The best of the posts that were published, or whose likes have changed.
     pub(crate) ranking: Ranking,
-    /// Posts that were deleted.
     pub(crate) deleted: Vec<PostId>,
 }
 
@@ -63,7 +60,6 @@ impl Group {
         }
     }
 
-    /// Applies changes.
     #[message]
     pub(crate) fn update(&mut self, cx: &mut Context<Self>, updates: Updates) {
         let mut posts = cx.cells::<U64, (Name, u64)>(POSTS);
@@ -105,7 +101,6 @@ impl Group {
     }
 }
 
-/// Name of the map of cells.
 const POSTS: &str = "posts";
 
 #[cfg(test)]

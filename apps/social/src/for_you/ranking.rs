@@ -17,7 +17,6 @@ use std::cmp::Ordering;
 use crate::ids::PostId;
 use crate::name::Name;
 
-/// Post in a ranking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ranked {
     pub(crate) id: PostId,
@@ -95,7 +94,6 @@ impl Ranking {
         &self.0
     }
 
-    /// Returns the posts, best first.
     pub(crate) fn into_posts(self) -> Vec<Ranked> {
         self.0
     }
@@ -128,7 +126,6 @@ mod tests {
         PostId::new((number * 600_000) << 22)
     }
 
-    /// Ranks posts by a plain sort.
     fn sorted(likes: &BTreeMap<u64, u64>, authors: u64) -> Vec<Ranked> {
         let mut all: Vec<Ranked> = likes
             .iter()

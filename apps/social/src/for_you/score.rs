@@ -101,7 +101,6 @@ impl Score for DefaultScore {
     }
 }
 
-/// The score of a service.
 #[derive(Clone)]
 pub(crate) struct Scoring(pub(super) Arc<dyn Score>);
 

@@ -21,7 +21,6 @@ pub(crate) struct Trends {
     counts: Vec<(Tag, f64)>,
 }
 
-/// Key of the process.
 pub(crate) const TRENDS: &str = "tags";
 
 #[process]

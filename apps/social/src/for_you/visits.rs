@@ -65,7 +65,6 @@ impl Visits {
     }
 }
 
-/// Process with the visits of a reader.
 #[derive(Default)]
 struct ReaderVisits {
     /// Visits by their numbers, oldest first.

@@ -32,7 +32,6 @@ use crate::for_you::VisitPosition;
 use crate::for_you::score::Reason;
 use crate::tags::{Tag, TagError};
 
-/// Builds the routes of tags, interests and For you.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/api/v1/for-you", get(for_you))
@@ -114,7 +113,6 @@ async fn remove_interest(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Parses the tag in a path or a query.
 fn parse_tag(tag: &str) -> Result<Tag, Problem> {
     tag.parse().map_err(|error: TagError| {
         Problem::new(StatusCode::BAD_REQUEST, "tag-invalid", error.to_string())

@@ -21,14 +21,12 @@ use super::{App, Caller, PostView, parse_id, parse_name};
 use crate::ids::PostId;
 use crate::post::LikedPost;
 
-/// Builds the routes of likes.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/api/v1/users/{name}/posts/{id}", get(find))
         .route("/api/v1/users/{name}/posts/{id}/like", put(like).delete(unlike))
 }
 
-/// Public view of a post with its likes in JSON.
 #[derive(Serialize)]
 pub(super) struct LikedPostView<'a> {
     #[serde(flatten)]

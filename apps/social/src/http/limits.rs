@@ -157,9 +157,6 @@ impl RateLimits {
     }
 
     /// Admits a request of an account.
-    ///
-    /// # Errors
-    /// The account has made too many requests of the class.
     pub(crate) fn admit(&self, class: Class, name: &Name) -> Result<(), Limited> {
         match class {
             Class::Read => self.0.reads.take(name),
@@ -184,9 +181,6 @@ impl RateLimits {
     }
 
     /// Counts an invalid token from a network.
-    ///
-    /// # Errors
-    /// Too many invalid tokens came from the network.
     pub(crate) fn bad_token(&self, network: IpAddr) -> Result<(), Limited> {
         self.0.tokens.take(&network)
     }
@@ -243,7 +237,6 @@ impl<'t, K: Clone + Eq + Hash> Attempt<'t, K> {
         outcome
     }
 
-    /// Gives the token back.
     pub(super) fn give_back(self) {
         self.table.give_back(&self.key);
     }
@@ -278,7 +271,6 @@ pub(super) async fn admit(
 }
 
 impl Class {
-    /// Returns the class of the requests with a method.
     fn of(method: &Method) -> Class {
         if method.is_safe() { Class::Read } else { Class::Write }
     }

@@ -35,7 +35,6 @@ use crate::name::{Name, RoomName};
 use crate::post::Text;
 use crate::room::{RoomMessage, RoomProfile};
 
-/// Builds the routes of rooms.
 pub(super) fn routes() -> Router<App> {
     Router::new()
         .route("/api/v1/rooms", post(create).get(search))

@@ -104,7 +104,6 @@ impl Timeline {
         }
     }
 
-    /// Number of posts.
     pub(super) fn len(&self) -> usize {
         match self {
             Timeline::Own(entries) => entries.len(),

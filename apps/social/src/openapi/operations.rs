@@ -161,7 +161,6 @@ get /openapi.json openapi () Returns this document
     200 Document This document.
 ";
 
-/// Returns all operations.
 pub(super) fn all() -> Vec<Operation> {
     let mut all: Vec<Operation> = Vec::new();
     for line in TABLE.lines().filter(|line| !line.is_empty()) {
@@ -174,7 +173,6 @@ pub(super) fn all() -> Vec<Operation> {
 }
 
 impl Operation {
-    /// Parses the first line of an operation.
     fn parse(line: &'static str) -> Operation {
         let (route, rest) = line.split_once(" (").unwrap_or_default();
         let (needs, summary) = rest.split_once(") ").unwrap_or_default();

@@ -118,7 +118,6 @@ pub(crate) struct LiveRooms(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// Supervisor of the relays.
     supervisor: Address<Supervisor>,
     relays: Relays,
     /// Number of seats of all sockets in all rooms.
@@ -136,9 +135,6 @@ type Relays = Arc<OnceLock<Box<[Child<Relay>]>>>;
 
 impl LiveRooms {
     /// Starts as many relays as the runtime has workers.
-    ///
-    /// # Errors
-    /// [`Unavailable`](SocialError::Unavailable) if the runtime has no room for them.
     pub(crate) fn start(runtime: &RuntimeHandle) -> Result<LiveRooms, SocialError> {
         let (relays, seats) = (Relays::default(), Arc::<AtomicUsize>::default());
         // A relay has nothing that must not be lost, so it may fail often.
@@ -181,9 +177,6 @@ impl LiveRooms {
     }
 
     /// Makes a process of a user present in a room. Returns the relay, from which the process gets the news.
-    ///
-    /// # Errors
-    /// [`Unavailable`](SocialError::Unavailable) if the relay is not running.
     pub(super) async fn enter(
         &self,
         room: &RoomName,
@@ -212,10 +205,6 @@ impl LiveRooms {
         let _ = of(&self.0.relays, &user).send(Type { room, user });
     }
 
-    /// Returns the number of present users of a room.
-    ///
-    /// # Errors
-    /// [`Unavailable`](SocialError::Unavailable) if the room's home is not running.
     pub(super) async fn present(&self, room: &RoomName) -> Result<usize, SocialError> {
         let counted = of(&self.0.relays, room).call(Count { room: room.clone() }).await;
         counted.map_err(|error| unavailable(throng::Error::from(error)))
@@ -470,7 +459,6 @@ impl Relay {
         cx.pid()
     }
 
-    /// Removes a socket from a room.
     #[message(send)]
     fn vacate(&mut self, cx: &mut Context<Self>, room: RoomName, user: Name, socket: Pid) {
         self.unseat(cx, &room, &user, |pid| pid == socket);

@@ -69,7 +69,6 @@ async fn join(
     listeners
 }
 
-/// Makes the processes of the users present in a room.
 async fn enter(social: &Social, room: &RoomName, listeners: &[Address<Listener>]) {
     for (number, listener) in listeners.iter().enumerate() {
         social.enter_room(room, &user(number), listener.recipient(), None).await.unwrap();

@@ -64,7 +64,6 @@ use crate::post::Published;
 use crate::room::live::{Presence, Typing};
 use crate::room::{RoomMessage, Said, SaidMessage};
 
-/// Message of a client.
 #[derive(Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub(super) enum FromClient {
@@ -76,7 +75,6 @@ pub(super) enum FromClient {
     Ping {},
 }
 
-/// Message to a client.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub(super) enum ToClient<'a> {

@@ -130,7 +130,6 @@ impl Connection {
         }
     }
 
-    /// Makes the socket present in a room.
     pub(super) async fn enter(&mut self, cx: &mut Context<Self>, room: &str, last: Option<u64>) {
         if let Err(refusal) = self.try_enter(cx, room, last).await {
             self.refuse(cx, room, None, refusal);
@@ -186,7 +185,6 @@ impl Connection {
         self.app.social.enter_room(room, user, cx.address().recipient(), last).await
     }
 
-    /// Ends the presence in a room.
     pub(super) fn exit(&mut self, cx: &mut Context<Self>, room: &RoomName) {
         if let Some(user) = self.user() {
             self.app.social.exit_room(room, user, cx.pid());
@@ -194,7 +192,6 @@ impl Connection {
         self.forget(cx, room);
     }
 
-    /// Says a message in a room.
     pub(super) async fn say(
         &mut self,
         cx: &mut Context<Self>,

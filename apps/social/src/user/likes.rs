@@ -58,7 +58,6 @@ impl User {
         Ok(())
     }
 
-    /// Returns the number of likes of a post.
     pub(super) fn like_count(&self, cx: &mut Context<Self>, id: PostId) -> Result<u64, CellError> {
         Ok(cx.cells::<U64, u64>(COUNTS).get(&id.get())?.unwrap_or_default())
     }
@@ -97,7 +96,6 @@ impl User {
     }
 }
 
-/// Returns the key of a like.
 fn like_cell(id: PostId, reader: &Name) -> Vec<u8> {
     [&id.get().to_be_bytes()[..], reader.as_str().as_bytes()].concat()
 }

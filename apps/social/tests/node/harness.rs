@@ -213,7 +213,6 @@ impl Client {
         token
     }
 
-    /// Asks for a login.
     pub(crate) async fn log_in(&self, name: &str, password: &str) -> Answer {
         let body = json!({ "name": name, "password": password });
         send(self.request(Method::POST, "/api/v1/sessions").json(&body)).await.unwrap()
@@ -226,7 +225,6 @@ impl Client {
         posted.body["id"].as_str().unwrap().to_owned()
     }
 
-    /// Starts to build the handshake of a socket.
     pub(crate) fn upgrade(&self) -> reqwest::RequestBuilder {
         let request = self.request(Method::GET, "/api/v1/socket");
         let request = request.header("connection", "upgrade").header("upgrade", "websocket");
@@ -248,7 +246,6 @@ impl Client {
     }
 }
 
-/// Waits until something is so.
 pub(crate) async fn until(is_so: impl AsyncFn() -> bool) {
     for _ in 0..6_000 {
         if is_so().await {

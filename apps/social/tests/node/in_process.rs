@@ -8,7 +8,6 @@ use throng_node::http::{Limits, Server, Signer, Sockets};
 
 use crate::harness::Client;
 
-/// A service that runs.
 pub(crate) struct Service<'r> {
     pub(crate) runtime: &'r RuntimeHandle,
     pub(crate) social: Social,

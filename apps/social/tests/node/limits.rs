@@ -26,7 +26,6 @@ async fn admitted(mut request: impl AsyncFnMut() -> Answer) -> usize {
     panic!("nothing was refused");
 }
 
-/// Returns the seconds of `Retry-After`.
 fn seconds(answer: &Answer) -> u64 {
     answer.headers["retry-after"].to_str().unwrap().parse().unwrap()
 }

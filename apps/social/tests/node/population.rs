@@ -18,7 +18,6 @@ const FOLLOWS: usize = 12;
 const POSTS: usize = 10;
 const CONNECTIONS: usize = 64;
 
-/// Number of users.
 fn users() -> usize {
     std::env::var("THRONG_POPULATION_USERS").map_or(150, |users| users.parse().unwrap())
 }

@@ -81,7 +81,6 @@ async fn a_new_volume_that_is_not_empty_is_closed_at_the_first_start() {
     node.client().assert_healthy().await;
 }
 
-/// Starts a node under the umask.
 fn start_with_umask(data: &Path, umask: &str) -> Node {
     let served = serve(data, &["--listen", "127.0.0.1:0"]);
     let mut command = Command::new("sh");

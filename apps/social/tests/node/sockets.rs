@@ -12,7 +12,6 @@ use crate::harness::{Client, Node, PASSWORD, send};
 /// Time after which a message that does not come is missed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A socket of a client.
 pub(crate) struct Socket(WebSocket<TcpStream>);
 
 /// End of a socket: the code of the close frame.
@@ -53,7 +52,6 @@ impl Socket {
         }
     }
 
-    /// Returns the next message of a type.
     pub(crate) fn next_of(&mut self, kind: &str) -> Value {
         loop {
             let message = self.next().unwrap();

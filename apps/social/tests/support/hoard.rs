@@ -11,7 +11,6 @@ impl Process for Hoard {
     }
 }
 
-/// Message for a [`Hoard`].
 pub(crate) struct Load;
 
 impl Message for Load {

@@ -51,14 +51,12 @@ trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin {}
 
 impl<S: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin> Stream for S {}
 
-/// The text is not the URL of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a node's URL is http:// or https:// with a host and no path, such as http://127.0.0.1:7070"
 )]
 pub(crate) struct TargetError;
 
-/// Error in talking to a node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     /// Nothing was sent.
@@ -74,7 +72,6 @@ pub(crate) enum ApiError {
     Refused { target: String, request: String, status: StatusCode, detail: String },
 }
 
-/// Answer of a node.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -143,9 +140,6 @@ impl From<SocketAddr> for Target {
 
 impl Target {
     /// Returns the target, whose certificate may also be signed by an authority in a file.
-    ///
-    /// # Errors
-    /// The file cannot be used, or the target has no certificate.
     pub(crate) fn trusting(mut self, file: &Path) -> Result<Target, TrustError> {
         match &mut self.protocol {
             Protocol::Http => return Err(TrustError::NotHttps { url: self.url() }),
@@ -160,7 +154,6 @@ impl Target {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// Returns the URL of the node's page.
     pub(crate) fn url(&self) -> String {
         let scheme = match self.protocol {
             Protocol::Http => "http",
@@ -312,9 +305,6 @@ impl Connection {
     }
 
     /// Makes a user a member of a room, which is created if it does not exist.
-    ///
-    /// # Errors
-    /// The same errors as those of [`expect`](Connection::expect).
     pub(crate) async fn join(&mut self, token: &str, room: &str) -> Result<(), ApiError> {
         let create = Call::post("/api/v1/rooms", json!({ "name": room })).with_token(token);
         match self.expect(create).await {
@@ -342,10 +332,6 @@ impl Connection {
 }
 
 impl Socket {
-    /// Opens a socket with a token.
-    ///
-    /// # Errors
-    /// The node cannot be reached, or does not welcome the user.
     pub(crate) async fn open(target: &Target, token: &str) -> Result<Socket, ApiError> {
         let stream = target.connect().await?;
         let url = format!("ws://{}/api/v1/socket", target.authority());
@@ -359,9 +345,6 @@ impl Socket {
     }
 
     /// Opens a socket with a token, in a room that is created if it does not exist.
-    ///
-    /// # Errors
-    /// The node cannot be reached, does not welcome the user, or refuses the room, for instance because it is full.
     pub(crate) async fn enter(
         target: &Target,
         token: &str,
@@ -375,19 +358,12 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Sends a message.
-    ///
-    /// # Errors
-    /// The socket is closed, or the node does not read.
     pub(crate) async fn send(&mut self, message: &Value) -> Result<(), ApiError> {
         let sent = timeout(ANSWER_TIMEOUT, self.stream.send(Message::text(message.to_string())));
         sent.await.map_err(|_| self.target.timed_out())?.map_err(|_| self.target.closed())
     }
 
     /// Reads the next message. It may be cancelled without losing a message.
-    ///
-    /// # Errors
-    /// The socket is closed.
     pub(crate) async fn next(&mut self) -> Result<Value, ApiError> {
         loop {
             match self.stream.next().await {
@@ -401,9 +377,6 @@ impl Socket {
     }
 
     /// Reads to the next message of a type, and returns it.
-    ///
-    /// # Errors
-    /// The socket is closed, or no such message came.
     pub(crate) async fn until(&mut self, kind: &str) -> Result<Value, ApiError> {
         let found = async {
             loop {

@@ -40,14 +40,12 @@ pub(crate) struct ConfigArgs {
 /// Names of the flags that are no settings: they choose the file, or print.
 const NO_SETTINGS: [&str; 3] = ["config", "print-config", "help"];
 
-/// Name of the subcommand that has settings.
 const SERVE: &str = "serve";
 
 /// Command line, merged with the environment and the file.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     command: Command,
-    /// Matches of the whole command.
     pub(crate) matches: ArgMatches,
     /// Keys that the file sets.
     in_file: Vec<String>,
@@ -68,7 +66,6 @@ pub(crate) enum ConfigError {
     InvalidValue { path: PathBuf, line: usize, key: String, value: String, reason: String },
 }
 
-/// Error in loading settings.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
     /// The command line or the environment is wrong, or asks for help.
@@ -80,9 +77,6 @@ pub(crate) enum LoadError {
 }
 
 /// Parses `line` as `command`, with the file that it names, if any.
-///
-/// # Errors
-/// The command line, the environment or the file is wrong, or the command line asks for help.
 pub(crate) fn load(command: Command, line: Vec<OsString>) -> Result<Loaded, LoadError> {
     let matches = command.clone().try_get_matches_from(&line)?;
     let path =

@@ -63,7 +63,6 @@ pub(crate) struct DemoArgs {
     admin_listen: Option<SocketAddr>,
 }
 
-/// Error in running a demo.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DemoError {
     #[error("cannot create a temporary directory; choose a directory with --data")]
@@ -82,10 +81,6 @@ pub(crate) enum DemoError {
 
 impl DemoArgs {
     /// Runs a node and its population, until a signal or the end of the duration.
-    ///
-    /// # Errors
-    /// The node could not start, run or stop, the population could not enter, or the temporary directory
-    /// cannot be deleted.
     pub(crate) fn run(self) -> Result<(), DemoError> {
         let machine = Machine::start(Signals::listen_at_terminal, true)?;
         let (data, temporary) = match &self.data {

@@ -102,10 +102,6 @@ pub(crate) enum LoadError {
 }
 
 impl LoadArgs {
-    /// Loads the node and prints the results.
-    ///
-    /// # Errors
-    /// The node cannot be used, or results cannot be written. See [`LoadError`].
     pub(crate) fn run(self) -> Result<ExitCode, LoadError> {
         // One thread: it sends more than a node on the same machine can answer.
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -223,7 +219,6 @@ fn write(path: PathBuf, text: String) -> Result<(), LoadError> {
     std::fs::write(&path, text).map_err(|source| LoadError::Write { path, source })
 }
 
-/// The text is not a rate.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a rate is a number from 0.01 to 1000000")]
 pub(crate) struct RateError;
@@ -233,7 +228,6 @@ pub(crate) fn parse_rate(text: &str) -> Result<f64, RateError> {
     if (0.01..=1e6).contains(&rate) { Ok(rate) } else { Err(RateError) }
 }
 
-/// The text is not the duration of a run.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("a run takes from 1ms to 30d, such as 30s or 15m")]
 pub(crate) struct RunDurationError;

@@ -107,12 +107,10 @@ fn main() -> ExitCode {
     })
 }
 
-/// Error in printing the settings.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot print the settings")]
 struct PrintError(#[source] io::Error);
 
-/// Name of this program.
 const NAME: &str = "social";
 
 /// Exit status of a usage error, which clap uses, too.

@@ -43,7 +43,6 @@ enum ModerateCommand {
     ResetPassword { name: Name },
 }
 
-/// Error of `social moderate`.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ModerateError {
     #[error("there is no data in {path}; name the directory of a node with --data")]
@@ -63,10 +62,6 @@ pub(crate) enum ModerateError {
 }
 
 impl ModerateArgs {
-    /// Carries out the operation.
-    ///
-    /// # Errors
-    /// See [`ModerateError`].
     pub(crate) fn run(self) -> Result<(), ModerateError> {
         let ModerateArgs { data, command } = self;
         // Opening would create a store.

@@ -36,7 +36,6 @@ pub(crate) struct ServeArgs {
     accounts: Accounts,
 }
 
-/// Error in starting or running a node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServeError {
     #[error("cannot start the runtime")]
@@ -65,9 +64,6 @@ pub(crate) struct Machine {
 
 impl Machine {
     /// Starts a runtime, which counts by kind of process if `kind_metrics` is set, and installs the handlers by `listen`.
-    ///
-    /// # Errors
-    /// The runtime cannot start, or the system refuses the handlers.
     pub(crate) fn start(
         listen: impl FnOnce() -> io::Result<Signals>,
         kind_metrics: bool,
@@ -81,9 +77,6 @@ impl Machine {
 
 impl ServeArgs {
     /// Parses settings from flags alone; the environment is not read.
-    ///
-    /// # Errors
-    /// The flags are wrong.
     pub(crate) fn from_flags(
         flags: impl IntoIterator<Item = OsString>,
     ) -> Result<ServeArgs, clap::Error> {
@@ -93,10 +86,6 @@ impl ServeArgs {
     }
 
     /// Serves until a signal stops the node.
-    ///
-    /// # Errors
-    /// The node could not start and served nothing, or it did not stop in order. See
-    /// [`ServeError`].
     pub(crate) fn run(self) -> Result<(), ServeError> {
         // The dashboard shows them; they cost a run some 35 instructions, little beside those of a request.
         let machine = Machine::start(Signals::listen, self.node.has_dashboard())?;
@@ -108,9 +97,6 @@ impl ServeArgs {
 
     /// Serves until a signal stops the node or `companion` ends, which runs beside the node and announces it. A
     /// signal drops the companion before the node drains.
-    ///
-    /// # Errors
-    /// The errors of [`run`](ServeArgs::run).
     pub(crate) fn run_beside(
         self,
         machine: Machine,

@@ -71,7 +71,6 @@ pub(crate) struct Accounts {
 }
 
 impl Accounts {
-    /// Returns the rates and caps of the service.
     pub(crate) fn rates(&self) -> Rates {
         if self.unlimited {
             return Rates::default();
@@ -95,7 +94,6 @@ impl Accounts {
     }
 }
 
-/// The text is not a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a rate is a number of requests and a period of at most a year, such as 10/s, 600/m or 20/30s; or off"

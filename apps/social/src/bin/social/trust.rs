@@ -16,7 +16,6 @@ pub(crate) struct Trust {
     config: Arc<ClientConfig>,
 }
 
-/// Error in reading the file of an authority.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
     #[error("cannot read certificates in PEM from {path}")]
@@ -38,9 +37,6 @@ impl Trust {
     }
 
     /// Trusts the authorities in a file in PEM as well.
-    ///
-    /// # Errors
-    /// The file cannot be read, has no certificate, or has one that cannot be used.
     pub(crate) fn and_file(&self, path: &Path) -> Result<Trust, TrustError> {
         let read = |source| TrustError::Read { path: path.to_owned(), source };
         let unusable = |source| TrustError::Certificate { path: path.to_owned(), source };

@@ -7,7 +7,6 @@ use super::{click_now, enter, go, sign_up, texts};
 use crate::harness::{Node, PASSWORD, send};
 use crate::webdriver::{Browser, Driver};
 
-/// Switches to a tab.
 async fn switch(browser: &Browser, handle: &Value) {
     browser.command("/window", json!({ "handle": handle })).await;
 }

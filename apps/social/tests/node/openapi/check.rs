@@ -10,7 +10,6 @@ use serde_json::{Map, Value};
 
 use crate::harness::Answer;
 
-/// OpenAPI document.
 pub(super) struct Document(pub(super) Value);
 
 /// Headers that HTTP itself gives an answer; the document does not list them.
@@ -20,12 +19,10 @@ const HTTP_HEADERS: &[&str] =
 const MEDIA_TYPE: &str = "application/problem+json";
 
 impl Document {
-    /// Returns all paths.
     pub(super) fn paths(&self) -> BTreeSet<&str> {
         keys(&self.0["paths"]).collect()
     }
 
-    /// Returns the methods of a path.
     pub(super) fn methods(&self, path: &str) -> BTreeSet<&str> {
         keys(&self.0["paths"][path]).collect()
     }

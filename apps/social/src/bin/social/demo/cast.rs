@@ -27,7 +27,6 @@ pub(crate) struct Cast {
     popularity: Zipf,
 }
 
-/// Member of the population.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Person {
     pub(crate) name: String,

@@ -30,7 +30,6 @@ use crate::api::{ApiError, Call, Connection, Socket, Target};
 use crate::load::password;
 use crate::load::schedule::{Arrivals, Times};
 
-/// Population of clients at a node.
 #[derive(Debug)]
 pub(super) struct Population {
     target: Target,
@@ -103,9 +102,6 @@ impl Population {
     }
 
     /// Runs the population: the other people arrive, and all of them act. Never ends without an error.
-    ///
-    /// # Errors
-    /// A person cannot be registered.
     pub(super) async fn live(
         self: Arc<Population>,
         newcomer: Newcomer,

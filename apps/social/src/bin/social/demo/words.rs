@@ -84,7 +84,6 @@ pub(crate) const THEMES: &[Theme] = &[
     },
 ];
 
-/// Sentences of posts.
 pub(crate) const POSTS: &[&str] = &[
     "{when}, nothing but {a}. No regrets. #{tag}",
     "Nobody warned me about {a}. #{tag}",
@@ -128,7 +127,6 @@ pub(crate) const ANSWERS: &[&str] = &[
     "not before breakfast",
 ];
 
-/// Times in sentences.
 pub(crate) const TIMES: &[&str] = &[
     "this morning",
     "last night",
@@ -139,7 +137,6 @@ pub(crate) const TIMES: &[&str] = &[
     "after work",
 ];
 
-/// First halves of names.
 pub(crate) const FIRST_NAMES: &[&str] = &[
     "ada", "amir", "anouk", "arda", "bela", "bruno", "carla", "cem", "dana", "dmitri", "elif",
     "emil", "fatou", "finn", "greta", "hana", "hugo", "ines", "ivo", "jana", "jonas", "kaya",
@@ -147,7 +144,6 @@ pub(crate) const FIRST_NAMES: &[&str] = &[
     "rosa", "sami", "selma", "tariq", "uma", "yuki", "zora",
 ];
 
-/// Second halves of names.
 pub(crate) const LAST_NAMES: &[&str] = &[
     "alder", "ash", "bach", "berg", "birch", "brook", "clay", "cliff", "cloud", "cove", "dale",
     "dawn", "drift", "dune", "elm", "fell", "fern", "field", "ford", "frost", "glen", "grove",

@@ -43,7 +43,6 @@ pub(crate) enum Pace {
     Closed,
 }
 
-/// Workload of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Workload {
     pub(crate) target: Target,
@@ -83,9 +82,6 @@ pub(crate) struct Saying {
 
 impl Run {
     /// Prepares a run, which starts now.
-    ///
-    /// # Errors
-    /// The room of the talkers cannot be entered.
     pub(crate) async fn new(workload: Workload) -> Result<Run, ApiError> {
         let mut talkers = Vec::new();
         if workload.mix.rooms > 0 {
@@ -199,7 +195,6 @@ impl Run {
         }
     }
 
-    /// Returns the requests of a worker.
     fn plans(&self, worker: usize) -> Plans {
         let Workload { seed, mix, ref users, .. } = self.workload;
         Plans::new(seed.wrapping_add(worker as u64), mix, users.len())

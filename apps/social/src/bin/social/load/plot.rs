@@ -39,7 +39,6 @@ struct Panel {
     lines: Vec<Line>,
 }
 
-/// Draws the plot of a run.
 pub(crate) fn draw(report: &Report, tally: &Tally) -> String {
     let up = scale(tally);
     let panels = [percentiles(tally, up.clone()), over_time(report, tally, up)];

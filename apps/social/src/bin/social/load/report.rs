@@ -111,7 +111,6 @@ impl Report {
         }
     }
 
-    /// Returns the report as JSON.
     pub(crate) fn to_json(&self) -> String {
         // Encoding cannot fail: all keys of maps are texts.
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();

@@ -17,11 +17,9 @@ use serde::Serialize;
 pub(crate) enum Kind {
     /// Reads the first page of a user's timeline.
     Timeline,
-    /// Reads a user's profile.
     Profile,
     /// Reads the first page of a user's own posts.
     Listing,
-    /// Publishes a post.
     Post,
     /// Follows a user, or ends the follow.
     Follow,
@@ -52,7 +50,6 @@ pub(crate) struct Mix {
     pub(crate) rooms: u32,
 }
 
-/// The text is not a mix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "a mix is a list of shares of reads, posts, follows and rooms, each a whole number up to \

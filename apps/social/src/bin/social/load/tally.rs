@@ -15,7 +15,6 @@ use hdrhistogram::Histogram;
 
 use super::schedule::Kind;
 
-/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Good,
@@ -41,7 +40,6 @@ pub(crate) struct KindTally {
 pub(crate) struct Tally {
     pub(crate) kinds: BTreeMap<Kind, KindTally>,
     pub(crate) all: KindTally,
-    /// Errors by name.
     pub(crate) errors: BTreeMap<String, u64>,
     pub(crate) window: Duration,
     pub(crate) windows: Vec<KindTally>,
