@@ -175,6 +175,7 @@ mod tests {
             operations::all().iter().flat_map(|operation| operation.problems.clone()).collect();
         let known: BTreeSet<&str> = problems::ALL.iter().map(|problem| problem.name).collect();
         assert_eq!(known.len(), problems::ALL.len(), "a problem is listed twice");
+        assert_eq!(problems::TABLE.trim().lines().count(), known.len(), "a line is malformed");
         assert_eq!(used, known);
     }
 }

@@ -180,7 +180,7 @@ impl Operation {
         let mut next = || route.next().unwrap_or_default();
         let mut operation =
             Operation { method: next(), path: next(), id: next(), summary, ..Operation::default() };
-        operation.problems.extend(problems::OF_EVERY_REQUEST);
+        operation.problems.extend(problems::of("any"));
         let in_path = operation.path.split('/').filter_map(|part| match part {
             "{name}" => Some("User"),
             "{room}" => Some("Room"),
@@ -190,20 +190,16 @@ impl Operation {
             _ => None,
         });
         for need in in_path.chain(needs.split_whitespace()) {
-            operation.problems.extend(match (need, of_parameter(need)) {
-                ("token", _) => {
-                    operation.needs_token = true;
-                    problems::OF_TOKENS
-                }
-                (_, Some(problems)) => {
-                    operation.parameters.push(need);
-                    problems
-                }
-                (_, None) => {
-                    operation.body = Some(need);
-                    problems::OF_BODIES
-                }
-            });
+            if need == "token" {
+                operation.needs_token = true;
+                operation.problems.extend(problems::of("token"));
+            } else if let Some(problems) = of_parameter(need) {
+                operation.parameters.push(need);
+                operation.problems.extend(problems);
+            } else {
+                operation.body = Some(need);
+                operation.problems.extend(problems::of("body"));
+            }
         }
         operation
     }

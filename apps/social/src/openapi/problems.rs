@@ -2,6 +2,8 @@
 //!
 //! Invariant: the status here is the status of the answer. The tests of the document compare the two.
 
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 
 use super::{MEDIA_TYPE, every_answer, reference};
@@ -9,121 +11,101 @@ use super::{MEDIA_TYPE, every_answer, reference};
 /// Problem that an answer may have.
 pub(super) struct Listed {
     pub(super) status: u16,
+    /// Requests that can have the problem; see [`TABLE`].
+    need: &'static str,
     /// Last part of the problem's URN.
     pub(super) name: &'static str,
     meaning: &'static str,
 }
 
-const fn listed(status: u16, name: &'static str, meaning: &'static str) -> Listed {
-    Listed { status, name, meaning }
+/// All problems by status, in lines `STATUS NEED NAME MEANING`.
+///
+/// The need is `any` for a problem that any request can have: of the connection, of the head, of the node's state. It is
+/// `token` or `body` for a problem of all requests with one, and `-` if operations or parameters name the problem.
+pub(super) const TABLE: &str = "
+400 - after-invalid `after` is no `next_after` of a page
+400 body body-incomplete the connection ended before the whole body arrived
+400 - cursor-invalid `cursor` is no `next_cursor` of this same listing
+400 any header-repeated `Authorization` or `Content-Type` is repeated
+400 any host-invalid there is not exactly one valid `Host`
+400 - idempotency-key-invalid the `Idempotency-Key` is malformed or repeated
+400 - limit-invalid `limit` is out of its range
+400 body malformed-json the body is not JSON
+400 - malformed-path a part of the path is not UTF-8
+400 - malformed-query the query has an unknown parameter or a value of another type
+400 any malformed-request the request is not valid HTTP/1.1
+400 - malformed-websocket-handshake the handshake has a body or a malformed key
+400 - tag-invalid a tag is 1 to 32 letters, digits or `_`
+400 any tls-required the port speaks TLS, and the request came without it
+401 token token-expired the token has expired; log in again
+401 token token-forged the token's signature is invalid; log in again
+401 token token-malformed the `Authorization` header has no bearer token of this service
+401 token token-missing there is no `Authorization` header
+401 token token-revoked the token was revoked; log in again
+401 - wrong-credentials the name or the password is wrong
+403 - blocked that user, or the owner of the room, blocks you
+403 - not-a-member you are not a member of the room
+403 - not-the-owner only the owner of the room can do this
+403 - origin-refused the page that opens the socket has a foreign origin
+404 - no-such-message the room has no message with this number
+404 - no-such-post the user has no such post, or has deleted it
+404 - no-such-room there is no such room
+404 - no-such-user there is no such user
+408 body body-timeout the body did not arrive in time
+408 any head-timeout the head did not arrive in time
+409 - blocking you block that user
+409 - name-taken the name is taken
+409 - room-taken there is a room with this name already
+410 - post-deleted the post of this `Idempotency-Key` was deleted; use a new key
+410 - visit-over the visit of this `cursor` is over; begin again without one
+413 any body-too-large the body is larger than the server accepts
+415 body wrong-content-type the body is not declared as `application/json`
+422 - blocks-full you block the maximum number of users
+422 - blocks-oneself you cannot block or unblock yourself
+422 - following-full you follow the maximum number of users
+422 - follows-oneself you cannot follow or unfollow yourself
+422 - idempotency-key-reused the key was used for a different text
+422 - interests-full you have the maximum number of interests
+422 - memberships-full you are a member of the maximum number of rooms
+422 - name-invalid the name is invalid
+422 - password-length the password is too short, too long, or invisible
+422 - room-full the room has the maximum number of members
+422 - text-length the text is too long or has no visible character
+422 body unprocessable the body is JSON of another shape; `detail` names the field
+426 - upgrade-required the request does not upgrade HTTP/1.1 to a WebSocket
+426 - websocket-version the version of the WebSocket protocol is not 13
+429 any rate-limited the account or the client network has made too many requests
+429 any too-many-connections-of-network your network has its maximum number of connections
+429 - too-many-logins too many passwords wait to be hashed
+431 any head-too-large the head has more bytes or lines than the server accepts
+500 any broken the service failed and did nothing; its log has the reason
+500 any internal the server could not write the answer
+500 any panicked the server failed while it handled the request
+501 any transfer-encoding-unknown the only transfer encoding is `chunked`
+503 any draining the server is shutting down
+503 any request-timeout the request may or may not have taken effect
+503 any too-many-connections the server has its maximum number of connections
+503 - too-many-sockets the server has its maximum number of sockets
+503 any unavailable the service did nothing; try again later
+503 any uncertain the request may or may not have taken effect; check, or repeat it
+";
+
+/// Problems of the table.
+pub(super) static ALL: LazyLock<Vec<Listed>> =
+    LazyLock::new(|| TABLE.trim().lines().filter_map(Listed::parse).collect());
+
+impl Listed {
+    fn parse(line: &'static str) -> Option<Listed> {
+        let mut parts = line.splitn(4, ' ');
+        let status = parts.next()?.parse().ok()?;
+        Some(Listed { status, need: parts.next()?, name: parts.next()?, meaning: parts.next()? })
+    }
 }
 
-/// Problems that any request can have: of the connection, of the head, of the node's state.
-pub(super) const OF_EVERY_REQUEST: &[&str] = &[
-    "body-too-large",
-    "broken",
-    "draining",
-    "head-timeout",
-    "head-too-large",
-    "header-repeated",
-    "host-invalid",
-    "internal",
-    "malformed-request",
-    "panicked",
-    "rate-limited",
-    "request-timeout",
-    "tls-required",
-    "too-many-connections",
-    "too-many-connections-of-network",
-    "transfer-encoding-unknown",
-    "unavailable",
-    "uncertain",
-];
-
-/// Problems of a request that needs a token.
-pub(super) const OF_TOKENS: &[&str] =
-    &["token-expired", "token-forged", "token-malformed", "token-missing", "token-revoked"];
-
-/// Problems of a request with a body.
-pub(super) const OF_BODIES: &[&str] =
-    &["body-incomplete", "body-timeout", "malformed-json", "unprocessable", "wrong-content-type"];
-
-/// All problems, by status.
-pub(super) const ALL: &[Listed] = &[
-    listed(400, "after-invalid", "`after` is no `next_after` of a page"),
-    listed(400, "body-incomplete", "the connection ended before the whole body arrived"),
-    listed(400, "cursor-invalid", "`cursor` is no `next_cursor` of this same listing"),
-    listed(400, "header-repeated", "`Authorization` or `Content-Type` is repeated"),
-    listed(400, "host-invalid", "there is not exactly one valid `Host`"),
-    listed(400, "idempotency-key-invalid", "the `Idempotency-Key` is malformed or repeated"),
-    listed(400, "limit-invalid", "`limit` is out of its range"),
-    listed(400, "malformed-json", "the body is not JSON"),
-    listed(400, "malformed-path", "a part of the path is not UTF-8"),
-    listed(400, "malformed-query", "the query has an unknown parameter or a value of another type"),
-    listed(400, "malformed-request", "the request is not valid HTTP/1.1"),
-    listed(400, "malformed-websocket-handshake", "the handshake has a body or a malformed key"),
-    listed(400, "tag-invalid", "a tag is 1 to 32 letters, digits or `_`"),
-    listed(400, "tls-required", "the port speaks TLS, and the request came without it"),
-    listed(401, "token-expired", "the token has expired; log in again"),
-    listed(401, "token-forged", "the token's signature is invalid; log in again"),
-    listed(
-        401,
-        "token-malformed",
-        "the `Authorization` header has no bearer token of this service",
-    ),
-    listed(401, "token-missing", "there is no `Authorization` header"),
-    listed(401, "token-revoked", "the token was revoked; log in again"),
-    listed(401, "wrong-credentials", "the name or the password is wrong"),
-    listed(403, "blocked", "that user, or the owner of the room, blocks you"),
-    listed(403, "not-a-member", "you are not a member of the room"),
-    listed(403, "not-the-owner", "only the owner of the room can do this"),
-    listed(403, "origin-refused", "the page that opens the socket has a foreign origin"),
-    listed(404, "no-such-message", "the room has no message with this number"),
-    listed(404, "no-such-post", "the user has no such post, or has deleted it"),
-    listed(404, "no-such-room", "there is no such room"),
-    listed(404, "no-such-user", "there is no such user"),
-    listed(408, "body-timeout", "the body did not arrive in time"),
-    listed(408, "head-timeout", "the head did not arrive in time"),
-    listed(409, "blocking", "you block that user"),
-    listed(409, "name-taken", "the name is taken"),
-    listed(409, "room-taken", "there is a room with this name already"),
-    listed(410, "post-deleted", "the post of this `Idempotency-Key` was deleted; use a new key"),
-    listed(410, "visit-over", "the visit of this `cursor` is over; begin again without one"),
-    listed(413, "body-too-large", "the body is larger than the server accepts"),
-    listed(415, "wrong-content-type", "the body is not declared as `application/json`"),
-    listed(422, "blocks-full", "you block the maximum number of users"),
-    listed(422, "blocks-oneself", "you cannot block or unblock yourself"),
-    listed(422, "following-full", "you follow the maximum number of users"),
-    listed(422, "follows-oneself", "you cannot follow or unfollow yourself"),
-    listed(422, "idempotency-key-reused", "the key was used for a different text"),
-    listed(422, "interests-full", "you have the maximum number of interests"),
-    listed(422, "memberships-full", "you are a member of the maximum number of rooms"),
-    listed(422, "name-invalid", "the name is invalid"),
-    listed(422, "password-length", "the password is too short, too long, or invisible"),
-    listed(422, "room-full", "the room has the maximum number of members"),
-    listed(422, "text-length", "the text is too long or has no visible character"),
-    listed(422, "unprocessable", "the body is JSON of another shape; `detail` names the field"),
-    listed(426, "upgrade-required", "the request does not upgrade HTTP/1.1 to a WebSocket"),
-    listed(426, "websocket-version", "the version of the WebSocket protocol is not 13"),
-    listed(429, "rate-limited", "the account or the client network has made too many requests"),
-    listed(
-        429,
-        "too-many-connections-of-network",
-        "your network has its maximum number of connections",
-    ),
-    listed(429, "too-many-logins", "too many passwords wait to be hashed"),
-    listed(431, "head-too-large", "the head has more bytes or lines than the server accepts"),
-    listed(500, "broken", "the service failed and did nothing; its log has the reason"),
-    listed(500, "internal", "the server could not write the answer"),
-    listed(500, "panicked", "the server failed while it handled the request"),
-    listed(501, "transfer-encoding-unknown", "the only transfer encoding is `chunked`"),
-    listed(503, "draining", "the server is shutting down"),
-    listed(503, "request-timeout", "the request may or may not have taken effect"),
-    listed(503, "too-many-connections", "the server has its maximum number of connections"),
-    listed(503, "too-many-sockets", "the server has its maximum number of sockets"),
-    listed(503, "unavailable", "the service did nothing; try again later"),
-    listed(503, "uncertain", "the request may or may not have taken effect; check, or repeat it"),
-];
+/// Returns the names of the problems of a need.
+pub(super) fn of(need: &str) -> impl Iterator<Item = &'static str> {
+    ALL.iter().filter(move |problem| problem.need == need).map(|problem| problem.name)
+}
 
 /// Returns the response of `status` with one of the problems `names`.
 pub(super) fn response(status: u16, names: &[&'static str]) -> Value {
