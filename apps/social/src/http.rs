@@ -1,34 +1,12 @@
-//! HTTP routes of the service.
+//! HTTP routes of the service: each handler parses a request, calls [`Social`], and encodes the outcome.
 //!
 //! ```text
-//! POST   /api/v1/users               {name, password}    201 {id, name, token, expires_at}
-//! POST   /api/v1/sessions            {name, password}    201 {id, name, token, expires_at}
-//! DELETE /api/v1/sessions/current    bearer              204, and the token is revoked
-//! DELETE /api/v1/sessions            bearer              204, and all tokens of the user are revoked
-//! PUT    /api/v1/password            bearer {old, new}   204, and all tokens of the user are revoked
-//! DELETE /api/v1/account             bearer {password}   204, and the user is gone; see `deletion.rs`
-//! GET    /api/v1/users               ?prefix &after &limit   200 {users: [NAME], next_after}
-//! GET    /api/v1/users/NAME                              200 {name, created, posts, following, followers}
-//! GET    /api/v1/users/NAME/posts    ?cursor &limit      200 {posts, next_cursor}
-//! GET    /api/v1/users/NAME/followers    see `http/followers.rs`
-//! GET    /api/v1/users/NAME/posts/ID     see `http/likes.rs`, also for likes
-//! GET    /api/v1/following           bearer              200 {following: [NAME]}
-//! PUT    /api/v1/following/NAME      bearer              204
-//! DELETE /api/v1/following/NAME      bearer              204
-//! GET    /api/v1/blocks              bearer              200 {blocks: [NAME]}
-//! PUT    /api/v1/blocks/NAME         bearer              204
-//! DELETE /api/v1/blocks/NAME         bearer              204
-//! POST   /api/v1/posts               bearer {text}       201 {id, author, text, time}
-//!            with an Idempotency-Key of the last 24 h:   200 with the existing post
-//! DELETE /api/v1/posts/ID            bearer              204
-//! GET    /api/v1/timeline            bearer ?cursor &limit   200 {posts, next_cursor}
-//! …      /api/v1/for-you, /api/v1/interests, /api/v1/tags    see `http/for_you.rs`
-//! …      /api/v1/rooms, /api/v1/memberships              see `http/rooms.rs`
-//! GET    /api/v1/socket              a WebSocket; see `socket/protocol.rs`
-//! GET    /api/v1/health                                  200 {status, processes, …}, or 503
-//! GET    /api/v1/openapi.json                            200, a description of these routes; see `openapi.rs`
-//! GET    /                                               the web page
+//! request ──► limits::admit ──► handler ──► Social
+//!             token, rate         └─► JSON, or problem JSON
 //! ```
+//!
+//! The routes with their parameters, bodies and answers are listed in `openapi/operations.rs`, and the shapes of JSON in
+//! `openapi/schemas.rs`. A test compares both with what a node answers.
 //!
 //! Times are milliseconds since 1970, and ids are decimal strings. `next_cursor` is null at the end
 //! of a listing; otherwise it is opaque, and valid only for the same listing. A limit is 1 to 100,
@@ -50,7 +28,6 @@
 //! | deletion of an account | 401 `token-revoked`: the first has had its effect |
 //! | new password | 401 `token-revoked`: the first has had its effect, and a login with the new password succeeds |
 
-mod followers;
 mod for_you;
 mod likes;
 pub(crate) mod limits;
@@ -115,6 +92,7 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/api/v1/account", delete(delete_account))
         .route("/api/v1/users/{name}", get(profile))
         .route("/api/v1/users/{name}/posts", get(posts))
+        .route("/api/v1/users/{name}/followers", get(followers))
         .route("/api/v1/following", get(following))
         .route("/api/v1/following/{name}", put(follow).delete(unfollow))
         .route("/api/v1/blocks", get(blocks))
@@ -124,7 +102,6 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .route("/api/v1/timeline", get(timeline))
         .route("/api/v1/socket", get(socket::open))
         .route("/api/v1/health", get(health))
-        .merge(followers::routes())
         .merge(for_you::routes())
         .merge(likes::routes())
         .merge(rooms::routes())
@@ -330,6 +307,16 @@ async fn profile(
     Path(name): Path<String>,
 ) -> Result<Json<Profile>, Problem> {
     Ok(Json(app.social.profile(&parse_name(name)?).await?))
+}
+
+/// Lists the followers of a user. They are public, as their number in the profile is.
+async fn followers(
+    State(app): State<App>,
+    Path(name): Path<String>,
+    Query(AfterQuery { after, limit }): Query<AfterQuery>,
+) -> Result<Json<NamesView<Name>>, Problem> {
+    let (name, limit, after) = (parse_name(name)?, check_limit(limit)?, parse_after(after)?);
+    Ok(page_of("users", app.social.followers(&name, after.as_ref(), limit).await?))
 }
 
 async fn posts(

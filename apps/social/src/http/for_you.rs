@@ -1,12 +1,4 @@
-//! Routes of tags, interests and For you.
-//!
-//! ```text
-//! GET    /api/v1/interests          bearer    200 {tags: [TAG]}
-//! PUT    /api/v1/interests/TAG      bearer    204
-//! DELETE /api/v1/interests/TAG      bearer    204
-//! GET    /api/v1/tags                         200 {tags: [TAG]}
-//! GET    /api/v1/for-you   bearer ?tag &cursor &limit   200 {posts: [{id, author, text, time, likes, reason}], next_cursor}
-//! ```
+//! HTTP routes of tags, interests and For you, which `openapi/operations.rs` lists.
 //!
 //! In the text of a post, a tag is a `#` at the start or after white space, and 1 to 32 letters, digits or `_`; the first
 //! 5 different tags of a post count. In a path, a tag is given without `#`, in either case; a text that is no tag is

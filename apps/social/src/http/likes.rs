@@ -1,10 +1,4 @@
-//! Routes of a single post and its likes.
-//!
-//! ```text
-//! GET    /api/v1/users/NAME/posts/ID                      200 {id, author, text, time, likes}
-//! PUT    /api/v1/users/NAME/posts/ID/like    bearer       204
-//! DELETE /api/v1/users/NAME/posts/ID/like    bearer       204
-//! ```
+//! HTTP routes of a single post and its likes, which `openapi/operations.rs` lists.
 //!
 //! Both writes are idempotent: a user likes a post or does not. DELETE is answered 204 for a post that does not exist,
 //! too.

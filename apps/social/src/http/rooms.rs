@@ -1,20 +1,4 @@
-//! HTTP routes of rooms.
-//!
-//! ```text
-//! POST   /api/v1/rooms               bearer {name}       201 {name, owner, created, members, messages, present}
-//! GET    /api/v1/rooms               ?prefix &after &limit   200 {rooms: [NAME], next_after}
-//! GET    /api/v1/rooms/ROOM                              200 {name, owner, created, members, messages, present}
-//! DELETE /api/v1/rooms/ROOM          bearer              204, by the owner
-//! DELETE /api/v1/rooms/ROOM/members/NAME     bearer      204, by the owner
-//! DELETE /api/v1/rooms/ROOM/messages/NUMBER  bearer      204, by the author or the owner
-//! GET    /api/v1/rooms/ROOM/members  bearer ?after &limit    200 {members: [NAME], next_after}
-//! POST   /api/v1/rooms/ROOM/messages bearer {text}       201 {room, sequence, author, text, time}
-//!            with an Idempotency-Key of the last 24 h:   200 with the existing message
-//! GET    /api/v1/rooms/ROOM/messages bearer ?cursor &limit   200 {messages, next_cursor}, newest first
-//! GET    /api/v1/memberships         bearer              200 {rooms: [NAME]}
-//! PUT    /api/v1/memberships/ROOM    bearer              204
-//! DELETE /api/v1/memberships/ROOM    bearer              204
-//! ```
+//! HTTP routes of rooms, which `openapi/operations.rs` lists.
 //!
 //! Only members say and read messages. Everybody can find a room and see its profile, and everybody whom its owner does
 //! not block can join it; its members are listed for every user with a token. A room ends with its last membership. The news of a room come by the socket; see `socket/protocol.rs`.
