@@ -220,9 +220,9 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::testing::with_the_service;
+    use crate::testing::{register, with_the_service};
     use crate::user::UserClient;
-    use crate::{Password, Social, Text};
+    use crate::{Social, Text};
 
     struct Cache {
         newest: CachedBody,
@@ -306,12 +306,8 @@ mod tests {
     #[test]
     fn a_body_has_the_posts_of_the_page_after_every_change() {
         with_the_service(1, async |social| {
-            let users = ["alice", "bob", "carol"].map(|name| name.parse::<Name>().unwrap());
+            let users = register(social, ["alice", "bob", "carol"]).await;
             let [alice, bob, carol] = &users;
-            let hash = social.hash(Password::new("correct horse").unwrap()).await.unwrap();
-            for user in &users {
-                social.register_hashed(user, hash.clone()).await.unwrap();
-            }
             let signer = Signer::from_key([7; 32]);
             let post = async |user: &Name, text: &str| {
                 social.post(user, Text::new(text).unwrap(), None).await.unwrap().post.id

@@ -113,15 +113,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::Password;
-    use crate::testing::with_the_service;
+    use crate::testing::{register, with_the_service};
 
     #[test]
     fn a_timeline_waits_while_the_maximum_is_being_merged() {
         with_the_service(1, async |social| {
-            let alice: Name = "alice".parse().unwrap();
-            social.register(&alice, Password::new("correct horse").unwrap()).await.unwrap();
-
+            let [alice] = register(social, ["alice"]).await;
             let merging = social.merge.permits.acquire_many(MERGES_MAX as u32).await.unwrap();
             let mut timeline = std::pin::pin!(social.timeline(&alice, None, 20));
             let waited = tokio::time::timeout(Duration::from_millis(100), &mut timeline).await;

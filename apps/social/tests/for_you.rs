@@ -1,15 +1,13 @@
 //! Tags, interests and For you without HTTP: guarantees of their operations, on a real node.
 #![expect(clippy::unwrap_used, reason = "the helpers of tests are tests, too")]
 
-use std::time::Duration;
-
 use futures_util::future::join_all;
 use social::{
     Candidate, ForYou, ForYouPost, PostId, Reader, Score, Social, SocialError, Tag, VisitPosition,
 };
 
 use cpu::cpu_ns;
-use nodes::{name, on_a_node, on_data, text};
+use nodes::{name, on_a_node, on_data, text, until};
 use users::register;
 
 #[path = "support/cpu.rs"]
@@ -84,16 +82,7 @@ fn with_reasons(posts: &[ForYouPost]) -> Vec<(PostId, String)> {
 async fn wait_for(social: &Social, reader: &str, expected: &[(PostId, &str)]) {
     let expected: Vec<_> =
         expected.iter().map(|(id, reason)| (*id, (*reason).to_owned())).collect();
-    let mut attempts = 0;
-    loop {
-        let found = with_reasons(&read_all(social, reader, 100).await);
-        if found == expected {
-            return;
-        }
-        attempts += 1;
-        assert!(attempts < 3_000, "{found:?}, not {expected:?}");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(async || with_reasons(&read_all(social, reader, 100).await) == expected).await;
 }
 
 #[test]
@@ -291,12 +280,7 @@ fn the_most_active_tags_come_first() {
         ] {
             post(social, author, said).await;
         }
-        let mut attempts = 0;
-        while social.tags().await.unwrap() != [tag("c"), tag("b"), tag("a")] {
-            attempts += 1;
-            assert!(attempts < 3_000);
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        until(async || social.tags().await.unwrap() == [tag("c"), tag("b"), tag("a")]).await;
     });
 }
 

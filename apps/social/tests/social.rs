@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use nodes::{name, on_a_node, on_data, text};
+use nodes::{name, on_a_node, on_data, text, until};
 use social::{IdempotencyKey, Listing, Name, Password, Post, PostId, Social, SocialError, Text};
 use throng::prelude::*;
 use throng_durable::Node;
@@ -309,11 +309,11 @@ fn a_deleted_account_is_gone_and_leaves_no_timeline_that_cannot_be_read() {
             std::slice::from_ref(&kept)
         );
         // Bob learns of the end by messages.
-        while social.following(&bob).await.unwrap() != [carol.clone()]
-            || !social.followers(&bob, None, 10).await.unwrap().0.is_empty()
-        {
-            tokio::task::yield_now().await;
-        }
+        until(async || {
+            social.following(&bob).await.unwrap() == [carol.clone()]
+                && social.followers(&bob, None, 10).await.unwrap().0.is_empty()
+        })
+        .await;
         let revoked = social.check_token(&alice, since).await;
         assert!(matches!(revoked, Err(SocialError::TokenRevoked)), "{revoked:?}");
         let login = social.log_in(&alice, PASSWORD.to_owned()).await;

@@ -272,7 +272,7 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::testing::on_a_node;
+    use crate::testing::{on_a_node, wait_until};
 
     /// Keeps a collector busy until the sender is dropped.
     struct Block(oneshot::Receiver<()>);
@@ -314,15 +314,11 @@ mod tests {
     async fn wait_for(node: &Node, group: GroupKey, expected: &[(u64, u64)]) {
         let expected: Vec<_> =
             expected.iter().map(|(number, likes)| (PostId::new(number << 22), *likes)).collect();
-        for _ in 0..10_000 {
+        wait_until(async || {
             let found = node.entity::<Group>(group.entity()).best().await.unwrap();
-            let found: Vec<_> = found.iter().map(|post| (post.id, post.likes)).collect();
-            if found == expected {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        panic!("the group {group:?} never had {expected:?}");
+            found.iter().map(|post| (post.id, post.likes)).eq(expected.iter().copied())
+        })
+        .await;
     }
 
     #[test]
@@ -357,13 +353,8 @@ mod tests {
             let tags = |tags: &[&str]| -> Vec<Tag> {
                 tags.iter().map(|tag| tag.parse().unwrap()).collect()
             };
-            for _ in 0..10_000 {
-                if node.entity::<Trends>(TRENDS).top(9).await.unwrap() == tags(&["birds", "spam"]) {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-            panic!("the posts of one author count more than three authors");
+            let top = async || node.entity::<Trends>(TRENDS).top(9).await.unwrap();
+            wait_until(async || top().await == tags(&["birds", "spam"])).await;
         });
     }
 
@@ -391,13 +382,11 @@ mod tests {
             collectors.offer(change(1, &["rust"], ChangeKind::Posted));
             wait_for(node, GroupKey::Tag("rust".parse().unwrap()), &[(1, 0)]).await;
             assert!(collectors.0.pool.keyed(&bob).call(Fail).await.is_err());
-            for _ in 0..10_000 {
+            wait_until(async || {
                 collectors.offer(change(2, &["rust"], ChangeKind::Likes(3)));
-                if node.entity::<Group>("popular").best().await.unwrap().len() == 2 {
-                    break;
-                }
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+                node.entity::<Group>("popular").best().await.unwrap().len() == 2
+            })
+            .await;
             for group in [GroupKey::Popular, GroupKey::Tag("rust".parse().unwrap())] {
                 wait_for(node, group, &[(2, 3), (1, 0)]).await;
             }

@@ -115,6 +115,7 @@ const ATTEMPTS: usize = 3;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::wait_until;
 
     #[test]
     fn a_reader_has_the_last_two_visits_until_the_process_ends() {
@@ -136,12 +137,7 @@ mod tests {
             assert!(matches!(others, Err(SocialError::VisitOver)));
 
             visits.0.get(&alice).unwrap().send(Leave {}).unwrap();
-            let mut attempts = 0;
-            while visits.0.get(&alice).is_some() {
-                attempts += 1;
-                assert!(attempts < 10_000, "the process stays");
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
+            wait_until(async || visits.0.get(&alice).is_none()).await;
             let over = visits.find(&alice, numbers[2]).await;
             assert!(matches!(over, Err(SocialError::VisitOver)), "{over:?}");
             assert!(visits.begin(&alice, &posts).await.unwrap().is_some());

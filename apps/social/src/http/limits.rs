@@ -19,7 +19,6 @@
 
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -165,18 +164,12 @@ impl RateLimits {
     }
 
     /// Admits a registration from a network. The caller calls [`Attempt::give_back`] if it repeated an earlier one.
-    ///
-    /// # Errors
-    /// Too many registrations came from the network.
-    pub(super) fn registration(&self, network: IpAddr) -> Result<Attempt<'_, IpAddr>, Limited> {
+    pub(super) fn registration(&self, network: IpAddr) -> Result<Attempt<'_>, Limited> {
         Attempt::begin(&self.0.registrations, network)
     }
 
     /// Admits the check of a password from a network; see [`Attempt::until`].
-    ///
-    /// # Errors
-    /// Too many wrong passwords came from the network.
-    pub(super) fn login(&self, network: IpAddr) -> Result<Attempt<'_, IpAddr>, Limited> {
+    pub(super) fn login(&self, network: IpAddr) -> Result<Attempt<'_>, Limited> {
         Attempt::begin(&self.0.logins, network)
     }
 
@@ -213,16 +206,16 @@ impl Drop for AccountSocket {
 
 /// Attempt that has taken a token.
 #[must_use]
-pub(super) struct Attempt<'t, K> {
-    table: &'t RateTable<K>,
-    key: K,
+pub(super) struct Attempt<'t> {
+    table: &'t RateTable<IpAddr>,
+    network: IpAddr,
 }
 
-impl<'t, K: Clone + Eq + Hash> Attempt<'t, K> {
+impl<'t> Attempt<'t> {
     /// Takes the token before the attempt, so that no more attempts run at a time than there are tokens.
-    fn begin(table: &'t RateTable<K>, key: K) -> Result<Attempt<'t, K>, Limited> {
-        table.take(&key)?;
-        Ok(Attempt { table, key })
+    fn begin(table: &'t RateTable<IpAddr>, network: IpAddr) -> Result<Attempt<'t>, Limited> {
+        table.take(&network)?;
+        Ok(Attempt { table, network })
     }
 
     /// Checks a password. Gives the token back unless it is wrong: a check that did not take place is no attempt.
@@ -238,7 +231,7 @@ impl<'t, K: Clone + Eq + Hash> Attempt<'t, K> {
     }
 
     pub(super) fn give_back(self) {
-        self.table.give_back(&self.key);
+        self.table.give_back(&self.network);
     }
 }
 
@@ -328,25 +321,6 @@ mod tests {
         let sockets_per_account_max = 2;
         let rates = Rates { reads, writes, registrations, logins, tokens, sockets_per_account_max };
         RateLimits::new(&rates)
-    }
-
-    #[test]
-    fn the_attempts_of_a_network_are_made_once_and_those_that_succeed_do_not_count() {
-        let limits = limits();
-        let [here, there]: [IpAddr; 2] = [[10, 0, 0, 1].into(), [10, 0, 0, 2].into()];
-        for attempt in [RateLimits::login, RateLimits::registration] {
-            for _ in 0..10 {
-                attempt(&limits, here).unwrap().give_back();
-            }
-            let first = attempt(&limits, here).unwrap();
-            // While the outcome of the first is open, there is no second.
-            assert!(attempt(&limits, here).is_err());
-            drop(first);
-            assert!(attempt(&limits, here).is_err());
-            assert!(attempt(&limits, there).is_ok());
-        }
-        assert_eq!(limits.bad_token(here), Ok(()));
-        assert!(limits.bad_token(here).is_err());
     }
 
     #[test]

@@ -1,37 +1,18 @@
 //! Live timelines: how long they stay in memory, and what they monitor.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use throng::prelude::*;
 
 use super::{Leave, Timeline};
 use crate::name::Name;
-use crate::password::Password;
 use crate::service::Social;
-use crate::testing::with_the_service;
-
-async fn register(social: &Social, names: [&str; 2]) -> [Name; 2] {
-    let hash = social.hash(Password::new("correct horse").unwrap()).await.unwrap();
-    let names = names.map(|name| name.parse::<Name>().unwrap());
-    for name in &names {
-        social.register_hashed(name, hash.clone()).await.unwrap();
-    }
-    names
-}
+use crate::testing::{register, wait_until, with_the_service};
 
 /// Reads a timeline, and returns its process.
 async fn read(social: &Social, reader: &Name) -> Address<Timeline> {
     social.timeline(reader, None, 20).await.unwrap();
     social.live.0.timelines.get(reader).unwrap()
-}
-
-/// Waits until something is so.
-async fn wait_until(is_so: impl AsyncFn() -> bool) {
-    let begun = Instant::now();
-    while !is_so().await {
-        assert!(begun.elapsed() < Duration::from_secs(60), "it never came");
-        tokio::task::yield_now().await;
-    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::stream::{self, StreamExt};
 use throng::prelude::*;
@@ -13,7 +13,7 @@ use crate::error::SocialError;
 use crate::name::{Name, RoomName};
 use crate::post::Text;
 use crate::service::Social;
-use crate::testing::with_the_service;
+use crate::testing::{wait_until, with_the_service};
 use crate::user::{Account, UserClient};
 
 /// Process that is present in a room and counts what it gets.
@@ -75,15 +75,6 @@ async fn enter(social: &Social, room: &RoomName, listeners: &[Address<Listener>]
     }
 }
 
-/// Waits until so many messages are delivered.
-async fn wait_for(delivered: &AtomicUsize, number: usize) {
-    let begun = Instant::now();
-    while delivered.load(Ordering::Relaxed) < number {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{delivered:?} of {number}");
-        tokio::time::sleep(Duration::from_micros(100)).await;
-    }
-}
-
 #[test]
 fn a_room_that_was_not_created_takes_no_place_after_a_leave() {
     with_the_service(2, async |social| {
@@ -112,15 +103,12 @@ fn ten_thousand_present_processes_get_each_message_once() {
             let text = Text::new(format!("message {number}")).unwrap();
             social.say(&room, &user(number), text, None).await.unwrap();
         }
-        wait_for(&delivered, SIZE * SAID).await;
+        wait_until(async || delivered.load(Ordering::Relaxed) >= SIZE * SAID).await;
         for listener in listeners {
             listener.kill();
         }
         // A message that comes later counts once more for each process that was not killed.
-        let left = async || social.room_profile(&room).await.unwrap().present;
-        while left().await > 0 {
-            tokio::task::yield_now().await;
-        }
+        wait_until(async || social.room_profile(&room).await.unwrap().present == 0).await;
         social.say(&room, &user(0), Text::new("nobody hears it").unwrap(), None).await.unwrap();
         assert_eq!(delivered.load(Ordering::Relaxed), SIZE * SAID);
     });

@@ -113,6 +113,7 @@ mod tests {
 
     use super::*;
     use crate::post::Text;
+    use crate::testing::wait_until;
     use crate::user::tests::{deps, with_a_user};
     use crate::user::{Account, UserClient};
 
@@ -194,12 +195,7 @@ mod tests {
             let alice = node.entity::<User>("alice");
             let gone = alice.find_post(deleted).await.unwrap();
             assert!(matches!(gone, Err(SocialError::NoSuchPost(id)) if id == deleted));
-            let mut attempts = 0;
-            while alice.call(Stored).await.unwrap() != (1, 1) {
-                attempts += 1;
-                assert!(attempts < 10_000, "likes are left");
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-            }
+            wait_until(async || alice.call(Stored).await.unwrap() == (1, 1)).await;
             assert_eq!(alice.find_post(kept).await.unwrap().unwrap().likes, 1);
             node.shutdown().await;
         });

@@ -40,7 +40,7 @@ impl Target {
         client.post("/api/v1/posts", &token, &json!({ "text": "hello" })).await;
         drop(Socket::open(&node.address, &token, &Value::Null));
         drop(client);
-        let (files, memory_bytes) = (files(&node), memory_bytes(&node));
+        let (files, memory_bytes) = (files(&node), node.memory_bytes("VmRSS"));
         Target { node, files, memory_bytes, token, _data: data }
     }
 
@@ -104,7 +104,7 @@ impl Target {
         let profile = client.get("/api/v1/users/alice", "").await;
         assert_eq!((profile.status, &profile.body["posts"]), (200, &json!(1)), "{profile:?}");
         drop(client);
-        let more = memory_bytes(&self.node).saturating_sub(self.memory_bytes);
+        let more = self.node.memory_bytes("VmRSS").saturating_sub(self.memory_bytes);
         assert!(more < MEMORY_BYTES_MORE, "{more} bytes of memory more than before");
         self.node.signal("INT").await;
         let ended = self.node.wait();
@@ -114,12 +114,6 @@ impl Target {
 
 fn files(node: &Node) -> usize {
     fs::read_dir(format!("/proc/{}/fd", node.process())).unwrap().count()
-}
-
-fn memory_bytes(node: &Node) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", node.process())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
 /// Reads until the node ends the connection, by an end or by a reset.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
 use std::process::Command;
 
 use reqwest::Method;
@@ -23,8 +22,11 @@ struct Subject {
 }
 
 impl Subject {
-    fn start(data: &Path) -> Subject {
-        let node = Node::start(data, &["--admin-listen", "127.0.0.1:0"]);
+    fn fresh() -> Subject {
+        Subject::of(Node::fresh(&["--admin-listen", "127.0.0.1:0"]))
+    }
+
+    fn of(node: Node) -> Subject {
         let url = node.dashboard();
         let (address, token) = url.strip_prefix("http://").unwrap().split_once("/#token=").unwrap();
         Subject { address: address.to_owned(), token: token.to_owned(), node }
@@ -68,8 +70,7 @@ impl Socket {
 
 #[tokio::test]
 async fn nothing_but_the_page_is_shown_without_the_token() {
-    let data = tempfile::tempdir().unwrap();
-    let subject = Subject::start(data.path());
+    let subject = Subject::fresh();
     let client = Client::new(&subject.address);
     for path in ["/api/session", "/metrics", "/api/anything", "/api/v1/health", "/index.html"] {
         let answer = send(client.request(Method::GET, path)).await.unwrap();
@@ -111,8 +112,7 @@ async fn nothing_but_the_page_is_shown_without_the_token() {
 
 #[tokio::test]
 async fn wrong_tokens_are_limited_by_address() {
-    let data = tempfile::tempdir().unwrap();
-    let subject = Subject::start(data.path());
+    let subject = Subject::fresh();
     let mut answer = subject.get("/api/session", "guess").await;
     for _ in 0..1000 {
         if answer.status == 429 {
@@ -140,8 +140,7 @@ async fn wrong_tokens_are_limited_by_address() {
 
 #[tokio::test]
 async fn foreign_hosts_and_origins_are_refused() {
-    let data = tempfile::tempdir().unwrap();
-    let subject = Subject::start(data.path());
+    let subject = Subject::fresh();
     let client = Client::new(&subject.address);
     for path in ["/", "/api/session", "/api/socket"] {
         let request = client.request(Method::GET, path).bearer_auth(&subject.token);
@@ -166,8 +165,7 @@ async fn foreign_hosts_and_origins_are_refused() {
 
 #[tokio::test]
 async fn dashboards_share_samples_that_agree_with_the_metrics() {
-    let data = tempfile::tempdir().unwrap();
-    let subject = Subject::start(data.path());
+    let subject = Subject::fresh();
     subject.node.client().register("alice").await;
     let mut sockets = [(); 2].map(|()| Socket::open_dashboard(&subject.address, &subject.token));
     let mut samples = BTreeMap::new();
@@ -216,8 +214,7 @@ async fn dashboards_share_samples_that_agree_with_the_metrics() {
 
 #[tokio::test]
 async fn questions_are_answered_and_anything_else_closes_the_socket() {
-    let data = tempfile::tempdir().unwrap();
-    let subject = Subject::start(data.path());
+    let subject = Subject::fresh();
     subject.node.client().register("alice").await;
     let mut socket = Socket::open_dashboard(&subject.address, &subject.token);
     let top =
@@ -253,8 +250,7 @@ async fn questions_are_answered_and_anything_else_closes_the_socket() {
 
 #[tokio::test]
 async fn the_number_of_dashboards_is_bounded_and_a_stop_closes_all() {
-    let data = tempfile::tempdir().unwrap();
-    let subject = Subject::start(data.path());
+    let subject = Subject::fresh();
     let mut sockets = vec![];
     for _ in 0..16 {
         sockets.push(Socket::open_dashboard(&subject.address, &subject.token));
@@ -273,7 +269,7 @@ async fn the_number_of_dashboards_is_bounded_and_a_stop_closes_all() {
 #[tokio::test]
 async fn a_replaced_token_ends_the_access_of_the_one_before() {
     let data = tempfile::tempdir().unwrap();
-    let subject = Subject::start(data.path());
+    let subject = Subject::of(Node::start(data.path(), &["--admin-listen", "127.0.0.1:0"]));
     let file = data.path().join("admin.token");
     assert!(!fs::read_to_string(&file).unwrap().contains(&subject.token));
     let mut socket = Socket::open_dashboard(&subject.address, &subject.token);

@@ -1,6 +1,5 @@
 //! Floods of logins: other clients still get through, and memory stays bounded.
 
-use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::available_parallelism;
@@ -63,21 +62,14 @@ async fn a_flood_of_400_logins_blocks_no_other_client() {
 async fn logins_leave_no_more_than_a_memory_for_each_hash_at_once() {
     let (node, client) = Node::with_client(&[]);
     client.register("alice").await;
-    let before = memory_bytes_max(&node);
+    let before = node.memory_bytes("VmHWM");
     for at_once in [8, 8, 1, 1, 1, 1] {
         let logins = (0..at_once).map(|_| client.log_in("alice", PASSWORD));
         assert!(join_all(logins).await.iter().all(|answer| answer.status == 201));
     }
-    let more = memory_bytes_max(&node) - before;
+    let more = node.memory_bytes("VmHWM") - before;
     // Half the cores hash at once, and one hash has had its memory since the start.
     let at_once = (available_parallelism().unwrap().get() as u64 / 2).max(1);
     let expected = (at_once - 1) * (19 << 20);
     assert!(more < expected + (16 << 20), "{more} bytes more at {at_once} hashes at once");
-}
-
-/// Maximum memory of the node so far.
-fn memory_bytes_max(node: &Node) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", node.process())).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }

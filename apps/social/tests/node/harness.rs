@@ -111,6 +111,13 @@ impl Node {
         self.child.id()
     }
 
+    /// Returns a size of memory in bytes that the system tells of the node, such as `VmRSS`.
+    pub(crate) fn memory_bytes(&self, name: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.process())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line.unwrap().trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
     /// Waits until the node has written `text` to standard error.
     pub(crate) async fn wait_until_said(&self, text: &str) {
         for _ in 0..30_000 {

@@ -1,6 +1,7 @@
 //! The service on a node of its own, for tests of its operations.
 
 use std::path::Path;
+use std::time::Duration;
 
 use social::{Name, Social, Text};
 use throng::prelude::*;
@@ -24,4 +25,14 @@ pub(crate) fn name(text: &str) -> Name {
 
 pub(crate) fn text(text: &str) -> Text {
     Text::new(text).unwrap()
+}
+
+pub(crate) async fn until(is_so: impl AsyncFn() -> bool) {
+    for _ in 0..30_000 {
+        if is_so().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    panic!("it was never so");
 }
