@@ -577,21 +577,6 @@ fn exit_signals_and_downs_reach_a_full_mailbox_in_order() {
     });
 }
 
-#[test]
-fn a_kill_does_not_wait_for_a_full_mailbox() {
-    runtime().block_on(async |runtime| {
-        let held = Held::spawn(runtime, bound(1, Overflow::Wait)).await;
-        let mut first = pin!(held.scribe.call(Note(0)));
-        let mut second = pin!(held.scribe.call(Note(1)));
-        assert!(poll(first.as_mut(), &Arc::default()).is_pending());
-        assert!(poll(second.as_mut(), &Arc::default()).is_pending());
-        held.scribe.kill();
-        assert!(matches!(first.await, Err(CallError::Died(ExitReason::Killed))));
-        assert!(matches!(second.await, Err(CallError::NoProcess(Note(1)))));
-        assert!(held.heard.lock().unwrap().is_empty());
-    });
-}
-
 // --- the budget ---
 
 fn runtime_with_budget(bytes: u64) -> Runtime {

@@ -35,18 +35,6 @@ impl Log {
 }
 
 #[test]
-fn messages_of_one_sender_arrive_in_order() {
-    let runtime = runtime();
-    let entries = scaled(10_000);
-    let log = runtime.spawn(Log::default()).unwrap();
-    for number in 0..entries {
-        log.small(number).unwrap();
-    }
-    let logged = runtime.block_on(async |_| log.take().await).unwrap();
-    assert_eq!(logged, (0..entries).collect::<Vec<_>>());
-}
-
-#[test]
 fn a_turn_that_suspends_is_not_interleaved_with_others() {
     let runtime = runtime();
     let counter = runtime.spawn(Counter { count: 0 }).unwrap();
@@ -58,31 +46,6 @@ fn a_turn_that_suspends_is_not_interleaved_with_others() {
         };
         let (slow, quick) = tokio::join!(slow, quick);
         assert_eq!((slow.unwrap(), quick.unwrap()), (1, 11));
-    });
-}
-
-#[test]
-fn calls_from_processes_and_from_outside_return_the_same() {
-    struct Relay(Address<Counter>);
-    #[process]
-    impl Relay {
-        #[message]
-        async fn forward(&mut self, times: u64) -> u64 {
-            let mut last = 0;
-            for _ in 0..times {
-                last = self.0.call(Add(1)).await.unwrap();
-            }
-            last
-        }
-    }
-
-    let runtime = runtime();
-    let times = scaled(10_000);
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    let relay = runtime.spawn(Relay(counter)).unwrap();
-    runtime.block_on(async |_| {
-        assert_eq!(relay.forward(times).await.unwrap(), times);
-        assert_eq!(counter.call(Add(0)).await.unwrap(), times);
     });
 }
 

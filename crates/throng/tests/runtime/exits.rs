@@ -1,49 +1,11 @@
 //! Exits: stopping, panics, hooks, shutdown.
 
-use crate::{Add, AddSlowly, Counter, Fail, eventually, runtime, scaled, until};
+use crate::{Add, AddSlowly, Counter, runtime, scaled, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use throng::Timeout;
 use throng::prelude::*;
-
-#[test]
-fn a_stop_comes_after_earlier_messages_and_later_ones_are_handed_back() {
-    let runtime = runtime();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    runtime.block_on(async |_| {
-        assert!(counter.send(Add(1)).is_ok());
-        let last = counter.call(Add(1));
-        assert_eq!(last.await.unwrap(), 2);
-        assert!(counter.stop());
-        eventually(|| !counter.is_alive()).await;
-        assert!(!counter.stop());
-        let SendError::NoProcess(Add(number)) = counter.send(Add(7)).unwrap_err() else {
-            panic!("refused for another reason");
-        };
-        assert_eq!(number, 7);
-        assert!(matches!(counter.call(Add(8)).await, Err(CallError::NoProcess(Add(8)))));
-    });
-}
-
-#[test]
-fn a_panic_ends_one_process_and_fails_the_calls_to_it() {
-    let runtime = runtime();
-    let doomed = runtime.spawn(Counter { count: 0 }).unwrap();
-    let other = runtime.spawn(Counter { count: 0 }).unwrap();
-    runtime.block_on(async |runtime| {
-        let slow = AddSlowly(1, Duration::from_millis(20));
-        let (first, second, third) =
-            tokio::join!(doomed.call(slow), doomed.call(Fail("on purpose")), doomed.call(Add(1)));
-        assert_eq!(first.unwrap(), 1);
-        let panicked = ExitReason::Panicked("on purpose".into());
-        assert!(matches!(second, Err(CallError::Died(reason)) if reason == panicked));
-        // Queued behind the panic: not handled, and too late to be handed back.
-        assert!(matches!(third, Err(CallError::Died(reason)) if reason == panicked));
-        assert_eq!(other.call(Add(1)).await.unwrap(), 1);
-        eventually(|| runtime.process_count() <= 1).await;
-    });
-}
 
 /// Records the calls of its hooks.
 struct Hooked(Arc<AtomicU64>);
@@ -73,17 +35,6 @@ impl Drop for Hooked {
     fn drop(&mut self) {
         self.0.fetch_add(10, Ordering::SeqCst);
     }
-}
-
-#[test]
-fn hooks_run_first_and_last() {
-    let runtime = runtime();
-    let seen = Arc::new(AtomicU64::new(0));
-    let hooked = runtime.spawn(Hooked(seen.clone())).unwrap();
-    assert_eq!(runtime.block_on(async |_| hooked.read().await).unwrap(), 1);
-    hooked.stop();
-    until(|| runtime.process_count() == 0);
-    assert_eq!(seen.load(Ordering::SeqCst), 111);
 }
 
 /// Stops idle processes on the worker that they have run on.

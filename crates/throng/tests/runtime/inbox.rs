@@ -72,25 +72,6 @@ fn messages_come_in_the_order_of_their_sending() {
 }
 
 #[test]
-fn messages_passed_over_by_a_selective_receive_keep_their_order() {
-    let events = outcome(
-        &[Number(1), Word("a"), Number(2), Word("b"), Number(3), End],
-        |mut inbox| async move {
-            let mut got = Vec::new();
-            got.push(inbox.recv_match(|event| *event == Word("b")).await);
-            got.push(inbox.recv_match(|event| matches!(event, Word(_))).await);
-            got.push(inbox.recv().await);
-            got.push(inbox.recv_match(|event| *event == End).await);
-            got.push(inbox.recv().await);
-            got.push(inbox.recv().await);
-            assert_eq!(inbox.try_recv(), None);
-            got
-        },
-    );
-    assert_eq!(events, [Word("b"), Word("a"), Number(1), End, Number(2), Number(3)]);
-}
-
-#[test]
 fn a_receive_without_time_polls_the_mailbox() {
     let events = outcome(&[Number(1), Word("a"), Number(2)], |mut inbox| async move {
         let zero = Duration::ZERO;
@@ -103,36 +84,6 @@ fn a_receive_without_time_polls_the_mailbox() {
         got
     });
     assert_eq!(events, [None, Some(Number(2)), Some(Number(1)), Some(Word("a")), None, None]);
-}
-
-#[test]
-fn a_time_out_comes_when_no_message_matches_and_loses_none() {
-    let (first, then) = outcome(&[Number(1)], |mut inbox| async move {
-        let short = Duration::from_millis(5);
-        let first = inbox.recv_match_timeout(|event| *event == End, short).await;
-        // A queued message wins against any time-out.
-        (first, inbox.recv_timeout(short).await)
-    });
-    assert_eq!((first, then), (None, Some(Number(1))));
-}
-
-#[test]
-fn a_message_in_time_wins_against_the_time_out() {
-    let runtime = runtime();
-    let (sender, receiver) = oneshot::channel();
-    let process = runtime
-        .spawner()
-        .spawn_async(|mut inbox: Inbox<Event>| async move {
-            let event = inbox.recv_timeout(Duration::from_secs(3600)).await;
-            sender.send(event).unwrap();
-        })
-        .unwrap();
-    let event = runtime.block_on(async |_| {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-        process.send(End).unwrap();
-        receiver.await.unwrap()
-    });
-    assert_eq!(event, Some(End));
 }
 
 /// The futures around a receive poll it with wakers of their own, and drop it half-way.

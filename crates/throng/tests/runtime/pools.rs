@@ -224,23 +224,6 @@ fn a_call_waits_for_room_until_its_deadline() {
 }
 
 #[test]
-fn a_delivery_that_is_given_up_takes_no_room() {
-    runtime().block_on(async |runtime| {
-        let (pool, supervisor, gate) = pool(2, 1, 0);
-        supervisor.start_async(runtime).await.unwrap();
-        for number in 0..2 {
-            pool.send(Note(number)).unwrap();
-        }
-        let patience = Duration::from_millis(10);
-        assert!(tokio::time::timeout(patience, pool.deliver(Note(9))).await.is_err());
-        gate.add_permits(3);
-        eventually(|| pool.is_empty()).await;
-        pool.call(Note(3)).await.unwrap();
-        assert!(pool.is_empty());
-    });
-}
-
-#[test]
 fn a_worker_that_takes_long_to_stop_holds_up_no_sender() {
     struct Slow(Arc<Semaphore>);
     impl Process for Slow {

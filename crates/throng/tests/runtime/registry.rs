@@ -4,36 +4,14 @@ use crate::{Add, Counter, eventually, runtime, scaled};
 use throng::RegisterError;
 use throng::prelude::*;
 
-fn counter() -> Counter {
-    Counter { count: 0 }
-}
-
 struct Other;
 impl Process for Other {}
 
 #[test]
-fn a_name_leads_to_its_process_until_that_exits() {
-    let runtime = runtime();
-    let ledger = runtime.spawn(counter()).unwrap();
-    runtime.register("ledger", ledger).unwrap();
-    assert_eq!(runtime.whereis::<Counter>("ledger"), Some(ledger));
-    assert_eq!(runtime.whereis::<Other>("ledger"), None);
-    assert_eq!(runtime.whereis_pid("ledger"), Some(ledger.pid()));
-    assert_eq!(runtime.whereis_pid("nobody"), None);
-    runtime.block_on(async |runtime| {
-        assert!(ledger.stop());
-        ledger.pid().exited().await;
-        assert_eq!(runtime.whereis_pid("ledger"), None);
-        assert!(runtime.registered().is_empty(), "the entry is only hidden, not removed");
-        let error = runtime.register("ledger", ledger).unwrap_err();
-        assert_eq!(error, RegisterError::NoProcess { name: "ledger".into() });
-    });
-}
-
-#[test]
 fn a_name_is_taken_by_one_process_which_may_have_others() {
     let runtime = runtime();
-    let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(Other).unwrap());
+    let (first, second) =
+        (runtime.spawn(Counter { count: 0 }).unwrap(), runtime.spawn(Other).unwrap());
     runtime.register("a", first).unwrap();
     runtime.register("b", first).unwrap();
     let taken = RegisterError::Taken { name: "a".into(), by: first.pid() };
@@ -43,6 +21,8 @@ fn a_name_is_taken_by_one_process_which_may_have_others() {
     let all: Vec<_> = runtime.registered().into_iter().map(|it| (it.name, it.pid)).collect();
     let expected = [("a", first.pid()), ("b", first.pid()), ("c", second.pid())];
     assert_eq!(all, expected.map(|(name, pid)| (name.into(), pid)));
+    assert_eq!(runtime.whereis::<Counter>("a"), Some(first));
+    assert_eq!(runtime.whereis::<Other>("a"), None, "it is a process of another type");
 
     assert_eq!(runtime.unregister("a"), Some(first.pid()));
     assert_eq!(runtime.unregister("a"), None);
@@ -56,6 +36,8 @@ fn a_name_is_taken_by_one_process_which_may_have_others() {
             ["a", "c"].map(Into::into),
             "what it had given up is not its to take away"
         );
+        let error = runtime.register("b", first).unwrap_err();
+        assert_eq!(error, RegisterError::NoProcess { name: "b".into() });
     });
 }
 
@@ -69,7 +51,7 @@ fn names_given_and_taken_by_many_at_once_end_with_their_processes() {
                 let mut won = 0;
                 for round in 0..scaled(2_000) {
                     let name = format!("name {}", round % 7);
-                    let process = runtime.spawn(counter()).unwrap();
+                    let process = runtime.spawn(Counter { count: 0 }).unwrap();
                     match runtime.register(name.as_str(), process) {
                         Ok(()) => {
                             won += 1;

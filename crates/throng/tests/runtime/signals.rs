@@ -1,8 +1,7 @@
 //! Links, monitors, exit signals and kills.
 
-use crate::{eventually, runtime, scaled, until};
+use crate::{eventually, runtime, scaled};
 use std::future::Future;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 use throng::prelude::*;
@@ -49,15 +48,6 @@ impl Actor {
     #[message]
     async fn hang(&mut self) {
         std::future::pending().await
-    }
-    /// Monitors a process, kills it, and demonitors it when it is dead.
-    #[message]
-    async fn outlive(&mut self, other: Pid, cx: &mut Context<Self>) {
-        let monitor = cx.monitor(other);
-        other.kill();
-        other.exited().await;
-        // The down is queued, or about to be.
-        cx.demonitor(monitor);
     }
 }
 
@@ -114,52 +104,6 @@ fn boom() -> ExitReason {
 }
 
 #[test]
-fn an_exit_ends_linked_processes_unless_it_is_normal() {
-    let stage = Stage::new();
-    for (reason, spreads) in [(ExitReason::Normal, false), (boom(), true)] {
-        let (first, _log) = stage.actor(false);
-        let (second, log) = stage.actor(false);
-        stage.have(first, move |_, cx| cx.link(second));
-        // The link is complete on both sides: its signal is in the mailbox.
-        let watched = second.pid();
-        let exits = reason.clone();
-        stage.have(first, move |_, cx| cx.stop(exits));
-        if spreads {
-            assert_eq!(next(&log), Stopping(boom()));
-            let reason = stage.ended(watched);
-            assert!(matches!(reason, ExitReason::NoProcess) || reason == boom());
-        } else {
-            stage.ended(first);
-            stage.have(second, |_, _| ());
-            nothing_more(&log);
-        }
-    }
-}
-
-#[test]
-fn trapped_exits_arrive_after_earlier_messages() {
-    let stage = Stage::new();
-    let (first, _log) = stage.actor(false);
-    let (second, log) = stage.actor(true);
-    stage.have(second, move |_, cx| cx.link(first));
-    stage.have(first, move |_, cx| {
-        second.send_say(1).unwrap();
-        second.send_say(2).unwrap();
-        cx.stop(boom());
-    });
-    assert_eq!(next(&log), GotMessage(1));
-    assert_eq!(next(&log), GotMessage(2));
-    assert_eq!(next(&log), GotExit(Some(first.pid()), boom()));
-    // A link to a dead process is an exit signal too.
-    stage.have(second, move |_, cx| cx.link(first));
-    assert_eq!(next(&log), GotExit(Some(first.pid()), ExitReason::NoProcess));
-    // An exit signal from outside may have any reason.
-    second.exit(ExitReason::Normal);
-    assert_eq!(next(&log), GotExit(None, ExitReason::Normal));
-    nothing_more(&log);
-}
-
-#[test]
 fn a_trapped_exit_keeps_its_place_in_a_flood() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(false);
@@ -177,57 +121,29 @@ fn a_trapped_exit_keeps_its_place_in_a_flood() {
     for number in 20..40 {
         assert_eq!(next(&log), GotMessage(number));
     }
-}
-
-#[test]
-fn an_unlinked_process_gets_no_exit_signal() {
-    let stage = Stage::new();
-    let (first, _log) = stage.actor(false);
-    let (second, log) = stage.actor(true);
-    stage.have(second, move |_, cx| {
-        cx.link(first);
-        cx.link(first);
-        cx.unlink(first);
-    });
-    stage.have(first, |_, cx| cx.stop(boom()));
-    stage.ended(first);
-    stage.have(second, |_, _| ());
+    // An exit signal from outside may have any reason.
+    second.exit(ExitReason::Normal);
+    assert_eq!(next(&log), GotExit(None, ExitReason::Normal));
     nothing_more(&log);
 }
 
 #[test]
-fn a_monitor_fires_once_after_all_messages() {
+fn a_monitor_fires_once_after_a_flood() {
     let stage = Stage::new();
     let (first, _log) = stage.actor(false);
     let (second, log) = stage.actor(false);
-    let (once, twice) = stage.have(second, move |_, cx| (cx.monitor(first), cx.monitor(first)));
-    assert_ne!(once, twice);
-    let gone = stage.have(second, move |_, cx| {
-        let gone = cx.monitor(first);
-        cx.demonitor(gone);
-        gone
-    });
+    let monitor = stage.have(second, move |_, cx| cx.monitor(first));
     stage.have(first, move |_, cx| {
-        for number in 0..20 {
-            second.send_say(number).unwrap();
-        }
+        (0..20).for_each(|number| second.send_say(number).unwrap());
         cx.stop(boom());
     });
     for number in 0..20 {
         assert_eq!(next(&log), GotMessage(number));
     }
-    let mut fired = [next(&log), next(&log)].map(|event| match event {
-        GotDown(monitor, pid, reason) => {
-            assert_eq!((pid, reason), (first.pid(), boom()));
-            monitor
-        }
-        other => panic!("{other:?}"),
-    });
-    fired.sort_by_key(|&monitor| monitor != once);
-    assert_eq!(fired, [once, twice]);
+    assert_eq!(next(&log), GotDown(monitor, first.pid(), boom()));
     let late = stage.have(second, move |_, cx| cx.monitor(first));
+    assert_ne!(late, monitor);
     assert_eq!(next(&log), GotDown(late, first.pid(), ExitReason::NoProcess));
-    assert_ne!(late, gone);
     nothing_more(&log);
 }
 
@@ -243,17 +159,6 @@ fn only_its_own_process_can_remove_a_monitor() {
     stage.have(first, move |_, cx| cx.demonitor(others));
     watched.stop();
     assert_eq!(next(&log), GotDown(own, watched.pid(), ExitReason::Normal));
-}
-
-#[test]
-fn a_removed_monitor_does_not_fire_even_if_its_down_is_queued() {
-    let stage = Stage::new();
-    let (first, _log) = stage.actor(false);
-    let (second, log) = stage.actor(false);
-    let demonitored = stage.runtime.block_on(async |_| second.outlive(first.pid()).await);
-    demonitored.unwrap();
-    stage.have(second, |_, _| ());
-    nothing_more(&log);
 }
 
 #[test]
@@ -340,7 +245,7 @@ fn the_monitors_of_a_process_end_with_it() {
 }
 
 #[test]
-fn a_kill_ends_processes_that_trap_exits_wait_or_stop() {
+fn only_a_kill_ends_a_process_that_waits_in_its_last_hook() {
     struct Stubborn;
     impl Process for Stubborn {
         async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
@@ -348,46 +253,17 @@ fn a_kill_ends_processes_that_trap_exits_wait_or_stop() {
         }
     }
     let stage = Stage::new();
-    let (trapping, log) = stage.actor(true);
-    stage.have(trapping, |_, _| ());
-    trapping.kill();
-    stage.ended(trapping);
-    let (waiting, _log) = stage.actor(false);
-    let call = stage.runtime.block_on(async |_| {
-        let call = tokio::spawn(waiting.hang());
-        eventually(|| stage.runtime.process_count() <= 1).await;
-        waiting.kill();
-        call.await.unwrap()
-    });
-    assert!(matches!(call, Err(CallError::Died(ExitReason::Killed) | CallError::NoProcess(_))));
     let stubborn = stage.runtime.spawn(Stubborn).unwrap();
     stubborn.exit(boom());
     let exited = stage.runtime.block_on(async |_| {
         let exited = tokio::spawn(stubborn.pid().exited());
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(stubborn.is_alive(), "the process does not wait for its hook");
-        // Only a kill would interrupt the hook.
         stubborn.exit(ExitReason::other("once more"));
         stubborn.kill();
         exited.await.unwrap()
     });
     assert_eq!(exited, ExitReason::Killed);
-    nothing_more(&log);
-}
-
-#[test]
-fn a_killed_process_ends_linked_processes_as_killed() {
-    let stage = Stage::new();
-    let (first, _log) = stage.actor(true);
-    let (second, log) = stage.actor(false);
-    let (third, trapped) = stage.actor(true);
-    stage.have(first, move |_, cx| {
-        cx.link(second);
-        cx.link(third);
-    });
-    first.kill();
-    assert_eq!(next(&log), Stopping(ExitReason::Killed));
-    assert_eq!(next(&trapped), GotExit(Some(first.pid()), ExitReason::Killed));
 }
 
 #[test]
@@ -422,67 +298,6 @@ fn an_exit_signal_overtakes_queued_messages() {
     });
     assert_eq!(next(&log), Stopping(boom()));
     nothing_more(&log);
-}
-
-#[test]
-fn a_process_ends_itself_even_normally() {
-    let stage = Stage::new();
-    let (actor, log) = stage.actor(false);
-    stage.have(actor, |_, cx| {
-        let me = cx.pid();
-        cx.exit(me, ExitReason::Normal);
-    });
-    assert_eq!(next(&log), Stopping(ExitReason::Normal));
-    nothing_more(&log);
-}
-
-#[test]
-fn children_exit_with_their_parent_and_parents_learn_of_their_children() {
-    let stage = Stage::new();
-    let (parent, log) = stage.actor(true);
-    let (events, child_log) = channel();
-    let child = stage.have(parent, move |_, cx| {
-        let traps = true;
-        cx.linked().spawn(Actor { events, traps }).unwrap()
-    });
-    assert_eq!(stage.have(child, |_, cx| cx.parent()), Some(parent.pid()));
-    let (events, _other_log) = channel();
-    let (other, monitor) = stage.have(parent, move |_, cx| {
-        let traps = false;
-        let child = cx.monitored().spawn(Actor { events, traps }).unwrap();
-        (child, cx.monitor_of(child).unwrap())
-    });
-    other.stop();
-    assert_eq!(next(&log), GotDown(monitor, other.pid(), ExitReason::Normal));
-    // The child traps exits, but the exit of its parent ends it all the same.
-    parent.kill();
-    assert_eq!(next(&child_log), Stopping(ExitReason::Killed));
-    nothing_more(&child_log);
-}
-
-#[test]
-fn each_of_many_monitors_fires_once() {
-    static DOWNS: AtomicU64 = AtomicU64::new(0);
-    struct Watcher(Pid);
-    impl Process for Watcher {
-        async fn started(&mut self, cx: &mut Context<Self>) {
-            cx.monitor(self.0);
-        }
-        async fn down(&mut self, down: Down, cx: &mut Context<Self>) {
-            assert_eq!(down.pid, self.0);
-            DOWNS.fetch_add(1, Ordering::Relaxed);
-            cx.stop(ExitReason::Normal);
-        }
-    }
-    let stage = Stage::new();
-    let (star, _log) = stage.actor(false);
-    let count = scaled(20_000);
-    for _ in 0..count {
-        stage.runtime.spawn(Watcher(star.pid())).unwrap();
-    }
-    star.kill();
-    until(|| stage.runtime.process_count() == 0);
-    assert_eq!(DOWNS.load(Ordering::Relaxed), count);
 }
 
 /// Sets a receive timeout, which is reported as message 0.

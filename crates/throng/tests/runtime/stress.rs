@@ -49,35 +49,6 @@ fn rings_pass_every_message_on() {
 }
 
 #[test]
-fn many_senders_to_one_receiver_lose_nothing() {
-    struct Sender(Address<Counter>);
-    #[process]
-    impl Sender {
-        #[message]
-        fn flood(&mut self, count: u64) -> u64 {
-            for _ in 0..count {
-                self.0.send(Add(1)).unwrap();
-            }
-            count
-        }
-    }
-    let runtime = runtime();
-    let (senders, each) = (scaled(400).min(100), scaled(2_000));
-    let receiver = runtime.spawn(Counter { count: 0 }).unwrap();
-    let total = runtime.block_on(async |runtime| {
-        let floods: Vec<_> = (0..senders)
-            .map(|_| runtime.spawn(Sender(receiver)).unwrap())
-            .map(|sender| tokio::spawn(sender.flood(each)))
-            .collect();
-        for flood in floods {
-            assert_eq!(flood.await.unwrap().unwrap(), each);
-        }
-        receiver.call(Add(0)).await.unwrap()
-    });
-    assert_eq!(total, senders * each);
-}
-
-#[test]
 fn spawn_call_and_exit_from_many_threads_reuse_slots_without_mixing_up() {
     struct Parent;
     #[process]
@@ -116,25 +87,6 @@ fn spawn_call_and_exit_from_many_threads_reuse_slots_without_mixing_up() {
         sums
     });
     assert_eq!(sums, vec![(1..=children).sum::<u64>(); 8]);
-}
-
-#[test]
-fn ten_thousand_panics_leave_the_others_alone() {
-    let runtime = runtime();
-    let rounds = scaled(400).min(100);
-    let witness = runtime.spawn(Counter { count: 0 }).unwrap();
-    runtime.block_on(async |runtime| {
-        for _ in 0..rounds {
-            let doomed: Vec<_> =
-                (0..100).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
-            for doomed in doomed {
-                doomed.send(crate::Fail("again")).unwrap();
-            }
-            witness.call(Add(1)).await.unwrap();
-        }
-        eventually(|| runtime.process_count() <= 1).await;
-        assert_eq!(witness.call(Add(0)).await.unwrap(), rounds);
-    });
 }
 
 /// Processes that keep each other awake, and wake a third process each time, must not starve it.

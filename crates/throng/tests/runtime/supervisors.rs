@@ -10,12 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{
-    AutoShutdown, Child, ChildError, ChildSpec, ChildState, Restart, Supervisor, SupervisorError,
-    SupervisorSpec,
-};
+use throng::{ChildError, ChildSpec, ChildState, Restart, Supervisor, SupervisorError};
 
-const MANY: u32 = 1_000_000;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// The events of the children, in order.
@@ -33,20 +29,16 @@ impl Log {
 
     /// Returns the spec of a child that logs its start and its end.
     fn child(&self, name: &'static str) -> ChildSpec<Noted> {
-        self.noted(name, false, false)
+        self.noted(name, false)
     }
 
     fn failing(&self, name: &'static str) -> ChildSpec<Noted> {
-        self.noted(name, true, false)
+        self.noted(name, true)
     }
 
-    fn lingering(&self, name: &'static str) -> ChildSpec<Noted> {
-        self.noted(name, false, true)
-    }
-
-    fn noted(&self, name: &'static str, fails: bool, lingers: bool) -> ChildSpec<Noted> {
+    fn noted(&self, name: &'static str, fails: bool) -> ChildSpec<Noted> {
         let log = self.clone();
-        ChildSpec::new(move || Noted { name, log: log.clone(), fails, lingers })
+        ChildSpec::new(move || Noted { name, log: log.clone(), fails })
     }
 }
 
@@ -55,8 +47,6 @@ struct Noted {
     log: Log,
     /// Whether the `started` hook panics.
     fails: bool,
-    /// Whether the `stopping` hook never ends.
-    lingers: bool,
 }
 
 #[process]
@@ -71,15 +61,8 @@ impl Noted {
 
     #[hook]
     async fn stopping(&mut self) {
-        if self.lingers {
-            std::future::pending().await
-        }
         tokio::time::sleep(Duration::from_millis(2)).await;
         self.log.note("stop", self.name);
-    }
-    #[message]
-    fn quit(&mut self, reason: ExitReason, cx: &mut Context<Self>) {
-        cx.stop(reason);
     }
 }
 
@@ -93,22 +76,6 @@ fn counter() -> Counter {
     Counter { count: 0 }
 }
 
-/// Adds three children that log their starts and ends, and returns their handles.
-fn three(spec: SupervisorSpec, log: &Log) -> (SupervisorSpec, [Child<Noted>; 3]) {
-    let children = ["a", "b", "c"].map(|name| log.child(name));
-    let handles = [children[0].handle(), children[1].handle(), children[2].handle()];
-    let [a, b, c] = children;
-    (spec.child("a", a).child("b", b).child("c", c), handles)
-}
-
-async fn crash(child: &Child<Noted>) {
-    let panicked = ExitReason::Panicked("on purpose".into());
-    let pid = child.address().unwrap().pid();
-    let died = child.call(Fail("on purpose")).await;
-    assert!(matches!(died, Err(CallError::Died(reason)) if reason == panicked));
-    eventually(|| child.address().is_some_and(|address| address.pid() != pid)).await;
-}
-
 /// Has `cause` end a process, and returns its exit reason.
 async fn end_of(pid: Pid, cause: impl FnOnce()) -> ExitReason {
     let mut end = pin!(pid.exited());
@@ -116,64 +83,6 @@ async fn end_of(pid: Pid, cause: impl FnOnce()) -> ExitReason {
     assert!(poll_fn(|cx| Poll::Ready(end.as_mut().poll(cx).is_pending())).await);
     cause();
     end.await
-}
-
-#[test]
-fn children_start_in_order_and_stop_in_reverse() {
-    let runtime = runtime();
-    let log = Log::default();
-    let (spec, _) = three(Supervisor::one_for_one(), &log);
-    let supervisor = spec.start(&runtime).unwrap();
-    assert_eq!(log.take(), ["start a", "start b", "start c"]);
-    supervisor.stop();
-    runtime.block_on(async |runtime| {
-        supervisor.pid().exited().await;
-        assert_eq!(log.take(), ["stop c", "stop b", "stop a"]);
-        eventually(|| runtime.process_count() == 0).await;
-    });
-}
-
-#[test]
-fn a_supervisor_asked_to_exit_stops_its_children_and_exits_with_the_same_reason() {
-    let runtime = runtime();
-    let log = Log::default();
-    let (spec, _) = three(Supervisor::one_for_all(), &log);
-    let supervisor = spec.start(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        log.take();
-        let why = ExitReason::other("closing time");
-        assert_eq!(end_of(supervisor.pid(), || supervisor.exit(why.clone())).await, why);
-    });
-    assert_eq!(log.take(), ["stop c", "stop b", "stop a"]);
-}
-
-#[test]
-fn a_crash_restarts_the_child_alone_or_all_or_the_children_after_it_by_the_strategy() {
-    /// The spec, the events after a crash of the second child, and whether the first and the third stay.
-    type Row = (SupervisorSpec, &'static [&'static str], (bool, bool));
-    let table: [Row; 3] = [
-        (Supervisor::one_for_one(), &["stop b", "start b"], (true, true)),
-        (
-            Supervisor::one_for_all(),
-            &["stop b", "stop c", "stop a", "start a", "start b", "start c"],
-            (false, false),
-        ),
-        (Supervisor::rest_for_one(), &["stop b", "stop c", "start b", "start c"], (true, false)),
-    ];
-    for (spec, events, stay) in table {
-        runtime().block_on(async |runtime| {
-            let log = Log::default();
-            let (spec, [a, b, c]) = three(spec, &log);
-            spec.start(runtime).unwrap();
-            log.take();
-            let others = (a.address(), c.address());
-            crash(&b).await;
-            eventually(|| log.0.lock().unwrap().len() == events.len()).await;
-            assert_eq!(log.take(), events);
-            eventually(|| a.address().is_some() && c.address().is_some()).await;
-            assert_eq!((a.address() == others.0, c.address() == others.1), stay);
-        });
-    }
 }
 
 #[test]
@@ -257,17 +166,6 @@ fn messages_queued_at_a_crash_are_dropped_and_later_ones_reach_the_next_incarnat
 }
 
 #[test]
-fn before_its_first_start_a_handle_hands_everything_back() {
-    let runtime = runtime();
-    let child = ChildSpec::new(counter);
-    let handle = child.handle();
-    assert!(matches!(handle.send(Add(7)), Err(SendError::NoProcess(Add(7)))));
-    runtime.block_on(async |_| {
-        assert!(matches!(handle.call(Add(8)).await, Err(CallError::NoProcess(Add(8)))));
-    });
-}
-
-#[test]
 fn a_child_written_as_a_future_is_restarted_when_it_ends() {
     struct Note(u64);
     impl Message for Note {
@@ -302,85 +200,6 @@ fn a_child_written_as_a_future_is_restarted_when_it_ends() {
         let reason = end_of(supervisor.pid(), || handle.send(Note(7)).unwrap()).await;
         assert_eq!(reason, ExitReason::Shutdown);
         assert_eq!(sum.load(Ordering::SeqCst), 3_012);
-    });
-}
-
-#[test]
-fn transient_children_restart_after_faults_only_and_temporary_ones_never() {
-    let runtime = runtime();
-    let log = Log::default();
-    let transient = log.child("t").restart(Restart::Transient);
-    let handle = transient.handle();
-    let temporary = log.child("x").restart(Restart::Temporary);
-    let doomed = temporary.handle();
-    let spec = Supervisor::one_for_one().intensity(MANY, MINUTE);
-    let supervisor = spec.child("t", transient).child("x", temporary).start(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        crash(&handle).await;
-        handle.quit(ExitReason::Normal).await.unwrap();
-        doomed.send(Fail("on purpose")).unwrap();
-        // The supervisor learns of both exits in its own time.
-        loop {
-            let children = supervisor.which_children().await.unwrap();
-            if children.len() == 1 && children[0].state == ChildState::Stopped {
-                assert_eq!(
-                    children[0].id.as_deref(),
-                    Some("t"),
-                    "the stopped child has lost its id"
-                );
-                break;
-            }
-            tokio::task::yield_now().await;
-        }
-        supervisor.restart_child("t").await.unwrap();
-        handle.quit(ExitReason::Shutdown).await.unwrap();
-        eventually(|| handle.address().is_none()).await;
-        assert_eq!(supervisor.restart_child("x").await, Err(ChildError::NoChild));
-    });
-}
-
-#[test]
-fn too_many_restarts_stop_the_others_in_reverse_and_end_the_supervisor() {
-    let runtime = runtime();
-    let log = Log::default();
-    let (spec, [_, b, _]) = three(Supervisor::one_for_one().intensity(2, MINUTE), &log);
-    let supervisor = spec.start(&runtime).unwrap();
-    runtime.block_on(async |runtime| {
-        crash(&b).await;
-        crash(&b).await;
-        eventually(|| log.0.lock().unwrap().len() == 7).await;
-        log.take();
-        let reason = end_of(supervisor.pid(), || b.send(Fail("on purpose")).unwrap()).await;
-        assert_eq!(reason, ExitReason::Shutdown);
-        assert_eq!(log.take(), ["stop b", "stop c", "stop a"]);
-        eventually(|| runtime.process_count() == 0).await;
-    });
-}
-
-#[test]
-fn a_start_that_fails_is_tried_again_until_it_succeeds_or_the_intensity_is_exceeded() {
-    let runtime = runtime();
-    let starts = Arc::new(AtomicU64::new(0));
-    let flaky = |fails: std::ops::Range<u64>| {
-        let starts = starts.clone();
-        ChildSpec::fallible(move || {
-            let start = starts.fetch_add(1, Ordering::SeqCst);
-            if fails.contains(&start) { Err("not yet") } else { Ok(counter()) }
-        })
-    };
-    let child = flaky(1..4);
-    let handle = child.handle();
-    let spec = Supervisor::one_for_one().intensity(4, MINUTE).child("flaky", child);
-    let supervisor = spec.start(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        handle.send(Fail("on purpose")).unwrap();
-        eventually(|| starts.load(Ordering::SeqCst) == 5).await;
-        eventually(|| handle.address().is_some()).await;
-        assert!(supervisor.is_alive());
-        // Another restart exceeds the intensity.
-        handle.send(Fail("on purpose")).unwrap();
-        supervisor.pid().exited().await;
-        assert_eq!(starts.load(Ordering::SeqCst), 5);
     });
 }
 
@@ -424,41 +243,6 @@ fn an_inner_supervisor_that_does_not_start_is_a_child_that_does_not_start() {
     assert!(reason.ends_with(": on purpose"), "{reason}");
     assert_eq!(log.take(), ["start a", "start b", "stop c", "stop b", "stop a"]);
     runtime.block_on(async |runtime| eventually(|| runtime.process_count() == 0).await);
-}
-
-#[test]
-fn a_child_that_does_not_stop_in_time_is_killed() {
-    let runtime = runtime();
-    let log = Log::default();
-    let slow = log.lingering("slow").shutdown(Duration::from_millis(20));
-    let killed = log.child("killed").brutal_kill();
-    let spec = Supervisor::one_for_one().child("a", log.child("a")).child("slow", slow);
-    let supervisor = spec.child("killed", killed).start(&runtime).unwrap();
-    log.take();
-    runtime.block_on(async |runtime| {
-        supervisor.stop();
-        supervisor.pid().exited().await;
-        eventually(|| runtime.process_count() == 0).await;
-    });
-    assert_eq!(log.take(), ["stop a"], "a killed child has run its hook");
-}
-
-#[test]
-fn when_a_supervisor_is_killed_its_children_die_with_it_and_supervisors_among_them_in_order() {
-    let runtime = runtime();
-    let log = Log::default();
-    let (inner, _) = three(Supervisor::one_for_one(), &log);
-    let child = ChildSpec::new(counter);
-    let handle = child.handle();
-    let outer = Supervisor::one_for_one().child("inner", inner).child("counter", child);
-    let outer = outer.start(&runtime).unwrap();
-    log.take();
-    runtime.block_on(async |runtime| {
-        let reason = end_of(handle.address().unwrap().pid(), || outer.kill()).await;
-        assert_eq!(reason, ExitReason::Killed);
-        eventually(|| runtime.process_count() == 0).await;
-        assert_eq!(log.take(), ["stop c", "stop b", "stop a"]);
-    });
 }
 
 #[test]
@@ -511,7 +295,7 @@ fn a_name_goes_with_the_child_to_its_next_incarnation() {
     let child = ChildSpec::new(counter).register("counter");
     let handle = child.handle();
     let supervisor = Supervisor::one_for_one()
-        .intensity(MANY, MINUTE)
+        .intensity(u32::MAX, MINUTE)
         .child("counter", child)
         .start(&runtime)
         .unwrap();
@@ -529,22 +313,6 @@ fn a_name_goes_with_the_child_to_its_next_incarnation() {
         assert!(matches!(failed, Err(ChildError::Failed(_))));
         assert!(handle.address().is_some(), "the holder of the name has gone");
     });
-}
-
-#[test]
-fn significant_children_end_their_supervisor_with_them() {
-    let runtime = runtime();
-    let log = Log::default();
-    let work = log.child("work").restart(Restart::Transient).significant(true);
-    let handle = work.handle();
-    let spec = Supervisor::one_for_one().auto_shutdown(AutoShutdown::AnySignificant);
-    let supervisor = spec.child("a", log.child("a")).child("work", work).start(&runtime).unwrap();
-    log.take();
-    runtime.block_on(async |_| {
-        handle.quit(ExitReason::Normal).await.unwrap();
-        supervisor.pid().exited().await;
-    });
-    assert_eq!(log.take(), ["stop work", "stop a"]);
 }
 
 /// Starts a supervisor from within a process.

@@ -70,14 +70,6 @@ fn each_member_of_any_type_gets_each_message_once_and_in_order() {
 }
 
 #[test]
-fn groups_of_recipients_and_of_addresses_share_no_name() {
-    let runtime = runtime();
-    let reader = runtime.spawn(Reader::default()).unwrap();
-    assert!(runtime.group::<Address<Reader>>("news").join(reader));
-    assert!(runtime.group::<Recipient<News>>("news").is_empty());
-}
-
-#[test]
 fn a_mailbox_without_room_refuses_what_a_group_of_recipients_is_sent() {
     let runtime = runtime();
     let table = [
