@@ -8,8 +8,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 use throng::prelude::*;
 use tracing::field::{Field, Visit};
-use tracing::span;
-use tracing::{Event, Metadata, Subscriber};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context as Registered, Layer, SubscriberExt};
 
 /// Subscriber that blocks in each event while [`Control::blocks`] is set, and panics in the events of
 /// panicked processes.
@@ -54,16 +54,11 @@ impl Visit for Text {
     }
 }
 
-impl Subscriber for Hostile {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("throng")
-    }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
+impl<S: Subscriber> Layer<S> for Hostile {
+    fn on_event(&self, event: &Event<'_>, _: Registered<'_, S>) {
+        if !event.metadata().target().starts_with("throng") {
+            return;
+        }
         let mut text = Text(String::new());
         event.record(&mut text);
         control(|control| control.seen.push((event.metadata().target(), text.0.clone())));
@@ -74,8 +69,6 @@ impl Subscriber for Hostile {
         drop(control);
         assert!(!text.0.starts_with("a process panicked"), "the subscriber panics on purpose");
     }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
 }
 
 struct Room;
@@ -117,7 +110,8 @@ impl Drop for Unblock {
 
 #[test]
 fn a_subscriber_that_blocks_or_panics_delays_nothing_in_the_runtime() {
-    tracing::subscriber::set_global_default(Hostile).unwrap();
+    let hostile = tracing_subscriber::registry().with(Hostile);
+    tracing::subscriber::set_global_default(hostile).unwrap();
     let builder = Runtime::builder().workers(1).stuck_after(Duration::from_millis(10));
     let runtime = builder.mailbox_budget(64 * 1024).start().unwrap();
     let (let_go, until) = std::sync::mpsc::channel();

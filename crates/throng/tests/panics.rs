@@ -12,7 +12,8 @@ use throng::prelude::*;
 use throng::{BlockingError, CallError, Panic};
 use tokio_stream::StreamExt;
 use tracing::field::{Field, Visit};
-use tracing::{Event, Metadata, Subscriber, span};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::layer::{Context as Registered, Layer, SubscriberExt};
 
 /// Runs a closure as a turn.
 struct Run<F>(F);
@@ -117,28 +118,21 @@ impl Visit for Place {
         }
     }
 }
-impl Subscriber for Recorder {
-    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target() == "throng::worker"
+impl<S: Subscriber> Layer<S> for Recorder {
+    fn on_event(&self, event: &Event<'_>, _: Registered<'_, S>) {
+        if event.metadata().target() == "throng::worker" {
+            let mut place = Place(None);
+            event.record(&mut place);
+            SEEN.lock().unwrap_or_else(PoisonError::into_inner).extend(place.0);
+        }
     }
-    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-        span::Id::from_u64(1)
-    }
-    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-    fn event(&self, event: &Event<'_>) {
-        let mut place = Place(None);
-        event.record(&mut place);
-        SEEN.lock().unwrap_or_else(PoisonError::into_inner).extend(place.0);
-    }
-    fn enter(&self, _: &span::Id) {}
-    fn exit(&self, _: &span::Id) {}
 }
 
 #[test]
 fn a_panic_has_the_place_where_it_was_raised_and_no_other() {
     std::panic::set_hook(Box::new(|_| {}));
-    tracing::subscriber::set_global_default(Recorder).unwrap();
+    let recorder = tracing_subscriber::registry().with(Recorder);
+    tracing::subscriber::set_global_default(recorder).unwrap();
     let runtime = Runtime::builder().workers(2).start().unwrap();
     runtime.block_on(async |runtime| {
         everywhere(runtime).await;

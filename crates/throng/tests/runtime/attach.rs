@@ -1,11 +1,11 @@
 //! Streams that are attached to a process.
 
-use crate::{eventually, runtime};
+use crate::{Do, OVERFLOWS, eventually, quiet, runtime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use throng::prelude::*;
-use throng::{MailboxBound, Overflow, SpawnError};
+use throng::{MailboxBound, SpawnError};
 use tokio::sync::Semaphore;
 use tokio_stream::{Stream, StreamExt, iter, pending};
 
@@ -43,30 +43,16 @@ impl Handle<Item> for Reader {
 /// An item whose handler panics.
 const BAD: u64 = u64::MAX;
 
-/// Attaches a stream.
-struct Attach<S>(S);
-impl<S: Stream<Item = Item> + Send + 'static> Turn<Reader> for Attach<S> {
-    type Reply = Result<Pid, SpawnError<S>>;
-    async fn run(self, _: &mut Reader, cx: &mut Context<Reader>) -> Self::Reply {
-        cx.attach(self.0, |reason| End { reason }).map_err(|error| match error {
+/// Returns a turn that attaches a stream.
+fn attach<S: Stream<Item = Item> + Send + 'static>(
+    stream: S,
+) -> impl Turn<Reader, Reply = Result<Pid, SpawnError<S>>> {
+    Do(|_: &mut Reader, cx: &mut Context<Reader>| {
+        cx.attach(stream, |reason| End { reason }).map_err(|error| match error {
             SpawnError::Limit { limit, process } => SpawnError::Limit { limit, process: process.0 },
             error => panic!("{error}"),
         })
-    }
-}
-
-/// Attaches several streams in one turn.
-struct AttachAll<S, const COUNT: usize>([S; COUNT]);
-impl<const COUNT: usize, S> Turn<Reader> for AttachAll<S, COUNT>
-where
-    S: Stream<Item = Item> + Send + 'static,
-{
-    type Reply = ();
-    async fn run(self, _: &mut Reader, cx: &mut Context<Reader>) {
-        for stream in self.0 {
-            assert!(cx.attach(stream, |reason| End { reason }).is_ok());
-        }
-    }
+    })
 }
 
 /// A reader that can handle so many items.
@@ -127,7 +113,7 @@ fn all_items_come_in_order_and_then_the_end_with_its_reason() {
     for (name, stream, act, count, ends) in table {
         runtime.block_on(async |runtime| {
             let reader = runtime.spawn(reader(10_000)).unwrap();
-            let feeder = reader.call(Attach(stream)).await.unwrap().unwrap();
+            let feeder = reader.call(attach(stream)).await.unwrap().unwrap();
             let mut kept = reader.kept().await.unwrap();
             while kept.0.len() as u64 != count {
                 kept = reader.kept().await.unwrap();
@@ -157,7 +143,7 @@ fn a_stream_is_sixteen_items_ahead_at_most() {
                 Item(number)
             })
         };
-        assert!(reader.call(Attach(stream)).await.unwrap().is_ok());
+        assert!(reader.call(attach(stream)).await.unwrap().is_ok());
         for handled in 0..=50 {
             eventually(|| taken.load(Ordering::Relaxed) == 16 + handled).await;
             tokio::time::sleep(Duration::from_micros(100)).await;
@@ -171,8 +157,8 @@ fn a_stream_is_sixteen_items_ahead_at_most() {
 
 #[test]
 fn a_stream_is_dropped_with_its_process() {
-    type End = fn(Address<Reader>);
-    let ends: [(&str, usize, End); 5] = [
+    type Ends = fn(Address<Reader>);
+    let ends: [(&str, usize, Ends); 5] = [
         ("stopped", 100, |reader| assert!(reader.stop())),
         ("exited", 100, |reader| reader.exit(ExitReason::other("done"))),
         ("killed in its turn", 0, Address::kill),
@@ -184,7 +170,13 @@ fn a_stream_is_dropped_with_its_process() {
         runtime.block_on(async |runtime| {
             let reader = runtime.spawn(reader(permits)).unwrap();
             let held = Arc::new(());
-            assert!(reader.send(AttachAll([(); 3].map(|()| waiting(&held)))).is_ok());
+            let streams = [(); 3].map(|()| waiting(&held));
+            let attach = Do(|_: &mut Reader, cx: &mut Context<Reader>| {
+                for stream in streams {
+                    assert!(cx.attach(stream, |reason| End { reason }).is_ok());
+                }
+            });
+            assert!(reader.send(attach).is_ok());
             eventually(|| runtime.process_count() == 4).await;
             end(reader);
             eventually(|| runtime.process_count() == 0).await;
@@ -199,7 +191,7 @@ fn a_shutdown_ends_attached_streams() {
     let held = Arc::new(());
     runtime.block_on(async |runtime| {
         let reader = runtime.spawn(reader(100)).unwrap();
-        assert!(reader.call(Attach(waiting(&held))).await.unwrap().is_ok());
+        assert!(reader.call(attach(waiting(&held))).await.unwrap().is_ok());
     });
     assert_eq!(runtime.shutdown(Duration::from_secs(60)).abandoned, 0);
     assert_eq!(Arc::strong_count(&held), 1);
@@ -208,14 +200,13 @@ fn a_shutdown_ends_attached_streams() {
 #[test]
 fn no_mailbox_bound_takes_items_away() {
     let runtime = runtime();
-    let bounds = [Overflow::Wait, Overflow::Reject, Overflow::DropNewest, Overflow::DropOldest];
-    for overflow in bounds {
+    for overflow in OVERFLOWS {
         runtime.block_on(async |runtime| {
             let process = reader(0);
             let gate = process.gate.clone();
             let bounded = runtime.spawner().mailbox(MailboxBound::new(1, overflow));
             let reader = bounded.spawn(process).unwrap();
-            let feeder = reader.call(Attach(items(100))).await.unwrap().unwrap();
+            let feeder = reader.call(attach(items(100))).await.unwrap().unwrap();
             gate.add_permits(100);
             feeder.exited().await;
             let kept = reader.kept().await.unwrap();
@@ -226,13 +217,13 @@ fn no_mailbox_bound_takes_items_away() {
 
 #[test]
 fn a_used_up_budget_refuses_no_item() {
-    drop(runtime());
+    quiet();
     let runtime = Runtime::builder().workers(2).mailbox_budget(64 * 1024).start().unwrap();
     runtime.block_on(async |runtime| {
         let process = reader(0);
         let gate = process.gate.clone();
         let reader = runtime.spawn(process).unwrap();
-        let feeder = reader.call(Attach(waiting_for(&gate, 100))).await.unwrap().unwrap();
+        let feeder = reader.call(attach(waiting_for(&gate, 100))).await.unwrap().unwrap();
         while reader.send(Item(100)).is_ok() {}
         assert!(runtime.mailbox_bytes() > 64 * 1024);
         gate.add_permits(1_000_000);
@@ -269,7 +260,15 @@ fn the_last_message_is_made_only_for_a_process_that_is_there() {
         runtime.block_on(async |runtime| {
             let reader = runtime.spawn(reader(100)).unwrap();
             let ran = Arc::new(AtomicU64::new(0));
-            let feeder = reader.call(AttachPanicking(pending(), ran.clone())).await.unwrap();
+            let count = ran.clone();
+            let end = move |_| -> End {
+                count.fetch_add(1, Ordering::Relaxed);
+                panic!("on purpose")
+            };
+            let attach = Do(|_: &mut Reader, cx: &mut Context<Reader>| {
+                cx.attach(pending::<Item>(), end).map_err(|_| "no room").unwrap()
+            });
+            let feeder = reader.call(attach).await.unwrap();
             if killed {
                 reader.kill();
             } else {
@@ -285,27 +284,13 @@ fn the_last_message_is_made_only_for_a_process_that_is_there() {
     }
 }
 
-/// Attaches a stream whose last message cannot be made.
-struct AttachPanicking<S>(S, Arc<AtomicU64>);
-impl<S: Stream<Item = Item> + Send + 'static> Turn<Reader> for AttachPanicking<S> {
-    type Reply = Pid;
-    async fn run(self, _: &mut Reader, cx: &mut Context<Reader>) -> Pid {
-        let AttachPanicking(stream, ran) = self;
-        let end = move |_| -> End {
-            ran.fetch_add(1, Ordering::Relaxed);
-            panic!("on purpose")
-        };
-        cx.attach(stream, end).map_err(|_| "no room").unwrap()
-    }
-}
-
 #[test]
 fn a_stream_that_never_ends_lets_other_processes_run() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     runtime.block_on(async |runtime| {
         let fast = runtime.spawn(reader(Semaphore::MAX_PERMITS)).unwrap();
         let endless = tokio_stream::iter(0..).map(Item);
-        let feeder = fast.call(Attach(endless)).await.unwrap().unwrap();
+        let feeder = fast.call(attach(endless)).await.unwrap().unwrap();
         let other = runtime.spawn(reader(0)).unwrap();
         for _ in 0..100 {
             assert_eq!(other.kept().await.unwrap(), (vec![], vec![]));
@@ -322,7 +307,7 @@ fn a_stream_without_a_process_comes_back() {
     let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
     runtime.block_on(async |runtime| {
         let reader = runtime.spawn(reader(100)).unwrap();
-        let refused = reader.call(Attach(items(3))).await.unwrap();
+        let refused = reader.call(attach(items(3))).await.unwrap();
         let Err(SpawnError::Limit { limit: 1, process: stream }) = refused else {
             panic!("there was no room");
         };

@@ -1,36 +1,25 @@
 //! Handlers that block their thread delay their own process, not the node.
 
-use crate::{Add, Counter, scaled, until};
+use crate::{Actor, Add, Await, Counter, Do, Held, Hold, PATIENCE, hold, in_turn, scaled, until};
 use std::fmt::Debug;
 use std::sync::{Mutex, mpsc};
 use std::time::{Duration, Instant};
 use throng::prelude::*;
-use throng::{MailboxBound, Overflow};
-
-const PATIENCE: Duration = Duration::from_secs(120);
+use throng::{MailboxBound, Overflow, Spawner};
+use tracing::field::{Field, Visit};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::layer::{Context as Of, SubscriberExt};
 
 /// Collects the events about processes of a type.
 struct Reports;
 
 static REPORTED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-impl tracing::Subscriber for Reports {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        *metadata.level() <= tracing::Level::WARN
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
-        tracing::span::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
-
-    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
-
-    fn event(&self, event: &tracing::Event<'_>) {
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Reports {
+    fn on_event(&self, event: &tracing::Event<'_>, _: Of<'_, S>) {
         struct Text(String);
-        impl tracing::field::Visit for Text {
-            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn Debug) {
+        impl Visit for Text {
+            fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
                 self.0 += &format!("{field}={value:?} ");
             }
         }
@@ -40,39 +29,29 @@ impl tracing::Subscriber for Reports {
             REPORTED.lock().unwrap().push(text.0);
         }
     }
-
-    fn enter(&self, _: &tracing::span::Id) {}
-
-    fn exit(&self, _: &tracing::span::Id) {}
 }
 
 #[test]
 fn a_turn_that_blocks_is_reported_once_by_name_and_again_when_it_is_over() {
     struct Reported;
-    impl Process for Reported {}
-    impl Handle<Block> for Reported {
-        async fn handle(&mut self, block: Block, _: &mut Context<Self>) {
-            block.begun.send(()).unwrap();
-            block.until.recv_timeout(PATIENCE).unwrap();
+    #[process]
+    impl Reported {
+        #[message(send)]
+        fn block(&mut self, hold: Hold) {
+            hold.wait();
         }
     }
-    tracing::subscriber::set_global_default(Reports).unwrap();
+    let reports = tracing_subscriber::registry().with(LevelFilter::WARN).with(Reports);
+    tracing::subscriber::set_global_default(reports).unwrap();
     let runtime = Runtime::builder().workers(1).start().unwrap();
-    let (begun, has_begun) = mpsc::channel();
-    let (let_go, until) = mpsc::channel();
-    runtime.spawn(Reported).unwrap().send(Block { begun, until }).unwrap();
-    has_begun.recv_timeout(PATIENCE).unwrap();
-    let wait_for = |count| {
-        let begun = Instant::now();
-        while REPORTED.lock().unwrap().len() < count {
-            assert!(begun.elapsed() < PATIENCE, "no event reports the turn");
-            std::thread::sleep(Duration::from_millis(1));
-        }
-    };
+    let (hold, held) = hold();
+    runtime.spawn(Reported).unwrap().block(hold).unwrap();
+    held.has_begun();
+    let wait_for = |count| until(|| REPORTED.lock().unwrap().len() >= count);
     wait_for(1);
     // The watchdog checks the turn many times more before it is over.
     std::thread::sleep(Duration::from_millis(50));
-    let_go.send(()).unwrap();
+    held.let_go();
     wait_for(2);
     let reported = REPORTED.lock().unwrap().clone();
     assert_eq!(reported.len(), 2, "{reported:?}");
@@ -83,33 +62,17 @@ fn a_turn_that_blocks_is_reported_once_by_name_and_again_when_it_is_over() {
     }
 }
 
-/// Blocks its thread until its receiver gets a message.
-struct Blocker;
-impl Process for Blocker {}
-
-struct Block {
-    begun: mpsc::Sender<()>,
-    until: mpsc::Receiver<()>,
-}
-impl Message for Block {
-    type Reply = ();
-}
-impl Handle<Block> for Blocker {
-    async fn handle(&mut self, block: Block, _: &mut Context<Self>) {
-        block.begun.send(()).unwrap();
-        block.until.recv_timeout(PATIENCE).unwrap();
-    }
+/// Spawns a process that blocks its thread from the return of this function until it is let go.
+fn block(spawner: Spawner<'_>) -> (Address<Actor>, Held) {
+    let blocker = spawner.spawn(Actor).unwrap();
+    (blocker, block_again(blocker))
 }
 
-/// Spawns a process that blocks its thread, from the return of this function until the returned
-/// sender sends.
-fn block(runtime: &RuntimeHandle) -> (Address<Blocker>, mpsc::Sender<()>) {
-    let (begun, has_begun) = mpsc::channel();
-    let (let_go, until) = mpsc::channel();
-    let blocker = runtime.spawn(Blocker).unwrap();
-    blocker.send(Block { begun, until }).unwrap();
-    has_begun.recv_timeout(PATIENCE).unwrap();
-    (blocker, let_go)
+fn block_again(blocker: Address<Actor>) -> Held {
+    let (hold, held) = hold();
+    blocker.send(Await(async { hold.wait() })).unwrap();
+    held.has_begun();
+    held
 }
 
 async fn count(counter: Address<Counter>) -> u64 {
@@ -119,20 +82,16 @@ async fn count(counter: Address<Counter>) -> u64 {
 #[test]
 fn other_processes_run_while_the_only_worker_is_blocked() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     for round in 1..=3 {
-        let (blocker, let_go) = block(&runtime);
+        let (blocker, held) = block(runtime.spawner());
         for call in 1..=scaled(1_000) {
             let counted = runtime.block_on(async |_| count(counter).await);
             assert_eq!(counted, (round - 1) * scaled(1_000) + call);
         }
-        let_go.send(()).unwrap();
+        held.let_go();
         // The formerly blocked process handles its next message.
-        let (begun, has_begun) = mpsc::channel();
-        let (let_go, until) = mpsc::channel();
-        blocker.send(Block { begun, until }).unwrap();
-        has_begun.recv_timeout(PATIENCE).unwrap();
-        let_go.send(()).unwrap();
+        block_again(blocker).let_go();
     }
 }
 
@@ -140,26 +99,20 @@ fn other_processes_run_while_the_only_worker_is_blocked() {
 fn a_bounded_process_that_blocks_is_noticed_like_any_other() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let bound = MailboxBound::new(1, Overflow::Reject);
-    let blocker = runtime.spawner().mailbox(bound).spawn(Blocker).unwrap();
-    let (begun, has_begun) = mpsc::channel();
-    let (let_go, until) = mpsc::channel();
-    blocker.send(Block { begun, until }).unwrap();
-    has_begun.recv_timeout(PATIENCE).unwrap();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let (_, held) = block(runtime.spawner().mailbox(bound));
+    let counter = runtime.spawn(Counter::default()).unwrap();
     assert_eq!(runtime.block_on(async |_| count(counter).await), 1);
-    let_go.send(()).unwrap();
+    held.let_go();
 }
 
 #[test]
 fn as_many_may_block_as_there_are_spare_workers() {
     let runtime = Runtime::builder().workers(1).spare_workers(4).start().unwrap();
-    let blockers: Vec<_> = (0..4).map(|_| block(&runtime)).collect();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let blockers: Vec<_> = (0..4).map(|_| block(runtime.spawner())).collect();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     assert_eq!(runtime.block_on(async |_| count(counter).await), 1);
-    for (_, let_go) in &blockers {
-        let_go.send(()).unwrap();
-    }
-    for (blocker, _) in blockers {
+    for (blocker, held) in blockers {
+        held.let_go();
         blocker.stop();
     }
     until(|| runtime.process_count() <= 1);
@@ -167,35 +120,19 @@ fn as_many_may_block_as_there_are_spare_workers() {
 
 #[test]
 fn queued_processes_and_the_process_woken_last_run_beside_a_blocked_worker() {
-    /// Sends to other processes, then blocks until they have answered.
-    struct Waker {
-        others: Vec<Address<Echo>>,
-    }
-    #[process]
-    impl Waker {
-        #[message]
-        fn wake(&mut self) -> usize {
-            let (sender, receiver) = mpsc::channel();
-            for &other in &self.others {
-                other.answer(sender.clone()).unwrap();
-            }
-            self.others.iter().filter(|_| receiver.recv_timeout(PATIENCE).is_ok()).count()
-        }
-    }
-    struct Echo;
-    #[process]
-    impl Echo {
-        #[message(send)]
-        fn answer(&mut self, to: mpsc::Sender<()>) {
-            to.send(()).unwrap();
-        }
-    }
     let runtime = Runtime::builder().workers(1).start().unwrap();
-    for others in [1, 2, 40] {
-        let others = (0..others).map(|_| runtime.spawn(Echo).unwrap()).collect::<Vec<_>>();
-        let waker = runtime.spawn(Waker { others: others.clone() }).unwrap();
-        let answered = runtime.block_on(async |_| waker.wake().within(PATIENCE).await);
-        assert_eq!(answered.unwrap(), others.len());
+    for count in [1, 2, 40] {
+        let others: Vec<_> = (0..count).map(|_| runtime.spawn(Actor).unwrap()).collect();
+        // Sends to the others, then blocks until they have answered.
+        let wake = async move {
+            let (sender, receiver) = mpsc::channel();
+            for other in &others {
+                let sender = sender.clone();
+                other.send(Await(async move { sender.send(()).unwrap() })).unwrap();
+            }
+            others.iter().filter(|_| receiver.recv_timeout(PATIENCE).is_ok()).count()
+        };
+        assert_eq!(runtime.block_on(async |runtime| in_turn(runtime, wake).await), count);
     }
 }
 
@@ -223,18 +160,15 @@ fn timers_fire_while_their_worker_is_blocked() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let (sender, receiver) = mpsc::channel();
     let sleeper = runtime.spawn(Sleeper(sender)).unwrap();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     sleeper.sleep().unwrap();
     // Queued in the injector behind the message above.
-    let (_, let_go) = block(&runtime);
+    let (_, held) = block(runtime.spawner());
     drop(runtime.send_after(counter, Duration::from_millis(1), Add(5)));
     assert_eq!(receiver.recv_timeout(PATIENCE), Ok("sent"));
     assert_eq!(receiver.recv_timeout(PATIENCE), Ok("timed out"));
-    let begun = Instant::now();
-    while runtime.block_on(async |_| counter.call(Add(0)).within(PATIENCE).await).unwrap() != 5 {
-        assert!(begun.elapsed() < PATIENCE, "the timer never fired");
-    }
-    let_go.send(()).unwrap();
+    until(|| runtime.block_on(async |_| counter.call(Add(0)).within(PATIENCE).await).unwrap() == 5);
+    held.let_go();
 }
 
 #[test]
@@ -245,10 +179,10 @@ fn without_spare_workers_a_blocked_worker_continues_when_it_can() {
         .stuck_after(Duration::from_millis(1))
         .start()
         .unwrap();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    let (_, let_go) = block(&runtime);
+    let counter = runtime.spawn(Counter::default()).unwrap();
+    let (_, held) = block(runtime.spawner());
     let call = runtime.tokio().spawn(counter.call(Add(1)).within(PATIENCE));
-    let_go.send(()).unwrap();
+    held.let_go();
     assert_eq!(runtime.block_on(async |_| call.await.unwrap()).unwrap(), 1);
 }
 
@@ -270,7 +204,7 @@ fn a_process_that_is_never_done_shares_its_worker() {
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     let endless = runtime.spawn(Endless).unwrap();
     endless.more().unwrap();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     for call in 1..=scaled(1_000).min(50) {
         assert_eq!(runtime.block_on(async |_| count(counter).await), call);
     }
@@ -278,15 +212,11 @@ fn a_process_that_is_never_done_shares_its_worker() {
     until(|| !endless.is_alive());
 }
 
-/// Blocks the thread that drops it, until its receiver gets a message.
-struct BlocksInDrop {
-    begun: mpsc::Sender<()>,
-    until: mpsc::Receiver<()>,
-}
+/// Blocks the thread that drops it.
+struct BlocksInDrop(Option<Hold>);
 impl Drop for BlocksInDrop {
     fn drop(&mut self) {
-        let _ = self.begun.send(());
-        let _ = self.until.recv_timeout(PATIENCE);
+        self.0.take().into_iter().for_each(Hold::wait);
     }
 }
 
@@ -295,119 +225,77 @@ impl Drop for BlocksInDrop {
 struct Holder(#[expect(dead_code, reason = "held to be dropped")] Option<BlocksInDrop>);
 #[process]
 impl Holder {
+    /// Keeps the value in a turn that is suspended for ever.
     #[message]
-    fn link_to(&mut self, pid: throng::Pid, cx: &mut Context<Self>) {
-        cx.link(pid);
+    async fn keep(&mut self, _kept: BlocksInDrop) {
+        std::future::pending().await
     }
-}
-/// A turn holds the message, and is suspended for ever.
-impl Message for BlocksInDrop {
-    type Reply = ();
-}
-impl Handle<BlocksInDrop> for Holder {
-    async fn handle(&mut self, held: BlocksInDrop, _: &mut Context<Self>) {
-        std::future::pending::<()>().await;
-        drop(held);
-    }
+    #[message]
+    fn drop_at_once(&mut self, _: Dropping) {}
 }
 
-/// Ways in which a worker drops user code outside of every turn.
-#[derive(Clone, Copy, Debug)]
-enum Dropped {
-    StateByStop,
-    StateByKill,
-    StateByExit,
-    StateByLink,
-    SuspendedTurn,
-    QueuedMessage,
-    TimersMessage,
-}
+/// A way in which a worker drops user code outside of every turn, as part of a process.
+type Drops = fn(&RuntimeHandle, BlocksInDrop);
 
-/// Has a worker drop `blocks`, as part of a process.
-async fn have_it_dropped(runtime: &RuntimeHandle, how: Dropped, blocks: BlocksInDrop) {
-    let in_state = |blocks| runtime.spawn(Holder(Some(blocks))).unwrap();
-    match how {
-        Dropped::StateByStop => drop(in_state(blocks).stop()),
-        Dropped::StateByKill => in_state(blocks).kill(),
-        Dropped::StateByExit => in_state(blocks).exit(ExitReason::other("it is over")),
-        Dropped::StateByLink => {
-            let (holder, peer) = (in_state(blocks), runtime.spawn(Holder(None)).unwrap());
-            holder.link_to(peer.pid()).await.unwrap();
+const DROPS: [(&str, Drops); 7] = [
+    ("a state, by a stop", |runtime, blocks| assert!(holder(runtime, Some(blocks)).stop())),
+    ("a state, by a kill", |runtime, blocks| holder(runtime, Some(blocks)).kill()),
+    ("a state, by an exit signal", |runtime, blocks| {
+        holder(runtime, Some(blocks)).exit(ExitReason::other("it is over"));
+    }),
+    ("a state, by a link", |runtime, blocks| {
+        let peer = holder(runtime, None);
+        let link = Do(move |_: &mut Holder, cx: &mut Context<Holder>| {
+            cx.link(peer);
             peer.exit(ExitReason::other("it is over"));
-        }
-        Dropped::SuspendedTurn => {
-            let holder = runtime.spawn(Holder(None)).unwrap();
-            holder.send(blocks).unwrap();
-            holder.kill();
-        }
-        Dropped::QueuedMessage => {
-            let (begun, _) = mpsc::channel();
-            let (_, until) = mpsc::channel();
-            let holder = runtime.spawn(Holder(None)).unwrap();
-            holder.send(BlocksInDrop { begun, until }).unwrap();
-            holder.send(blocks).unwrap();
-            holder.kill();
-        }
-        Dropped::TimersMessage => {
-            let holder = runtime.spawn(Holder(None)).unwrap();
-            drop(runtime.send_after(holder, Duration::from_secs(3600), blocks));
-            holder.kill();
-        }
-    }
+        });
+        holder(runtime, Some(blocks)).send(link).unwrap();
+    }),
+    ("a suspended turn", |runtime, blocks| {
+        let holder = holder(runtime, None);
+        holder.send_keep(blocks).unwrap();
+        holder.kill();
+    }),
+    ("a queued message", |runtime, blocks| {
+        let holder = holder(runtime, None);
+        holder.send_keep(BlocksInDrop(None)).unwrap();
+        holder.send_keep(blocks).unwrap();
+        holder.kill();
+    }),
+    ("the message of a timer", |runtime, blocks| {
+        let holder = holder(runtime, None);
+        drop(runtime.send_after(holder, Duration::from_secs(3600), Keep { _kept: blocks }));
+        holder.kill();
+    }),
+];
+
+fn holder(runtime: &RuntimeHandle, blocks: Option<BlocksInDrop>) -> Address<Holder> {
+    runtime.spawn(Holder(blocks)).unwrap()
 }
 
 #[test]
 fn other_processes_run_while_a_drop_blocks_the_only_worker() {
-    let all = [
-        Dropped::StateByStop,
-        Dropped::StateByKill,
-        Dropped::StateByExit,
-        Dropped::StateByLink,
-        Dropped::SuspendedTurn,
-        Dropped::QueuedMessage,
-        Dropped::TimersMessage,
-    ];
-    for how in all {
+    for (name, drops) in DROPS {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         let stuck =
             || runtime.metrics().workers.iter().map(|worker| worker.stuck_turns).sum::<u64>();
         runtime.block_on(async |runtime| {
-            let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-            let (begun, has_begun) = mpsc::channel();
-            let (let_go, until) = mpsc::channel();
-            have_it_dropped(runtime, how, BlocksInDrop { begun, until }).await;
-            has_begun.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{how:?}: not dropped"));
+            let counter = runtime.spawn(Counter::default()).unwrap();
+            let (hold, held) = hold();
+            drops(runtime, BlocksInDrop(Some(hold)));
+            held.0.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("{name}: not dropped"));
             let answer = counter.call(Add(1)).within(Duration::from_secs(30)).await;
-            assert_eq!(answer.ok(), Some(1), "{how:?}: the worker blocks all other processes");
+            assert_eq!(answer.ok(), Some(1), "{name}: the worker blocks all other processes");
             // A deadline inside a process is an alarm in the wheel of the blocked worker.
-            let asks = runtime.spawn(Asks).unwrap();
-            let late = asks.ask_mute(Duration::from_millis(5)).within(PATIENCE).await;
-            assert!(late.unwrap(), "{how:?}: no alarm fires");
-            assert!(stuck() > 0, "{how:?}: not counted as blocked");
-            let_go.send(()).unwrap();
+            let mute = runtime.spawn(Actor).unwrap();
+            let never = mute.call(Await(std::future::pending::<()>()));
+            let late = in_turn(runtime, never.within(Duration::from_millis(5)).into_future()).await;
+            mute.kill();
+            assert!(matches!(late, Err(CallError::TimedOut { .. })), "{name}: no alarm fires");
+            assert!(stuck() > 0, "{name}: not counted as blocked");
+            held.let_go();
         });
-        assert_eq!(runtime.shutdown(PATIENCE).abandoned, 0, "{how:?}");
-    }
-}
-
-/// Calls a process that never answers.
-struct Asks;
-#[process]
-impl Asks {
-    #[message]
-    async fn ask_mute(&mut self, time: Duration, cx: &mut Context<Self>) -> bool {
-        let mute = cx.runtime().spawn(Mute).unwrap();
-        let late = mute.never().within(time).await;
-        mute.kill();
-        matches!(late, Err(CallError::TimedOut { .. }))
-    }
-}
-struct Mute;
-#[process]
-impl Mute {
-    #[message]
-    async fn never(&mut self) {
-        std::future::pending().await
+        assert_eq!(runtime.shutdown(PATIENCE).abandoned, 0, "{name}");
     }
 }
 
@@ -418,27 +306,20 @@ impl Drop for Dropping {
         let _ = self.0.send(());
     }
 }
-impl Message for Dropping {
-    type Reply = ();
-}
-impl Handle<Dropping> for Holder {
-    async fn handle(&mut self, _: Dropping, _: &mut Context<Self>) {}
-}
 
 #[test]
 fn a_timer_that_fires_while_its_process_is_dropped_drops_its_message_soon_after() {
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
-    let (begun, has_begun) = mpsc::channel();
-    let (let_go, until) = mpsc::channel();
+    let (hold, held) = hold();
     let (sender, dropped) = mpsc::channel();
-    let holder = runtime.spawn(Holder(Some(BlocksInDrop { begun, until }))).unwrap();
+    let holder = runtime.spawn(Holder(Some(BlocksInDrop(Some(hold))))).unwrap();
     let time = Duration::from_millis(30);
-    drop(runtime.send_after(holder, time, Dropping(sender)));
+    drop(runtime.send_after(holder, time, DropAtOnce { _0: Dropping(sender) }));
     let set = Instant::now();
     holder.kill();
-    has_begun.recv_timeout(PATIENCE).unwrap();
+    held.has_begun();
     // Meanwhile the clock thread fires the alarm for the worker, and finds the process gone.
-    crate::until(|| set.elapsed() >= 3 * time);
-    let_go.send(()).unwrap();
+    until(|| set.elapsed() >= 3 * time);
+    held.let_go();
     dropped.recv_timeout(PATIENCE).expect("the message is dropped before the end of the runtime");
 }

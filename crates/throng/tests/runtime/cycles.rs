@@ -1,6 +1,6 @@
 //! Cycles of calls: processes that wait for each other in a ring.
 
-use crate::{Add, AddSlowly, Counter, runtime, scaled};
+use crate::{Add, AddSlowly, Counter, runtime, scaled, spawn_async};
 use std::sync::Arc;
 use std::time::Duration;
 use throng::prelude::*;
@@ -29,30 +29,23 @@ impl Member {
     #[message]
     async fn visit(&mut self, reply: Option<ReplyTo<Visited>>) -> Visited {
         let mut visited = Visited { through: 1, cycles: 0 };
-        let mut add = |outcome: Result<Visited, CallError<Visit>>| match outcome {
-            Ok(below) => {
-                visited.through += below.through;
-                visited.cycles += below.cycles;
-            }
-            Err(CallError::Cycle(_)) => visited.cycles += 1,
-            Err(error) => panic!("neither a reply nor a cycle: {error}"),
-        };
-        match self.way {
-            Way::Call => {
-                for next in &self.next {
-                    add(next.call(Visit { reply: None }).within(FOR_EVER).await);
-                }
-            }
-            Way::Ask => {
-                for next in &self.next {
-                    add(next.ask(|reply| Visit { reply: Some(reply) }).within(FOR_EVER).await);
-                }
-            }
-            Way::Join => {
-                for next in &self.next {
+        for next in &self.next {
+            let call = || next.call(Visit { reply: None }).within(FOR_EVER);
+            let outcome = match self.way {
+                Way::Call => call().await,
+                Way::Ask => next.ask(|reply| Visit { reply: Some(reply) }).within(FOR_EVER).await,
+                Way::Join => {
                     let beside = tokio::time::sleep(Duration::from_millis(1));
-                    add(tokio::join!(next.call(Visit { reply: None }).within(FOR_EVER), beside).0);
+                    tokio::join!(call(), beside).0
                 }
+            };
+            match outcome {
+                Ok(below) => {
+                    visited.through += below.through;
+                    visited.cycles += below.cycles;
+                }
+                Err(CallError::Cycle(_)) => visited.cycles += 1,
+                Err(error) => panic!("neither a reply nor a cycle: {error}"),
             }
         }
         if let Some(reply) = reply {
@@ -113,14 +106,10 @@ fn check(ways: &[Way]) {
 }
 
 #[test]
-fn processes_that_call_each_other_get_a_cycle_error() {
-    check(&[Way::Call; 2]);
-}
-
-#[test]
 fn rings_of_any_length_and_kind_of_call_are_found() {
     for ways in [
-        &[Way::Call; 3][..],
+        &[Way::Call; 2][..],
+        &[Way::Call; 3],
         &[Way::Call; 10],
         &[Way::Ask; 2],
         &[Way::Ask, Way::Call, Way::Ask, Way::Call],
@@ -183,7 +172,7 @@ fn a_call_that_waits_for_long_but_in_no_ring_is_left_alone() {
         }
     }
     runtime().block_on(async |runtime| {
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
         let mut first = runtime.spawn(Chain(None, counter)).unwrap();
         for _ in 0..5 {
             first = runtime.spawn(Chain(Some(first), counter)).unwrap();
@@ -207,21 +196,18 @@ fn async_processes_in_a_ring_get_the_error_too() {
     let both = Arc::new(tokio::sync::Barrier::new(2));
     let pinger = || {
         let (sender, both) = (sender.clone(), both.clone());
-        runtime
-            .spawner()
-            .spawn_async(|mut inbox: Inbox<Ping>| async move {
-                let Ping(Some(other)) = inbox.recv().await else {
-                    panic!("the first ping has an address")
-                };
-                both.wait().await;
-                // The reply comes when the other process receives, which it does not while it calls.
-                let pinged = other.call(Ping(None)).within(FOR_EVER).await;
-                sender.send(matches!(pinged, Err(CallError::Cycle(None)))).unwrap();
-                inbox.recv().await;
-            })
-            .unwrap()
+        spawn_async(&runtime, |mut inbox| async move {
+            let Ping(Some(other)) = inbox.recv().await else {
+                panic!("the first ping has an address")
+            };
+            both.wait().await;
+            // The reply comes when the other process receives, which it does not while it calls.
+            let pinged = other.call(Ping(None)).within(FOR_EVER).await;
+            sender.send(matches!(pinged, Err(CallError::Cycle(None)))).unwrap();
+            inbox.recv().await;
+        })
     };
-    let (one, two) = (pinger(), pinger());
+    let ((one, _), (two, _)) = (pinger(), pinger());
     one.send(Ping(Some(two))).unwrap();
     two.send(Ping(Some(one))).unwrap();
     let outcomes = runtime
@@ -249,13 +235,8 @@ impl Asker {
         let asked = keeper.ask(|reply| Keep { reply, detaches }).within(FOR_EVER).await;
         asked.map_err(Failed::from)
     }
-}
-struct Ping;
-impl Message for Ping {
-    type Reply = ();
-}
-impl Handle<Ping> for Asker {
-    async fn handle(&mut self, _: Ping, _: &mut Context<Self>) {}
+    #[message]
+    fn ping(&mut self) {}
 }
 
 /// Hands each `ReplyTo` over to the test, which answers.
@@ -271,7 +252,7 @@ impl Keeper {
     }
     #[message]
     async fn ping_back(&mut self, asker: Address<Asker>) -> Result<(), Failed> {
-        asker.call(Ping).within(FOR_EVER).await.map_err(Failed::from)
+        asker.ping().within(FOR_EVER).await.map_err(Failed::from)
     }
     /// Keeps the keeper in a turn.
     #[message(send)]

@@ -1,6 +1,6 @@
 //! Durations at both ends of their range, in every place that takes a duration.
 
-use crate::{Add, Counter, eventually};
+use crate::{Add, Counter, eventually, spawn_async};
 use std::time::Duration;
 use throng::prelude::*;
 
@@ -71,7 +71,7 @@ fn the_longest_durations_work_in_a_process() {
         {
             let runtime = one_worker();
             runtime.block_on(async |runtime| {
-                let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+                let counter = runtime.spawn(Counter::default()).unwrap();
                 let waits = runtime.spawn(Waits).unwrap();
                 let went = waits.with(what, time, counter).await;
                 assert_eq!(went.ok(), Some(true), "{what:?} {time:?}");
@@ -86,7 +86,7 @@ fn the_longest_durations_work_in_a_process() {
 fn the_shortest_durations_are_over_at_once() {
     let runtime = one_worker();
     runtime.block_on(async |runtime| {
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
         let waits = runtime.spawn(Waits).unwrap();
         // `exited` is polled before the call, because the process exits at once after it.
         let reply = waits.with(Use::ReceiveTimeout, Duration::ZERO, counter);
@@ -106,17 +106,15 @@ impl Message for Number {
 fn an_inbox_waits_for_the_longest_of_times() {
     let runtime = one_worker();
     runtime.block_on(async |runtime| {
-        let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
-        let process = runtime.spawner().spawn_async(async move |mut inbox: Inbox<Number>| {
+        let (process, numbers) = spawn_async(runtime, |mut inbox: Inbox<Number>| async move {
             let first = inbox.recv_timeout(Duration::MAX).await;
             let second = inbox.recv_match_timeout(|number| number.0 == 3, Duration::MAX).await;
-            sender.send([first, second].map(|number| number.map(|number| number.0))).unwrap();
+            [first, second].map(|number| number.map(|number| number.0))
         });
-        let process = process.unwrap();
         for number in 1..=3 {
             process.send(Number(number)).unwrap();
         }
-        assert_eq!(receiver.recv().await, Some([Some(1), Some(3)]));
+        assert_eq!(numbers.await.unwrap(), [Some(1), Some(3)]);
     });
 }
 
@@ -124,7 +122,7 @@ fn an_inbox_waits_for_the_longest_of_times() {
 fn the_longest_durations_work_outside_of_processes() {
     let runtime = one_worker();
     runtime.block_on(async |runtime| {
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
         assert_eq!(counter.call(Add(1)).within(Duration::MAX).await.unwrap(), 1);
         let answer = counter.answer().within(Duration::MAX);
         assert_eq!(answer.await.unwrap(), 7);
@@ -132,7 +130,7 @@ fn the_longest_durations_work_outside_of_processes() {
         assert!(runtime.send_after(waits, Duration::MAX, Ping).cancel());
         assert!(runtime.send_every(waits, Duration::MAX, Ping).cancel());
 
-        let child = ChildSpec::new(|| Counter { count: 0 }).shutdown(Duration::MAX);
+        let child = ChildSpec::new(Counter::default).shutdown(Duration::MAX);
         let handle = child.handle();
         let tree = Supervisor::one_for_one().intensity(1, Duration::MAX).child("child", child);
         let tree = tree.start_async(runtime).await.unwrap();

@@ -1,6 +1,6 @@
 //! Shares of a worker, counted in turns: busy processes, woken processes and messages from outside.
 
-use crate::{scaled, until};
+use crate::{Actor, Await, scaled, until};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use throng::prelude::*;
@@ -21,16 +21,11 @@ impl Busy {
     fn join(&mut self, next: Address<Busy>) {
         self.next = Some(next);
     }
-}
-struct Continue;
-impl Message for Continue {
-    type Reply = ();
-}
-impl Handle<Continue> for Busy {
-    async fn handle(&mut self, _: Continue, cx: &mut Context<Self>) {
+    #[message(send)]
+    fn go_on(&mut self, cx: &mut Context<Self>) {
         self.turns.fetch_add(1, Ordering::Relaxed);
         if !self.is_over.load(Ordering::Relaxed) {
-            self.next.unwrap_or(cx.address()).send(Continue).unwrap();
+            self.next.unwrap_or(cx.address()).go_on().unwrap();
         }
     }
 }
@@ -54,20 +49,11 @@ impl Witness {
     }
 }
 
-/// Sends to witnesses in a turn of its own: the worker runs no other process until they are woken.
-struct Prober {
-    witnesses: Vec<Address<Witness>>,
-    from_outside: bool,
-    busy: Busy,
-}
-impl Process for Prober {}
-impl Handle<Continue> for Prober {
-    async fn handle(&mut self, _: Continue, _: &mut Context<Self>) {
-        let now = self.busy.turns.load(Ordering::Relaxed);
-        let witnesses = self.witnesses.clone();
-        let send = move || witnesses.iter().for_each(|to| to.sent_at(now).unwrap());
-        if self.from_outside { std::thread::spawn(send).join().unwrap() } else { send() }
-    }
+/// Sends to witnesses, as a turn of its own: the worker runs no other process until they are woken.
+async fn probe(witnesses: Vec<Address<Witness>>, from_outside: bool, busy: Busy) {
+    let now = busy.turns.load(Ordering::Relaxed);
+    let send = move || witnesses.iter().for_each(|to| to.sent_at(now).unwrap());
+    if from_outside { std::thread::spawn(send).join().unwrap() } else { send() }
 }
 
 /// Returns the longest wait of messages to eight idle processes, in turns of two thousand busy
@@ -77,16 +63,15 @@ fn longest_wait(from_outside: bool) -> u64 {
     let (waits, busy) = (Arc::new(Waits::default()), Busy::default());
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     for _ in 0..scaled(2_000) {
-        runtime.spawn(busy.clone()).unwrap().send(Continue).unwrap();
+        runtime.spawn(busy.clone()).unwrap().go_on().unwrap();
     }
     let witness = Witness(waits.clone(), busy.clone());
-    let witnesses = (0..8).map(|_| runtime.spawn(witness.clone()).unwrap()).collect();
-    let prober = Prober { witnesses, from_outside, busy: busy.clone() };
-    let prober = runtime.spawn(prober).unwrap();
+    let witnesses: Vec<_> = (0..8).map(|_| runtime.spawn(witness.clone()).unwrap()).collect();
+    let prober = runtime.spawn(Actor).unwrap();
     // From here on each busy process has used its budget once.
     until(|| busy.turns.load(Ordering::Relaxed) >= 2 * scaled(2_000) * BUDGET);
     for round in 1..=scaled(ROUNDS) {
-        prober.send(Continue).unwrap();
+        prober.send(Await(probe(witnesses.clone(), from_outside, busy.clone()))).unwrap();
         until(|| waits.handled.load(Ordering::Acquire) >= 8 * round);
     }
     busy.is_over.store(true, Ordering::Relaxed);
@@ -118,9 +103,9 @@ fn woken_processes_do_not_starve_a_busy_process() {
         member.join(ring[(index + 1) % ring.len()]).unwrap();
     }
     let alone = runtime.spawn(busy.clone()).unwrap();
-    alone.send(Continue).unwrap();
+    alone.go_on().unwrap();
     // Several messages go round, so that the queue of the woken processes is never empty.
-    ring.iter().step_by(10).for_each(|member| member.send(Continue).unwrap());
+    ring.iter().step_by(10).for_each(|member| member.go_on().unwrap());
     let turns = |of: &Busy| of.turns.load(Ordering::Relaxed);
     while turns(&woken) == 0 || turns(&busy) == 0 {
         std::thread::yield_now();

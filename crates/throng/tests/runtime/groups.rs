@@ -5,10 +5,6 @@ use std::sync::mpsc;
 use throng::prelude::*;
 use throng::{GroupChange, GroupEvent};
 
-fn counter() -> Counter {
-    Counter { count: 0 }
-}
-
 /// Forwards the events of a group to the test.
 struct Doorman(mpsc::Sender<(GroupChange, Address<Counter>)>);
 impl Process for Doorman {}
@@ -23,7 +19,7 @@ impl Handle<GroupEvent<Address<Counter>>> for Doorman {
 fn members_leave_when_they_exit_and_the_dead_cannot_join() {
     let runtime = runtime();
     let group = runtime.group::<Address<Counter>>("kitchen");
-    let members: Vec<_> = (0..3).map(|_| runtime.spawn(counter()).unwrap()).collect();
+    let members: Vec<_> = (0..3).map(|_| runtime.spawn(Counter::default()).unwrap()).collect();
     members.iter().for_each(|&member| assert!(group.join(member) && group.join(member)));
     runtime.block_on(async |_| {
         // Leaves twice and joins again: only this last membership counts.
@@ -43,7 +39,7 @@ fn groups_of_one_name_are_one_group_if_they_are_of_one_type() {
     struct Other;
     impl Process for Other {}
     let runtime = runtime();
-    let member = runtime.spawn(counter()).unwrap();
+    let member = runtime.spawn(Counter::default()).unwrap();
     // No handle exists in between: the member keeps the group.
     assert!(runtime.group::<Address<Counter>>("kitchen").join(member));
     assert_eq!(runtime.group::<Address<Counter>>("kitchen").members(), [member]);
@@ -55,7 +51,8 @@ fn groups_of_one_name_are_one_group_if_they_are_of_one_type() {
 fn monitors_receive_all_changes_in_order() {
     let runtime = runtime();
     let group = runtime.group::<Address<Counter>>("kitchen");
-    let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());
+    let (first, second) =
+        (runtime.spawn(Counter::default()).unwrap(), runtime.spawn(Counter::default()).unwrap());
     assert!(group.join(first));
     let (sender, events) = mpsc::channel();
     let doorman = runtime.spawn(Doorman(sender)).unwrap();
@@ -105,7 +102,7 @@ fn joins_leaves_and_exits_at_once_leave_an_empty_group_and_balanced_events() {
             let (runtime, group) = (runtime.clone(), group.clone());
             tasks.push(tokio::spawn(async move {
                 for round in 0..scaled(2_000) {
-                    let member = runtime.spawn(counter()).unwrap();
+                    let member = runtime.spawn(Counter::default()).unwrap();
                     assert!(group.join(member));
                     match (round + task) % 3 {
                         0 => assert!(group.leave(member)),

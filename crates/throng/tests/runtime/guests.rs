@@ -2,7 +2,7 @@
 //! task of the caller's tokio runtime. The first half is the table of what a turn can observe; the second, what
 //! guests do.
 
-use crate::{Add, Counter, scaled, until};
+use crate::{Actor, Add, Counter, PATIENCE, hold, scaled, spawn_async, until};
 use std::cell::Cell;
 use std::future::Future;
 use std::panic;
@@ -15,34 +15,22 @@ use throng::prelude::*;
 use throng::{MailboxBound, Overflow, Registry};
 use tokio::runtime::Builder;
 
-const PATIENCE: Duration = Duration::from_secs(120);
-
 fn start() -> Runtime {
     Runtime::builder().workers(1).start().unwrap()
 }
 
-/// A process that runs a closure in each turn, which may block.
-struct Actor;
-impl Process for Actor {}
-
-/// The same, but its turns never block.
+/// An [`Actor`] whose turns never block.
 struct Nimble;
 impl Process for Nimble {
     const NEVER_BLOCKS: bool = true;
 }
 
+/// Runs a closure in a turn.
 struct Do<F>(F);
-impl<R: Send + 'static, F: FnOnce() -> R + Send + 'static> Message for Do<F> {
+impl<P: Process, R: Send + 'static, F: FnOnce() -> R + Send + 'static> Turn<P> for Do<F> {
     type Reply = R;
-}
-impl<R: Send + 'static, F: FnOnce() -> R + Send + 'static> Handle<Do<F>> for Actor {
-    async fn handle(&mut self, Do(run): Do<F>, _: &mut Context<Self>) -> R {
-        run()
-    }
-}
-impl<R: Send + 'static, F: FnOnce() -> R + Send + 'static> Handle<Do<F>> for Nimble {
-    async fn handle(&mut self, Do(run): Do<F>, _: &mut Context<Self>) -> R {
-        run()
+    async fn run(self, _: &mut P, _: &mut Context<P>) -> R {
+        (self.0)()
     }
 }
 
@@ -246,7 +234,7 @@ fn block_in_many_ways() -> u64 {
     drop(Builder::new_current_thread().build().unwrap());
     assert_eq!(tokio::task::block_in_place(|| 7), 7);
     throng::sim::check(1, |sim| async move {
-        let counter = sim.runtime().spawn(Counter { count: 0 }).unwrap();
+        let counter = sim.runtime().spawn(Counter::default()).unwrap();
         assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
     });
     let mut deep = [0_u8; DEEP];
@@ -291,31 +279,26 @@ fn a_deadline_ends_a_call_while_the_turn_blocks_for_the_callers_lock() {
 fn a_call_to_a_busy_process_needs_no_tokio_and_no_clock_of_tokios() {
     let runtime = start();
     let busy = |actor: Address<Actor>| {
-        let (let_go, until) = mpsc::channel::<()>();
-        let (begun, begins) = mpsc::channel();
-        let block = Do(move || {
-            begun.send(()).unwrap();
-            until.recv().unwrap();
-        });
-        actor.send(block).unwrap();
-        begins.recv().unwrap();
-        let_go
+        let (hold, held) = hold();
+        actor.send(Do(|| hold.wait())).unwrap();
+        held.has_begun();
+        held
     };
     let actor = runtime.spawn(Actor).unwrap();
-    let let_go = busy(actor);
+    let held = busy(actor);
     let caller = thread::spawn(move || block_on(actor.call(Do(|| 7))));
-    let_go.send(()).unwrap();
+    held.let_go();
     assert_eq!(caller.join().unwrap().unwrap(), 7);
 
     // tokio's clock stands still, and leaps as soon as nothing else is to be done.
-    let let_go = busy(actor);
+    let held = busy(actor);
     let paused = Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let called = paused.block_on(async {
         let call = tokio::spawn(actor.call(Do(|| 7)).into_future());
         for _ in 0..10 {
             tokio::time::sleep(Duration::from_secs(3600)).await;
         }
-        let_go.send(()).unwrap();
+        held.let_go();
         call.await.unwrap()
     });
     assert_eq!(called.unwrap(), 7);
@@ -415,19 +398,17 @@ fn a_process_is_run_though_tokio_never_polls_its_guest() {
 
     // The same, and then the tokio runtime ends, with the guest in it.
     let (told, hears) = mpsc::channel();
-    let (sent, sends) = mpsc::channel();
-    let (let_go, until) = mpsc::channel::<()>();
+    let (hold, held) = hold();
     tokio.spawn(async move {
         for _ in 0..10 {
             let told = told.clone();
             nimble.send(Do(move || told.send(()).unwrap())).unwrap();
         }
-        sent.send(()).unwrap();
-        until.recv().unwrap();
+        hold.wait();
     });
-    sends.recv().unwrap();
+    held.has_begun();
     tokio.shutdown_background();
-    let_go.send(()).unwrap();
+    held.let_go();
     assert_eq!(hears.iter().count(), 10);
 }
 
@@ -493,15 +474,12 @@ fn bounded_mailboxes_and_async_processes_answer_calls_from_outside() {
         impl Message for Twice {
             type Reply = ();
         }
-        let twice = runtime
-            .spawner()
-            .spawn_async(|mut inbox: Inbox<Twice>| async move {
-                loop {
-                    let Twice(number, reply) = inbox.recv().await;
-                    let _ = reply.send(2 * number);
-                }
-            })
-            .unwrap();
+        let (twice, _) = spawn_async(runtime, |mut inbox| async move {
+            loop {
+                let Twice(number, reply) = inbox.recv().await;
+                let _ = reply.send(2 * number);
+            }
+        });
         for number in 0..10 {
             let asked = twice.ask(|reply| Twice(number, reply));
             assert_eq!(asked.await.unwrap(), 2 * number);

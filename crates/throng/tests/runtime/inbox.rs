@@ -1,9 +1,10 @@
 //! Async processes, which receive their messages from an inbox.
 
-use crate::{Counter, eventually, runtime, scaled, until};
+use crate::{Add, Await, Counter, eventually, runtime, scaled, spawn_async, until};
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Wake, Waker};
 use std::time::Duration;
 use throng::prelude::*;
 use tokio::sync::oneshot;
@@ -27,37 +28,28 @@ where
 {
     let runtime = runtime();
     let (begin, begins) = oneshot::channel();
-    let (sender, receiver) = oneshot::channel();
-    let process = runtime
-        .spawner()
-        .spawn_async(|inbox| async move {
-            begins.await.unwrap();
-            assert!(sender.send(body(inbox).await).is_ok());
-        })
-        .unwrap();
+    let (process, outcome) = spawn_async(&runtime, |inbox| async move {
+        begins.await.unwrap();
+        body(inbox).await
+    });
     for &message in messages {
         process.send(message).unwrap();
     }
     begin.send(()).unwrap();
-    runtime.block_on(async |_| receiver.await).unwrap()
+    runtime.block_on(async |_| outcome.await).unwrap()
 }
 
 #[test]
 fn messages_come_in_the_order_of_their_sending() {
-    let runtime = runtime();
-    let (sender, receiver) = oneshot::channel();
-    let process = runtime
-        .spawner()
-        .spawn_async(|mut inbox: Inbox<Event>| async move {
+    runtime().block_on(async |runtime| {
+        let (process, numbers) = spawn_async(runtime, |mut inbox: Inbox<Event>| async move {
             let mut numbers = Vec::new();
             while let Number(number) = inbox.recv().await {
                 numbers.push(number);
             }
-            sender.send(numbers).unwrap();
-        })
-        .unwrap();
-    let count = scaled(20_000);
-    let numbers = runtime.block_on(async |_| {
+            numbers
+        });
+        let count = scaled(20_000);
         for number in 0..count {
             process.send(Number(number)).unwrap();
             if number % 64 == 0 {
@@ -66,9 +58,8 @@ fn messages_come_in_the_order_of_their_sending() {
             }
         }
         process.send(End).unwrap();
-        receiver.await.unwrap()
+        assert_eq!(numbers.await.unwrap(), (0..count).collect::<Vec<_>>());
     });
-    assert_eq!(numbers, (0..count).collect::<Vec<_>>());
 }
 
 #[test]
@@ -89,11 +80,8 @@ fn a_receive_without_time_polls_the_mailbox() {
 /// The futures around a receive poll it with wakers of their own, and drop it half-way.
 #[test]
 fn receives_work_inside_of_other_futures_and_can_be_cancelled() {
-    let runtime = runtime();
-    let (sender, receiver) = oneshot::channel();
-    let process = runtime
-        .spawner()
-        .spawn_async(|mut inbox: Inbox<Event>| async move {
+    runtime().block_on(async |runtime| {
+        let (process, outcome) = spawn_async(runtime, |mut inbox: Inbox<Event>| async move {
             let mut numbers = Vec::new();
             loop {
                 tokio::select! {
@@ -105,27 +93,20 @@ fn receives_work_inside_of_other_futures_and_can_be_cancelled() {
                     () = tokio::time::sleep(Duration::from_micros(100)) => {}
                 }
             }
-            let late = foreign(inbox.recv_timeout(Duration::from_millis(5))).await;
-            assert_eq!(late, None);
-            sender.send(numbers).unwrap();
-        })
-        .unwrap();
-    let count = scaled(500);
-    let numbers = runtime.block_on(async |_| {
+            (numbers, foreign(inbox.recv_timeout(Duration::from_millis(5))).await)
+        });
+        let count = scaled(500);
         for number in 0..count {
             process.send(Number(number)).unwrap();
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
         process.send(End).unwrap();
-        receiver.await.unwrap()
+        assert_eq!(outcome.await.unwrap(), ((0..count).collect::<Vec<_>>(), None));
     });
-    assert_eq!(numbers, (0..count).collect::<Vec<_>>());
 }
 
 /// Polls a future only after its own waker was woken, like a set of many futures does.
 fn foreign<F: Future + Send>(future: F) -> impl Future<Output = F::Output> + Send {
-    use std::sync::atomic::AtomicBool;
-    use std::task::{Context, Poll, Wake, Waker};
     struct Flag(AtomicBool, Waker);
     impl Wake for Flag {
         fn wake(self: Arc<Self>) {
@@ -142,29 +123,25 @@ fn foreign<F: Future + Send>(future: F) -> impl Future<Output = F::Output> + Sen
             return Poll::Pending;
         }
         let waker = Waker::from(flag.clone());
-        future.as_mut().poll(&mut Context::from_waker(&waker))
+        future.as_mut().poll(&mut std::task::Context::from_waker(&waker))
     })
 }
 
 #[test]
 fn calls_are_acknowledged_and_calls_to_others_work() {
-    let runtime = runtime();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    let process = runtime
-        .spawner()
-        .spawn_async(move |mut inbox: Inbox<Event>| async move {
+    runtime().block_on(async |runtime| {
+        let counter = runtime.spawn(Counter::default()).unwrap();
+        let (process, _) = spawn_async(runtime, move |mut inbox: Inbox<Event>| async move {
             while let Number(number) = inbox.recv().await {
-                counter.call(crate::Add(number)).await.unwrap();
+                counter.call(Add(number)).await.unwrap();
             }
-        })
-        .unwrap();
-    runtime.block_on(async |_| {
+        });
         for number in 1..=10 {
             process.call(Number(number)).await.unwrap();
         }
         process.call(End).await.unwrap();
         eventually(|| !process.is_alive()).await;
-        assert_eq!(counter.call(crate::Add(0)).await.unwrap(), 55);
+        assert_eq!(counter.call(Add(0)).await.unwrap(), 55);
         assert!(matches!(process.send(End), Err(SendError::NoProcess(End))));
     });
 }
@@ -221,18 +198,17 @@ fn signals_end_an_async_process_or_come_as_messages() {
     runtime().block_on(async |runtime| {
         for kill in [false, true] {
             // A process that receives, a process that waits for another future, and a busy process.
-            let receiving = runtime.spawner().spawn_async(|mut inbox: Inbox<Event>| async move {
+            let receiving = spawn_async(runtime, |mut inbox: Inbox<Event>| async move {
                 inbox.recv_match(|_| false).await;
             });
-            let waiting =
-                runtime.spawner().spawn_async(|_: Inbox<Event>| std::future::pending::<()>());
-            let busy = runtime.spawner().spawn_async(|mut inbox: Inbox<Event>| async move {
+            let waiting = spawn_async(runtime, |_: Inbox<Event>| std::future::pending::<()>());
+            let busy = spawn_async(runtime, |mut inbox: Inbox<Event>| async move {
                 let own = inbox.address();
                 loop {
                     own.send(inbox.recv_timeout(Duration::ZERO).await.unwrap_or(End)).unwrap();
                 }
             });
-            for process in [receiving.unwrap(), waiting.unwrap(), busy.unwrap()] {
+            for process in [receiving.0, waiting.0, busy.0] {
                 let exit = async {
                     if kill { process.kill() } else { process.exit(ExitReason::other("enough")) }
                 };
@@ -242,37 +218,33 @@ fn signals_end_an_async_process_or_come_as_messages() {
             }
         }
 
-        let (sender, receiver) = oneshot::channel();
-        let watched = runtime.spawn(Counter { count: 0 }).unwrap();
-        let process = runtime
-            .spawner()
-            .spawn_async(move |mut inbox: Inbox<Notice>| async move {
-                inbox.on_down(Notice::Down);
-                inbox.on_exit(Notice::Exit);
-                let monitor = inbox.context(|cx| {
-                    cx.link(watched);
-                    cx.monitor(watched)
+        let watched = runtime.spawn(Counter::default()).unwrap();
+        let (process, outcome) = spawn_async(runtime, move |mut inbox| async move {
+            inbox.on_down(Notice::Down);
+            inbox.on_exit(Notice::Exit);
+            let monitor = inbox.context(|cx| {
+                cx.link(watched);
+                cx.monitor(watched)
+            });
+            let mut seen = Vec::new();
+            let number = inbox.recv_match(|notice| matches!(notice, Notice::Number(_))).await;
+            let Notice::Number(number) = number else { panic!("another message was received") };
+            for _ in 0..2 {
+                seen.push(match inbox.recv().await {
+                    Notice::Down(down) => {
+                        assert_eq!(down.monitor, monitor);
+                        (down.pid, down.reason)
+                    }
+                    Notice::Exit(exit) => (exit.pid.unwrap(), exit.reason),
+                    Notice::Number(_) => panic!("a second number was received"),
                 });
-                let mut seen = Vec::new();
-                let number = inbox.recv_match(|notice| matches!(notice, Notice::Number(_))).await;
-                let Notice::Number(number) = number else { panic!("another message was received") };
-                for _ in 0..2 {
-                    seen.push(match inbox.recv().await {
-                        Notice::Down(down) => {
-                            assert_eq!(down.monitor, monitor);
-                            (down.pid, down.reason)
-                        }
-                        Notice::Exit(exit) => (exit.pid.unwrap(), exit.reason),
-                        Notice::Number(_) => panic!("a second number was received"),
-                    });
-                }
-                sender.send((number, seen)).unwrap();
-            })
-            .unwrap();
+            }
+            (number, seen)
+        });
         watched.exit(ExitReason::other("enough"));
         watched.pid().exited().await;
         process.send(Notice::Number(7)).unwrap();
-        let (number, seen) = receiver.await.unwrap();
+        let (number, seen) = outcome.await.unwrap();
         assert_eq!(number, 7);
         assert!(seen.iter().all(|(pid, reason)| {
             *pid == watched.pid()
@@ -286,17 +258,12 @@ fn signals_end_an_async_process_or_come_as_messages() {
 fn a_stop_comes_after_the_messages_before_it() {
     let runtime = runtime();
     let sum = Arc::new(AtomicU64::new(0));
-    let process = runtime
-        .spawner()
-        .spawn_async({
-            let sum = sum.clone();
-            move |mut inbox: Inbox<Event>| async move {
-                while let Number(number) = inbox.recv().await {
-                    sum.fetch_add(number, Ordering::SeqCst);
-                }
-            }
-        })
-        .unwrap();
+    let adds = sum.clone();
+    let (process, _) = spawn_async(&runtime, move |mut inbox: Inbox<Event>| async move {
+        while let Number(number) = inbox.recv().await {
+            adds.fetch_add(number, Ordering::SeqCst);
+        }
+    });
     let count = scaled(1_000);
     for _ in 0..count {
         process.send(Number(1)).unwrap();
@@ -320,38 +287,20 @@ fn foreign_turns_run_if_they_do_not_wait_and_end_the_process_if_they_panic() {
             7
         }
     }
-    struct Waits;
-    impl Turn<Receiving> for Waits {
-        type Reply = ();
-        async fn run(self, _: &mut Receiving, _: &mut Context<Receiving>) {
-            std::future::pending().await
-        }
-    }
-    struct Panics;
-    impl Turn<Receiving> for Panics {
-        type Reply = ();
-        async fn run(self, _: &mut Receiving, _: &mut Context<Receiving>) {
-            panic!("on purpose");
-        }
-    }
     let runtime = runtime();
     let (sender, receiver) = oneshot::channel();
-    let process = runtime
-        .spawner()
-        .spawn_async(|mut inbox: Inbox<Event>| async move {
-            sender.send([inbox.recv().await, inbox.recv().await]).unwrap();
-            inbox.recv().await;
-        })
-        .unwrap();
+    let (process, _) = spawn_async(&runtime, |mut inbox: Inbox<Event>| async move {
+        sender.send([inbox.recv().await, inbox.recv().await]).unwrap();
+        inbox.recv().await;
+    });
     runtime.block_on(async |runtime| {
-        assert!(matches!(process.call(Waits).await, Err(CallError::Died(_))));
+        let waits = process.call(Await(std::future::pending::<()>())).await;
+        assert!(matches!(waits, Err(CallError::Died(_))));
         assert_eq!(process.call(Now).await.unwrap(), 7);
         assert_eq!(receiver.await.unwrap(), [Number(1), Number(2)]);
-        let panicked = ExitReason::Panicked("on purpose".into());
-        assert!(matches!(
-            process.call(Panics).await,
-            Err(CallError::Died(reason)) if reason == panicked
-        ));
+        let panicked = process.call(Await(async { panic!("on purpose") })).await;
+        let reason = ExitReason::Panicked("on purpose".into());
+        assert!(matches!(panicked, Err(CallError::Died(died)) if died == reason));
         eventually(|| runtime.process_count() == 0).await;
     });
 }
@@ -365,20 +314,14 @@ fn shutdown_ends_waiting_processes_and_drops_kept_messages() {
         type Reply = ();
     }
     for _ in 0..scaled(1_000).min(100) {
-        let process = runtime
-            .spawner()
-            .spawn_async(|mut inbox: Inbox<Held>| async move {
-                inbox.recv_match(|_| false).await;
-            })
-            .unwrap();
+        let (process, _) = spawn_async(&runtime, |mut inbox: Inbox<Held>| async move {
+            inbox.recv_match(|_| false).await;
+        });
         for _ in 0..3 {
             process.send(Held(token.clone())).unwrap();
         }
     }
-    let busy = runtime
-        .spawner()
-        .spawn_async(|_: Inbox<Held>| async { std::future::pending::<()>().await })
-        .unwrap();
+    let (busy, _) = spawn_async(&runtime, |_: Inbox<Held>| std::future::pending::<()>());
     busy.send(Held(token.clone())).unwrap();
     let outcome = runtime.shutdown(Duration::from_millis(if cfg!(miri) { 20_000 } else { 2_000 }));
     assert_eq!((outcome.stopped, outcome.abandoned), (scaled(1_000).min(100), 1));
@@ -387,26 +330,19 @@ fn shutdown_ends_waiting_processes_and_drops_kept_messages() {
 
 #[test]
 fn an_inbox_that_leaves_its_process_is_refused() {
-    let runtime = runtime();
-    let (sender, receiver) = oneshot::channel();
-    runtime
-        .spawner()
-        .spawn_async(|inbox: Inbox<Event>| async move {
-            sender.send(inbox).unwrap();
+    runtime().block_on(async |runtime| {
+        let (sender, receiver) = oneshot::channel();
+        spawn_async(runtime, |inbox: Inbox<Event>| async move {
+            assert!(sender.send(inbox).is_ok());
             std::future::pending::<()>().await;
-        })
-        .unwrap();
-    runtime.block_on(async |_| {
+        });
         let mut inbox = receiver.await.unwrap();
         let used = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| inbox.try_recv()));
         assert!(used.is_err());
         // The inbox does not work inside another process either.
-        let thief = runtime
-            .spawner()
-            .spawn_async(|_: Inbox<Event>| async move {
-                inbox.recv().await;
-            })
-            .unwrap();
+        let (thief, _) = spawn_async(runtime, |_: Inbox<Event>| async move {
+            inbox.recv().await;
+        });
         eventually(|| !thief.is_alive()).await;
     });
 }
@@ -414,58 +350,44 @@ fn an_inbox_that_leaves_its_process_is_refused() {
 #[test]
 fn a_flood_leaves_room_for_others() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
-    let flooded = runtime
-        .spawner()
-        .spawn_async(|mut inbox: Inbox<Event>| async move {
-            // Sends each received message to itself again, for ever.
-            let own = inbox.address();
-            loop {
-                let event = inbox.recv().await;
-                if event == End {
-                    break;
-                }
-                own.send(event).unwrap();
+    let (flooded, _) = spawn_async(&runtime, |mut inbox: Inbox<Event>| async move {
+        // Sends each received message to itself again, for ever.
+        let own = inbox.address();
+        loop {
+            let event = inbox.recv().await;
+            if event == End {
+                break;
             }
-        })
-        .unwrap();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    flooded.send(Number(0)).unwrap();
-    let sum = runtime.block_on(async |_| {
-        let mut sum = 0;
-        for _ in 0..scaled(400).min(100) {
-            // Under Miri the flood's share of the worker's time lasts seconds.
-            let call = counter.call(crate::Add(1)).within(Duration::from_secs(600));
-            sum = call.await.unwrap();
+            own.send(event).unwrap();
         }
-        flooded.send(End).unwrap();
-        sum
     });
-    assert_eq!(sum, scaled(400).min(100));
+    let counter = runtime.spawn(Counter::default()).unwrap();
+    flooded.send(Number(0)).unwrap();
+    runtime.block_on(async |_| {
+        for sum in 1..=scaled(400).min(100) {
+            // Under Miri the flood's share of the worker's time lasts seconds.
+            let call = counter.call(Add(1)).within(Duration::from_secs(600));
+            assert_eq!(call.await.unwrap(), sum);
+        }
+    });
+    flooded.send(End).unwrap();
 }
 
 /// A process starts, uses and ends a runtime in its turn, and can then still use its own context.
 #[test]
 fn a_handler_that_has_run_another_runtime_has_its_own_context_again() {
-    let runtime = runtime();
-    let (sender, receiver) = oneshot::channel();
-    let process = runtime
-        .spawner()
-        .spawn_async(|mut inbox: Inbox<Event>| async move {
-            let first = inbox.recv().await;
-            let own = inbox.address();
-            let inner = Runtime::builder().workers(1).start().unwrap();
-            let counter = inner.spawn(Counter { count: 0 }).unwrap();
-            let count = inner.block_on(async |_| {
-                own.send(Number(2)).unwrap();
-                counter.call(crate::Add(5)).await.unwrap()
-            });
-            let outcome = inner.shutdown(Duration::from_secs(20));
-            assert_eq!((count, outcome.abandoned), (5, 0));
-            let rest = (inbox.try_recv(), inbox.recv_timeout(Duration::from_millis(1)).await);
-            sender.send((first, rest)).unwrap();
-        })
-        .unwrap();
-    process.send(Number(1)).unwrap();
-    let (first, rest) = runtime.block_on(async |_| receiver.await).unwrap();
-    assert_eq!((first, rest), (Number(1), (Some(Number(2)), None)));
+    let outcome = outcome(&[Number(1)], |mut inbox| async move {
+        let first = inbox.recv().await;
+        let own = inbox.address();
+        let inner = Runtime::builder().workers(1).start().unwrap();
+        let counter = inner.spawn(Counter::default()).unwrap();
+        let count = inner.block_on(async |_| {
+            own.send(Number(2)).unwrap();
+            counter.call(Add(5)).await.unwrap()
+        });
+        let ended = inner.shutdown(Duration::from_secs(20));
+        assert_eq!((count, ended.abandoned), (5, 0));
+        (first, inbox.try_recv(), inbox.recv_timeout(Duration::from_millis(1)).await)
+    });
+    assert_eq!(outcome, (Number(1), Some(Number(2)), None));
 }

@@ -1,8 +1,9 @@
 //! Inspection of processes from outside, in all their states.
 
-use crate::{Add, AddSlowly, Counter, eventually, runtime, scaled};
+use crate::{
+    Add, AddSlowly, Await, Counter, Do, Hold, eventually, hold, in_turn, quiet, runtime, scaled,
+};
 use std::collections::HashSet;
-use std::sync::mpsc;
 use std::time::Duration;
 use throng::prelude::*;
 use throng::{MailboxBound, Metrics, Overflow, ProcessState, SortBy};
@@ -22,18 +23,6 @@ impl<const BYTES: usize> Worker<BYTES> {
 impl<const BYTES: usize> Process for Worker<BYTES> {
     async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
         std::future::pending().await
-    }
-}
-
-/// Blocks its thread until its receiver gets a message.
-struct Block(oneshot::Sender<()>, mpsc::Receiver<()>);
-impl Message for Block {
-    type Reply = ();
-}
-impl Handle<Block> for Worker<8> {
-    async fn handle(&mut self, Block(begun, go_on): Block, _: &mut Context<Self>) {
-        let _ = begun.send(());
-        let _ = go_on.recv();
     }
 }
 
@@ -65,10 +54,6 @@ impl Family {
     #[message]
     fn breed(&mut self, count: u32, cx: &mut Context<Self>) -> Vec<Address<Family>> {
         (0..count).map(|_| cx.linked().spawn(Family).unwrap()).collect()
-    }
-    #[message]
-    fn send_items(&mut self, to: Address<Held>, count: u64) {
-        (0..count).for_each(|number| to.item(number).unwrap());
     }
     /// Sets its label.
     #[message]
@@ -124,15 +109,14 @@ fn a_suspended_process_is_inspected_and_continues_undisturbed() {
 fn a_blocked_process_is_reported_as_running() {
     runtime().block_on(async |runtime| {
         let stuck = runtime.spawn(Worker::<8>::new()).unwrap();
-        let (begun, begins) = oneshot::channel();
-        let (go_on, receiver) = mpsc::channel();
-        stuck.send(Block(begun, receiver)).unwrap();
-        begins.await.unwrap();
+        let (hold, held) = hold();
+        stuck.send(Await(async { hold.wait() })).unwrap();
+        held.has_begun();
         let info = runtime.info(stuck).await.unwrap();
         assert_eq!((info.state, info.kind), (ProcessState::Running, None));
         let top = runtime.top(1, SortBy::LongestTurn).await;
         assert_eq!((top.len(), top[0].pid), (1, stuck.pid()));
-        go_on.send(()).unwrap();
+        held.let_go();
         // The process answers the earlier inspections now, without an inspector that waits.
         while runtime.info(stuck).await.unwrap().state != ProcessState::Idle {}
         // Two inspections have waited half a second each, so the turn was long.
@@ -160,16 +144,13 @@ fn a_process_that_only_receives_with_a_time_out_takes_a_small_block() {
     impl Message for Event {
         type Reply = ();
     }
-    let runtime = runtime();
-    let number = 7_u64;
-    let process = runtime
-        .spawner()
-        .spawn_async(async move |mut inbox: Inbox<Event>| {
+    runtime().block_on(async |runtime| {
+        let number = 7_u64;
+        let process = runtime.spawner().spawn_async(async move |mut inbox: Inbox<Event>| {
             let received = inbox.recv_timeout(Duration::from_secs(3600)).await;
             assert!(received.is_none() || number == 7);
-        })
-        .unwrap();
-    runtime.block_on(async |runtime| {
+        });
+        let process = process.unwrap();
         let waiting = loop {
             let info = runtime.info(process).await.unwrap();
             if matches!(info.state, ProcessState::Suspended { .. }) {
@@ -284,17 +265,9 @@ fn a_child_whose_parent_has_exited_becomes_a_root_of_the_tree() {
         /// A child that outlives its parent.
         struct Orphan;
         impl Process for Orphan {}
-        struct Bear;
-        impl Message for Bear {
-            type Reply = Address<Orphan>;
-        }
-        impl Handle<Bear> for Family {
-            async fn handle(&mut self, _: Bear, cx: &mut Context<Self>) -> Address<Orphan> {
-                cx.monitored().spawn(Orphan).unwrap()
-            }
-        }
         let parent = runtime.spawn(Family).unwrap();
-        let orphan = parent.call(Bear).await.unwrap();
+        let bear = Do(|_: &mut Family, cx: &mut Context<Family>| cx.monitored().spawn(Orphan));
+        let orphan = parent.call(bear).await.unwrap().unwrap();
         assert_eq!(runtime.tree(9).await.len(), 2);
         parent.kill();
         parent.pid().exited().await;
@@ -308,7 +281,7 @@ fn a_child_whose_parent_has_exited_becomes_a_root_of_the_tree() {
 fn the_fullest_mailboxes_come_first_and_inspection_loses_no_message() {
     runtime().block_on(async |runtime| {
         let workers: Vec<_> =
-            (0..scaled(2_000)).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+            (0..scaled(2_000)).map(|_| runtime.spawn(Counter::default()).unwrap()).collect();
         let full = workers[workers.len() / 2];
         full.send(AddSlowly(1, Duration::from_millis(50))).unwrap();
         for _ in 0..100 {
@@ -338,7 +311,7 @@ fn the_fullest_mailboxes_come_first_and_inspection_loses_no_message() {
 #[test]
 fn a_process_can_inspect_itself_during_a_turn() {
     runtime().block_on(async |runtime| {
-        let process = runtime.spawn(Counter { count: 0 }).unwrap();
+        let process = runtime.spawn(Counter::default()).unwrap();
         let state = process.inspect_self().await.unwrap();
         assert!(matches!(state, Some(ProcessState::Suspended { .. })), "{state:?}");
     });
@@ -348,7 +321,7 @@ fn a_process_can_inspect_itself_during_a_turn() {
 fn metrics_count_spawns_exits_panics_and_turns() {
     runtime().block_on(async |runtime| {
         let processes: Vec<_> =
-            (0..10).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+            (0..10).map(|_| runtime.spawn(Counter::default()).unwrap()).collect();
         for process in &processes {
             process.call(Add(1)).await.unwrap();
         }
@@ -398,16 +371,10 @@ fn supervised_processes_stand_below_their_supervisor_with_their_names() {
     });
 }
 
-/// A process that waits in a handler until its test lets it go on, while items queue up.
-struct Held;
-
+/// A process whose items queue up.
+struct Queue;
 #[process]
-impl Held {
-    #[message(send)]
-    async fn hold(&mut self, begun: oneshot::Sender<()>, go_on: oneshot::Receiver<()>) {
-        let _ = begun.send(());
-        let _ = go_on.await;
-    }
+impl Queue {
     #[message(send)]
     fn item(&mut self, _: u64) {}
 }
@@ -415,17 +382,22 @@ impl Held {
 #[test]
 fn a_flood_from_a_turn_shares_blocks() {
     runtime().block_on(async |runtime| {
-        let held = runtime.spawn(Held).unwrap();
+        let queue = runtime.spawn(Queue).unwrap();
         let (begun, begins) = oneshot::channel();
         let (go_on, receiver) = oneshot::channel();
-        held.hold(begun, receiver).unwrap();
+        let wait = async {
+            let _ = begun.send(());
+            let _ = receiver.await;
+        };
+        queue.send(Await(wait)).unwrap();
         begins.await.unwrap();
-        runtime.spawn(Family).unwrap().send_items(held, 1_000).await.unwrap();
-        let info = runtime.info(held).await.unwrap();
+        let flood = async move { (0..1_000).for_each(|number| queue.item(number).unwrap()) };
+        in_turn(runtime, flood).await;
+        let info = runtime.info(queue).await.unwrap();
         assert_eq!(info.mailbox_len, 1_000);
         assert!(info.mailbox_bytes < 12 * 1_000, "{} bytes", info.mailbox_bytes);
         go_on.send(()).unwrap();
-        while runtime.info(held).await.unwrap().state != ProcessState::Idle {}
+        while runtime.info(queue).await.unwrap().state != ProcessState::Idle {}
     });
 }
 
@@ -462,15 +434,8 @@ impl std::task::Wake for PanickingWaker {
 #[process(manual)]
 impl Counter {
     #[message(send)]
-    fn block_then(
-        &mut self,
-        begun: mpsc::Sender<()>,
-        until: mpsc::Receiver<()>,
-        stops: bool,
-        cx: &mut Context<Self>,
-    ) {
-        begun.send(()).unwrap();
-        let _ = until.recv();
+    fn block_then(&mut self, hold: Hold, stops: bool, cx: &mut Context<Self>) {
+        hold.wait();
         if stops {
             cx.stop(ExitReason::Normal);
         }
@@ -484,19 +449,19 @@ impl Counter {
 
 #[test]
 fn a_waker_that_panics_at_the_end_of_an_inspection_ends_no_worker() {
-    drop(runtime());
+    quiet();
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     runtime.block_on(async |runtime| {
         for stops in [false, true] {
-            let ((begins, begun), (let_go, until)) = (mpsc::channel(), mpsc::channel());
-            let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-            counter.block_then(begins, until, stops).unwrap();
-            begun.recv().unwrap();
+            let (hold, held) = hold();
+            let counter = runtime.spawn(Counter::default()).unwrap();
+            counter.block_then(hold, stops).unwrap();
+            held.has_begun();
             let waker = std::task::Waker::from(std::sync::Arc::new(PanickingWaker));
             let mut info = std::pin::pin!(runtime.info(counter));
             let asked = info.as_mut().poll(&mut std::task::Context::from_waker(&waker));
             assert!(asked.is_pending(), "the inspection ended during the turn");
-            let_go.send(()).unwrap();
+            held.let_go();
             let exited = counter.pid().exited();
             if !stops {
                 counter.pid().kill();

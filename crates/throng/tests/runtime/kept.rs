@@ -1,12 +1,14 @@
 //! Messages that a selective receive passes over: they count as queued.
 
-use crate::{Counter, eventually, runtime, scaled};
+use crate::{
+    Add, Counter, bounded_by, eventually, in_turn, poll_once, runtime, scaled, spawn_async,
+};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context as TaskContext, Poll, Waker};
+use std::task::Poll;
 use std::time::Duration;
 use throng::prelude::*;
 use throng::{AsyncProcess, MailboxBound, Overflow, SortBy};
@@ -62,11 +64,8 @@ impl Picky {
                 }
             }
         };
-        let process = match bound {
-            Some(bound) => runtime.spawner().mailbox(bound).spawn_async(body),
-            None => runtime.spawner().spawn_async(body),
-        };
-        Picky { process: process.unwrap(), examined, last }
+        let process = bounded_by(runtime, bound).spawn_async(body).unwrap();
+        Picky { process, examined, last }
     }
 
     /// Waits until the process has examined `count` messages.
@@ -93,14 +92,10 @@ async fn len(runtime: &RuntimeHandle, process: Address<AsyncProcess<Event>>) -> 
     }
 }
 
-fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
-    future.poll(&mut TaskContext::from_waker(Waker::noop()))
-}
-
 #[test]
 fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
     runtime().block_on(async |runtime| {
-        let idle = runtime.spawn(Counter { count: 0 }).unwrap();
+        let idle = runtime.spawn(Counter::default()).unwrap();
         let picky = Picky::spawn(runtime, None);
         let process = picky.process;
         assert_eq!(len(runtime, process).await, (0, 0));
@@ -108,13 +103,10 @@ fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
             process.send(Number(number)).unwrap();
         }
         // A flood from a single turn travels in trains.
-        let flood = runtime
-            .spawner()
-            .spawn_async(move |_: Inbox<Event>| async move {
-                (50..100).for_each(|number| process.send(Number(number)).unwrap());
-            })
-            .unwrap();
-        flood.pid().exited().await;
+        in_turn(runtime, async move {
+            (50..100).for_each(|number| process.send(Number(number)).unwrap());
+        })
+        .await;
         picky.has_examined(100).await;
 
         let (messages, bytes) = len(runtime, process).await;
@@ -138,18 +130,15 @@ fn messages_that_are_passed_over_are_seen_wherever_queued_ones_are() {
 fn kept_messages_are_counted_while_the_process_does_something_else() {
     runtime().block_on(async |runtime| {
         let (held, holds) = oneshot::channel();
-        let process = runtime
-            .spawner()
-            .spawn_async(|inbox: Inbox<Event>| async move {
-                {
-                    // Kept messages outlive the inbox, like messages in the mailbox.
-                    let mut inbox = inbox;
-                    inbox.recv_match(|event| matches!(event, Drain(_))).await;
-                }
-                held.send(()).unwrap();
-                std::future::pending::<()>().await;
-            })
-            .unwrap();
+        let (process, _) = spawn_async(runtime, |inbox: Inbox<Event>| async move {
+            {
+                // Kept messages outlive the inbox, like messages in the mailbox.
+                let mut inbox = inbox;
+                inbox.recv_match(|event| matches!(event, Drain(_))).await;
+            }
+            held.send(()).unwrap();
+            std::future::pending::<()>().await;
+        });
         for number in 0..7 {
             process.send(Number(number)).unwrap();
         }
@@ -168,7 +157,7 @@ fn the_budget_of_all_mailboxes_holds_for_messages_that_are_passed_over() {
     const BUDGET: u64 = if cfg!(miri) { 16 * 1024 } else { 1024 * 1024 };
     let runtime = Runtime::builder().workers(2).mailbox_budget(BUDGET).start().unwrap();
     runtime.block_on(async |runtime| {
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
         let picky = Picky::spawn(runtime, None);
         let process = picky.process;
         let mut sent = 0;
@@ -179,12 +168,12 @@ fn the_budget_of_all_mailboxes_holds_for_messages_that_are_passed_over() {
         }
         assert_eq!(len(runtime, process).await.0, sent);
         assert!(runtime.mailbox_bytes() >= BUDGET);
-        assert!(matches!(counter.send(crate::Add(1)), Err(SendError::Overloaded(_))));
+        assert!(matches!(counter.send(Add(1)), Err(SendError::Overloaded(_))));
         // The exit of the process returns the whole charge.
         process.kill();
         process.pid().exited().await;
         assert_eq!(runtime.mailbox_bytes(), 0);
-        eventually(|| counter.send(crate::Add(1)).is_ok()).await;
+        eventually(|| counter.send(Add(1)).is_ok()).await;
     });
 }
 
@@ -255,7 +244,7 @@ fn a_kept_message_that_is_dropped_for_a_newer_one_is_not_received() {
         let (has_kept, keeps) = oneshot::channel();
         let (sender, numbers) = oneshot::channel();
         let bound = MailboxBound::new(4, Overflow::DropOldest);
-        let watched = runtime.spawn(Counter { count: 0 }).unwrap();
+        let watched = runtime.spawn(Counter::default()).unwrap();
         let body = move |mut inbox: Inbox<Event>| async move {
             inbox.on_down(Event::Down);
             inbox.context(|cx| cx.monitor(watched));
@@ -315,15 +304,15 @@ fn senders_wait_for_the_place_of_a_message_that_is_passed_over() {
         }
         let mut third = pin!(process.deliver(Number(2)));
         let mut wanted = pin!(process.deliver(Drain(oneshot::channel().0)));
-        assert!(poll_once(third.as_mut()).is_pending());
-        assert!(poll_once(wanted.as_mut()).is_pending());
+        assert!(poll_once(&mut third).is_pending());
+        assert!(poll_once(&mut wanted).is_pending());
         assert_eq!(receiver.recv().await, Some(u64::MAX));
-        assert!(poll_once(third.as_mut()).is_pending());
+        assert!(poll_once(&mut third).is_pending());
         // Each received message makes room for a waiting sender, in order.
         go_on.send(()).unwrap();
         assert_eq!(receiver.recv().await, Some(0));
         third.await.unwrap();
-        assert!(poll_once(wanted.as_mut()).is_pending());
+        assert!(poll_once(&mut wanted).is_pending());
         go_on.send(()).unwrap();
         wanted.await.unwrap();
         for number in 1..3 {
@@ -343,7 +332,7 @@ fn a_sender_that_waits_for_room_gets_its_message_back_if_the_process_exits() {
         process.deliver(Number(0)).await.unwrap();
         picky.has_examined(1).await;
         let mut second = pin!(process.deliver(Number(1)));
-        assert!(poll_once(second.as_mut()).is_pending());
+        assert!(poll_once(&mut second).is_pending());
         process.kill();
         assert!(matches!(second.await, Err(SendError::NoProcess(Number(1)))));
         eventually(|| runtime.mailbox_bytes() == 0).await;
@@ -366,17 +355,14 @@ impl Message for Bomb {
 fn messages_whose_drop_panics_are_all_dropped_with_the_process_that_keeps_them() {
     runtime().block_on(async |runtime| {
         let drops = Arc::new(AtomicU64::new(0));
-        let process = runtime
-            .spawner()
-            .spawn_async(|mut inbox: Inbox<Bomb>| async move {
-                inbox.recv_match(|_| false).await;
-            })
-            .unwrap();
+        let (process, _) = spawn_async(runtime, |mut inbox: Inbox<Bomb>| async move {
+            inbox.recv_match(|_| false).await;
+        });
         for _ in 0..3 {
             process.call(Bomb(drops.clone())).await.unwrap();
         }
         let mut exited = pin!(process.pid().exited());
-        assert!(poll_fn(|task| Poll::Ready(exited.as_mut().poll(task).is_pending())).await);
+        assert!(poll_once(&mut exited).is_pending());
         process.exit(ExitReason::other("enough"));
         assert_eq!(exited.await, ExitReason::other("enough"));
         assert_eq!(drops.load(Ordering::SeqCst), 3);
@@ -387,33 +373,27 @@ fn messages_whose_drop_panics_are_all_dropped_with_the_process_that_keeps_them()
 #[test]
 fn a_condition_that_panics_loses_no_message() {
     runtime().block_on(async |runtime| {
-        let (sender, receiver) = oneshot::channel();
-        let process = runtime
-            .spawner()
-            .spawn_async(|mut inbox: Inbox<Event>| async move {
-                {
-                    let mut receive = pin!(inbox.recv_match(|event| match event {
-                        Number(1) => panic!("on purpose"),
-                        _ => false,
-                    }));
-                    poll_fn(|task| {
-                        let receive = receive.as_mut();
-                        match catch_unwind(AssertUnwindSafe(|| receive.poll(task).is_pending())) {
-                            Ok(_) => Poll::Pending,
-                            Err(_) => Poll::Ready(()),
-                        }
-                    })
-                    .await;
-                }
-                let numbers = [inbox.recv().await, inbox.recv().await, inbox.recv().await];
-                sender
-                    .send(numbers.map(|event| if let Number(n) = event { n } else { 99 }))
-                    .unwrap();
-            })
-            .unwrap();
+        let (process, numbers) = spawn_async(runtime, |mut inbox: Inbox<Event>| async move {
+            {
+                let mut receive = pin!(inbox.recv_match(|event| match event {
+                    Number(1) => panic!("on purpose"),
+                    _ => false,
+                }));
+                poll_fn(|task| {
+                    let receive = receive.as_mut();
+                    match catch_unwind(AssertUnwindSafe(|| receive.poll(task).is_pending())) {
+                        Ok(_) => Poll::Pending,
+                        Err(_) => Poll::Ready(()),
+                    }
+                })
+                .await;
+            }
+            let numbers = [inbox.recv().await, inbox.recv().await, inbox.recv().await];
+            numbers.map(|event| if let Number(n) = event { n } else { 99 })
+        });
         for number in 0..3 {
             process.send(Number(number)).unwrap();
         }
-        assert_eq!(receiver.await.unwrap(), [0, 1, 2]);
+        assert_eq!(numbers.await.unwrap(), [0, 1, 2]);
     });
 }

@@ -1,13 +1,12 @@
 //! Metrics by kind of process.
 
-use crate::{Add, Counter, Fail, eventually};
+use crate::{Actor, Add, Await, Counter, Fail, eventually, quiet};
 use std::time::Duration;
 use throng::KindMetrics;
 use throng::prelude::*;
 
 fn start(kind_metrics: bool) -> Runtime {
-    // Installs the hook that keeps intended panics quiet.
-    drop(crate::runtime());
+    quiet();
     Runtime::builder().workers(2).kind_metrics(kind_metrics).start().expect("starts")
 }
 
@@ -43,7 +42,7 @@ fn processes_and_turns_are_counted_by_kind() {
         assert!(runtime.metrics().kinds.is_empty());
         // Spawned and called from outside, sent to by other processes, flooded.
         let counters: Vec<_> =
-            (0..10).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+            (0..10).map(|_| runtime.spawn(Counter::default()).unwrap()).collect();
         for counter in &counters {
             for number in 0..100 {
                 counter.send(Add(number)).unwrap();
@@ -81,27 +80,21 @@ fn processes_and_turns_are_counted_by_kind() {
 
 #[test]
 fn all_turns_of_the_workers_and_guests_are_those_of_a_kind() {
-    /// Spawns processes, and calls them.
-    struct Parent;
-    #[process]
-    impl Parent {
-        #[message]
-        async fn run(&mut self, cx: &mut Context<Self>) -> u64 {
-            let child = cx.runtime().spawn(Counter { count: 0 }).unwrap();
-            for _ in 0..9 {
-                child.send(Add(1)).unwrap();
-            }
-            let count = child.call(Add(1)).await.unwrap();
-            child.stop();
-            count
+    async fn have_a_child(runtime: RuntimeHandle) -> u64 {
+        let child = runtime.spawn(Counter::default()).unwrap();
+        for _ in 0..9 {
+            child.send(Add(1)).unwrap();
         }
+        let count = child.call(Add(1)).await.unwrap();
+        child.stop();
+        count
     }
 
     let runtime = start(true);
     runtime.block_on(async |runtime| {
-        let parent = runtime.spawn(Parent).unwrap();
+        let parent = runtime.spawn(Actor).unwrap();
         for _ in 0..20 {
-            assert_eq!(parent.run().await.unwrap(), 10);
+            assert_eq!(parent.call(Await(have_a_child(runtime.clone()))).await.unwrap(), 10);
         }
         eventually(|| runtime.process_count() == 1).await;
         eventually(|| {
@@ -110,7 +103,7 @@ fn all_turns_of_the_workers_and_guests_are_those_of_a_kind() {
             metrics.kinds.iter().map(|kind| kind.turns).sum::<u64>() == by_worker
         })
         .await;
-        let (parent, child) = (kind::<Parent>(runtime), kind::<Counter>(runtime));
+        let (parent, child) = (kind::<Actor>(runtime), kind::<Counter>(runtime));
         assert_eq!((parent.turns, parent.processes), (20, 1));
         assert_eq!((child.spawned, child.exited), (20, 20));
         // Ten messages each; a request to stop may count as one, and so may the exit.

@@ -156,6 +156,16 @@ where
     }
 }
 
+/// A turn that changes the notes.
+fn note(change: impl FnOnce(&mut Notes) + Send + 'static) -> impl Turn<Worker, Reply = ()> {
+    Do(|_: &mut Worker, cx: &mut Context<Worker>| change(cx.attachment::<Notes>().unwrap()))
+}
+
+/// A turn with this reply.
+fn reply<R: Send + 'static>(reply: R) -> impl Turn<Worker, Reply = R> {
+    Do(|_: &mut Worker, _: &mut Context<Worker>| reply)
+}
+
 fn layered(runtime: &RuntimeHandle) -> (Address<Worker>, Log, Arc<tokio::sync::Semaphore>) {
     let (log, gate) = (Log::default(), Arc::new(tokio::sync::Semaphore::new(0)));
     let notes = Notes {
@@ -183,7 +193,7 @@ async fn wait_for(log: &Log, last: &'static str) -> Vec<&'static str> {
 fn a_layer_surrounds_every_turn_whatever_woke_the_process() {
     runtime().block_on(async |runtime| {
         let (worker, log, _) = layered(runtime);
-        worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ())).await.unwrap();
+        worker.call(reply(())).await.unwrap();
         assert_eq!(log.take(), ["started", "end", "begin", "turn", "end of a call"]);
 
         let around = |middle| ["begin", "turn", "end", "begin", middle, "end"];
@@ -246,16 +256,14 @@ fn a_reply_waits_for_the_settlement_and_a_bad_one_replaces_it() {
         assert_eq!(wait_for(&log, "settle").await, ["settled", "begin", "timeout", "settle"]);
         gate.add_permits(1);
 
-        let refused = worker.call(Do(|_: &mut Worker, cx: &mut Context<Worker>| {
-            cx.attachment::<Notes>().unwrap().verdict = Err(ExitReason::other("no"));
-        }));
+        let refused = worker.call(note(|notes| notes.verdict = Err(ExitReason::other("no"))));
         gate.add_permits(1);
         let refused = refused.await.unwrap_err();
         assert!(matches!(refused, CallError::Died(reason) if reason == ExitReason::other("no")));
 
         // If the process ends during the settlement, the call fails with the reason, once.
         log.take();
-        let call = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ()));
+        let call = worker.call(reply(()));
         let call = tokio::spawn(call);
         wait_for(&log, "settle").await;
         worker.kill();
@@ -311,7 +319,7 @@ fn a_layer_without_functions_of_its_own_gives_each_reply() {
         for next in [Next::Over, Next::Hold, Next::Settle] {
             let worker = Worker { log: Log::default() };
             let worker = runtime.spawn_layered(worker, Plain(next), First).unwrap();
-            let reply = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| 7)).await;
+            let reply = worker.call(reply(7)).await;
             assert_eq!(reply.unwrap(), 7);
         }
     });
@@ -323,7 +331,7 @@ struct Asker;
 impl Asker {
     #[message]
     async fn consult(&mut self, worker: Address<Worker>) -> u8 {
-        worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| 1)).await.unwrap()
+        worker.call(reply(1)).await.unwrap()
     }
     #[message]
     fn pong(&mut self) -> u8 {
@@ -344,10 +352,7 @@ impl Turn<Worker> for CallBack {
 fn a_held_reply_closes_no_ring() {
     runtime().block_on(async |runtime| {
         let (worker, log, _) = layered(runtime);
-        let hold = Do(|_: &mut Worker, cx: &mut Context<Worker>| {
-            cx.attachment::<Notes>().unwrap().next = Next::Hold;
-        });
-        worker.send(hold).unwrap();
+        worker.send(note(|notes| notes.next = Next::Hold)).unwrap();
         let asker = runtime.spawn(Asker).unwrap();
         let asked = tokio::spawn(asker.consult(worker));
         wait_for(&log, "hold").await;
@@ -370,17 +375,10 @@ fn a_reply_that_is_held_is_given_by_anyone_while_the_process_goes_on_or_is_gone(
     let runtime = runtime();
     runtime.block_on(async |_| {
         let (worker, log, _) = layered(&runtime);
-        let called = |reply: u8| {
-            tokio::spawn(worker.call(Do(move |_: &mut Worker, _: &mut Context<Worker>| reply)))
-        };
-        worker
-            .send(Do(|_: &mut Worker, cx: &mut Context<Worker>| {
-                cx.attachment::<Notes>().unwrap().next = Next::Hold;
-            }))
-            .unwrap();
+        worker.send(note(|notes| notes.next = Next::Hold)).unwrap();
         let mut calls = Vec::new();
-        for reply in 0..4 {
-            calls.push(called(reply));
+        for number in 0..4 {
+            calls.push(tokio::spawn(worker.call(reply(number))));
             assert_eq!(wait_for(&log, "hold").await.last(), Some(&"hold"));
         }
         let mut held = log.held();
@@ -407,14 +405,9 @@ fn a_layer_decides_on_panics_and_may_close_the_process() {
         let panicked = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| panic!("boom")));
         let panicked = panicked.await.unwrap_err();
         assert!(panicked.to_string().contains("goes on"), "{panicked}");
-        worker
-            .call(Do(|_: &mut Worker, cx: &mut Context<Worker>| {
-                cx.attachment::<Notes>().unwrap().closed = true;
-            }))
-            .await
-            .unwrap();
+        worker.call(note(|notes| notes.closed = true)).await.unwrap();
         log.take();
-        let refused = worker.call(Do(|_: &mut Worker, _: &mut Context<Worker>| ())).await;
+        let refused = worker.call(reply(())).await;
         assert!(matches!(
             refused.unwrap_err(),
             CallError::Died(reason) if reason == ExitReason::other("closed")

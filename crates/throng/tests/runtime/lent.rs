@@ -1,6 +1,7 @@
 //! Whatever user code is lent by `&mut` may be swapped with another's, by safe code alone. Two turns meet on one
 //! stack where a turn drives a simulation, which runs the turns of other processes inside it.
 
+use crate::spawn_async;
 use scoped_tls::scoped_thread_local;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
@@ -40,14 +41,12 @@ impl Turn<AsyncProcess<Word>> for Lend {
             sim::replay(0, |sim| {
                 let hears = heard.clone();
                 async move {
-                    let other =
-                        sim.runtime().spawner().spawn_async(|mut inbox: Inbox<Word>| async move {
-                            loop {
-                                let word = inbox.recv().await;
-                                hears.lock().unwrap().push(*word.0);
-                            }
-                        });
-                    let other = other.unwrap();
+                    let (other, _) = spawn_async(sim.runtime(), |mut inbox| async move {
+                        loop {
+                            let Word(word) = inbox.recv().await;
+                            hears.lock().unwrap().push(*word);
+                        }
+                    });
                     other.call(Swap).await.unwrap();
                     other.call(Word(Box::new(3))).await.unwrap();
                 }
@@ -62,15 +61,12 @@ impl Turn<AsyncProcess<Word>> for Lend {
 fn each_async_process_gets_its_own_messages_though_two_turns_have_swapped_their_states() {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let (hear, heard) = std::sync::mpsc::channel();
-    let process = runtime
-        .spawner()
-        .spawn_async(|mut inbox: Inbox<Word>| async move {
-            loop {
-                let word = inbox.recv().await;
-                hear.send(*word.0).unwrap();
-            }
-        })
-        .unwrap();
+    let (process, _) = spawn_async(&runtime, |mut inbox| async move {
+        loop {
+            let Word(word) = inbox.recv().await;
+            hear.send(*word).unwrap();
+        }
+    });
     let in_simulation = runtime.block_on(async |_| process.call(Lend).await.unwrap());
     assert_eq!(in_simulation, [2, 3]);
     process.send(Word(Box::new(4))).unwrap();
@@ -95,13 +91,10 @@ fn a_message_handed_on_by_another_thread_is_received() {
         }
     }
     let runtime = Runtime::builder().workers(1).start().unwrap();
-    let (hear, heard) = std::sync::mpsc::channel();
-    let process = runtime
-        .spawner()
-        .spawn_async(
-            |mut inbox: Inbox<Word>| async move { hear.send(*inbox.recv().await.0).unwrap() },
-        )
-        .unwrap();
-    runtime.block_on(async |_| process.call(HandOn).await.unwrap());
-    assert_eq!(heard.recv().unwrap(), 5);
+    runtime.block_on(async |runtime| {
+        let (process, word) =
+            spawn_async(runtime, |mut inbox: Inbox<Word>| async move { *inbox.recv().await.0 });
+        process.call(HandOn).await.unwrap();
+        assert_eq!(word.await.unwrap(), 5);
+    });
 }

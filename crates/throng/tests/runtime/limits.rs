@@ -6,7 +6,7 @@ use throng::prelude::*;
 #[test]
 fn the_process_limit_is_exact_and_hands_the_state_back() {
     let runtime = Runtime::builder().workers(2).process_limit(10).start().unwrap();
-    let counters: Vec<_> = (0..10).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+    let counters: Vec<_> = (0..10).map(|_| runtime.spawn(Counter::default()).unwrap()).collect();
     for _ in 0..3 {
         match runtime.spawn(Counter { count: 42 }) {
             Err(SpawnError::Limit { limit: 10, process }) => assert_eq!(process.count, 42),
@@ -58,7 +58,7 @@ fn addresses_of_a_runtime_that_is_over_are_harmless() {
     for _ in 0..3 {
         let runtime = runtime();
         let counters: Vec<_> =
-            (0..scaled(1_000)).map(|_| runtime.spawn(Counter { count: 0 }).unwrap()).collect();
+            (0..scaled(1_000)).map(|_| runtime.spawn(Counter::default()).unwrap()).collect();
         for address in &old {
             let address: &Address<Counter> = address;
             assert!(address.send(Add(1)).is_err());

@@ -1,6 +1,6 @@
 //! The order in which a process handles the messages of several senders.
 
-use crate::{runtime, scaled};
+use crate::{Actor, Await, in_turn, poll_once, runtime, scaled};
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -35,26 +35,14 @@ impl Scribe {
     }
 }
 
-/// Runs a closure in a turn, without waiting.
-struct Speaker;
-#[process]
-impl Speaker {
-    #[message]
-    fn run(&mut self, run: Box<dyn FnOnce() + Send>) {
-        run();
-    }
-}
-
 /// Runs `speak` in a handler, and returns the numbers that a scribe got from it. The scribe handles
 /// them only after that handler has returned.
 fn heard(speak: impl FnOnce(Address<Scribe>) + Send + 'static) -> Vec<u64> {
-    let runtime = runtime();
-    runtime.block_on(async |runtime| {
+    runtime().block_on(async |runtime| {
         let (open, gate) = oneshot::channel();
         let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
         scribe.wait(gate).unwrap();
-        let speaker = runtime.spawn(Speaker).unwrap();
-        speaker.run(Box::new(move || speak(scribe))).await.unwrap();
+        in_turn(runtime, async move { speak(scribe) }).await;
         open.send(()).unwrap();
         scribe.read().await.unwrap()
     })
@@ -86,10 +74,10 @@ fn messages_from_a_handlers_thread_keep_their_place_for_every_way_to_send() {
     type Way = fn(Address<Scribe>, u64);
     let ways: [Way; 4] = [
         |scribe, number| scribe.recipient().send(Note { number }).unwrap(),
-        |scribe, number| futures_once(scribe.deliver(Note { number })),
+        |scribe, number| drop(poll_once(&mut Box::pin(scribe.deliver(Note { number })))),
         |scribe, number| [scribe].send_all(Note { number }).unwrap(),
         // The first poll of a call enqueues it.
-        |scribe, number| futures_once(scribe.note(number)),
+        |scribe, number| drop(poll_once(&mut Box::pin(scribe.note(number)))),
     ];
     for way in ways {
         let heard = heard(move |scribe| {
@@ -104,13 +92,6 @@ fn messages_from_a_handlers_thread_keep_their_place_for_every_way_to_send() {
         });
         assert_eq!(heard, (0..16).collect::<Vec<_>>());
     }
-}
-
-/// Polls a future once and drops it.
-fn futures_once<F: Future>(future: F) {
-    let mut future = Box::pin(future);
-    let mut task = std::task::Context::from_waker(std::task::Waker::noop());
-    let _ = future.as_mut().poll(&mut task);
 }
 
 #[test]
@@ -142,28 +123,23 @@ fn messages_from_a_running_thread_keep_their_place() {
 fn messages_keep_the_causal_order_of_messages_between_their_senders() {
     runtime().block_on(async |runtime| {
         let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
-        let [first, second] = [(); 2].map(|()| runtime.spawn(Speaker).unwrap());
+        let [first, second] = [(); 2].map(|()| runtime.spawn(Actor).unwrap());
         for _ in 0..scaled(500) {
             let (done, dones) = oneshot::channel();
-            first
-                .send_run(Box::new(move || {
-                    send(scribe, 0..50);
-                    let reply = Run {
-                        run: Box::new(move || {
-                            send(scribe, 100..150);
-                            let last = Run {
-                                run: Box::new(move || {
-                                    send(scribe, 200..250);
-                                    done.send(()).unwrap();
-                                }),
-                            };
-                            first.send(last).unwrap();
-                        }),
-                    };
-                    second.send(reply).unwrap();
-                    send(scribe, 50..100);
-                }))
-                .unwrap();
+            let last = async move {
+                send(scribe, 200..250);
+                done.send(()).unwrap();
+            };
+            let reply = async move {
+                send(scribe, 100..150);
+                first.send(Await(last)).unwrap();
+            };
+            let begin = async move {
+                send(scribe, 0..50);
+                second.send(Await(reply)).unwrap();
+                send(scribe, 50..100);
+            };
+            first.send(Await(begin)).unwrap();
             dones.await.unwrap();
             let heard = scribe.read().await.unwrap();
             assert_eq!(heard.len(), 200);
@@ -183,86 +159,74 @@ fn messages_keep_the_causal_order_of_messages_between_their_senders() {
 /// A handler waits for another process by a channel of tokio, unknown to throng.
 #[test]
 fn messages_keep_the_causal_order_of_a_foreign_channel() {
-    struct Asker;
-    #[process]
-    impl Asker {
-        #[message]
-        async fn question(&mut self, scribe: Address<Scribe>, other: Address<Speaker>) {
-            let (sender, receiver) = oneshot::channel();
-            let (go_on, waits) = mpsc::channel::<()>();
-            let run = move || {
-                waits.recv().unwrap();
-                send(scribe, 50..60);
-                sender.send(()).unwrap();
-            };
-            other.send_run(Box::new(run)).unwrap();
-            send(scribe, 0..50);
-            // Lets the other process continue as soon as this handler waits, and not before.
-            let mut go_on = Some(go_on);
-            let mut receiver = std::pin::pin!(receiver);
-            std::future::poll_fn(|task| {
-                let polled = receiver.as_mut().poll(task);
-                if let Some(go_on) = go_on.take() {
-                    assert!(polled.is_pending());
-                    go_on.send(()).unwrap();
-                }
-                polled
-            })
-            .await
-            .unwrap();
-            send(scribe, 60..100);
-        }
+    async fn question(scribe: Address<Scribe>, other: Address<Actor>) {
+        let (sender, receiver) = oneshot::channel();
+        let (go_on, waits) = mpsc::channel::<()>();
+        let run = async move {
+            waits.recv().unwrap();
+            send(scribe, 50..60);
+            sender.send(()).unwrap();
+        };
+        other.send(Await(run)).unwrap();
+        send(scribe, 0..50);
+        // Lets the other process continue as soon as this handler waits, and not before.
+        let mut go_on = Some(go_on);
+        let mut receiver = std::pin::pin!(receiver);
+        std::future::poll_fn(|task| {
+            let polled = receiver.as_mut().poll(task);
+            if let Some(go_on) = go_on.take() {
+                assert!(polled.is_pending());
+                go_on.send(()).unwrap();
+            }
+            polled
+        })
+        .await
+        .unwrap();
+        send(scribe, 60..100);
     }
     runtime().block_on(async |runtime| {
         for _ in 0..scaled(200) {
             let (open, gate) = oneshot::channel();
             let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
             scribe.wait(gate).unwrap();
-            let asker = runtime.spawn(Asker).unwrap();
-            let other = runtime.spawn(Speaker).unwrap();
-            asker.question(scribe, other).await.unwrap();
+            let other = runtime.spawn(Actor).unwrap();
+            in_turn(runtime, question(scribe, other)).await;
             open.send(()).unwrap();
             assert_eq!(scribe.read().await.unwrap(), (0..100).collect::<Vec<_>>());
-            asker.kill();
             other.kill();
             scribe.kill();
         }
     });
 }
 
-/// Tells each of its scribes the numbers of all rounds, in one turn.
-struct Narrator(Vec<Address<Scribe>>);
-#[process]
-impl Narrator {
-    #[message]
-    async fn narrate(&mut self, rounds: u64, every: u64, way: Way) {
-        for number in 0..rounds {
-            let special = number % every == 0;
-            for &scribe in &self.0 {
-                match way {
-                    Way::OtherType if special => scribe.remark(number).unwrap(),
-                    Way::NoTrain if special => scribe.tome([number; 40]).unwrap(),
-                    Way::Recipient if special => {
-                        scribe.recipient().send(Note { number }).unwrap();
-                    }
-                    Way::Call if special => {
-                        let call = scribe.note(number).within(Duration::from_secs(120));
-                        call.await.unwrap();
-                    }
-                    Way::UnawaitedCall if special => futures_once(scribe.note(number)),
-                    Way::FromAThread if special => {
-                        let send = move || scribe.send_note(number).unwrap();
-                        thread::scope(|scope| scope.spawn(send).join().unwrap());
-                    }
-                    _ => scribe.send_note(number).unwrap(),
+/// Tells each of the scribes the numbers of all rounds.
+async fn tell(scribes: Vec<Address<Scribe>>, rounds: u64, every: u64, way: Way) {
+    for number in 0..rounds {
+        let special = number % every == 0;
+        for &scribe in &scribes {
+            match way {
+                Way::OtherType if special => scribe.remark(number).unwrap(),
+                Way::NoTrain if special => scribe.tome([number; 40]).unwrap(),
+                Way::Recipient if special => scribe.recipient().send(Note { number }).unwrap(),
+                Way::Call if special => {
+                    scribe.note(number).within(Duration::from_secs(120)).await.unwrap();
                 }
+                Way::UnawaitedCall if special => {
+                    drop(poll_once(&mut Box::pin(scribe.note(number))))
+                }
+                Way::FromAThread if special => {
+                    let send = move || scribe.send_note(number).unwrap();
+                    thread::scope(|scope| scope.spawn(send).join().unwrap());
+                }
+                _ => scribe.send_note(number).unwrap(),
             }
-            if special && matches!(way, Way::AfterASuspension) {
-                tokio::task::yield_now().await;
-            }
+        }
+        if special && matches!(way, Way::AfterASuspension) {
+            tokio::task::yield_now().await;
         }
     }
 }
+
 #[derive(Clone, Copy, Debug)]
 enum Way {
     Send,
@@ -319,9 +283,7 @@ fn narrate(count: usize, way: Way, waits: bool) {
                 gates.push(open);
             }
         }
-        let narrator = runtime.spawn(Narrator(scribes.clone())).unwrap();
-        let told = narrator.narrate(rounds, 7, way);
-        told.within(Duration::from_secs(120)).await.unwrap();
+        in_turn(runtime, tell(scribes.clone(), rounds, 7, way)).await;
         gates.into_iter().for_each(|open| open.send(()).unwrap());
         for scribe in scribes {
             let heard = scribe.read().await.unwrap();
@@ -334,26 +296,23 @@ fn narrate(count: usize, way: Way, waits: bool) {
 fn a_receiver_that_exits_among_many_hands_its_messages_back() {
     runtime().block_on(async |runtime| {
         let scribes: Vec<_> = (0..3).map(|_| runtime.spawn(Scribe(Vec::new())).unwrap()).collect();
-        let narrator = runtime.spawn(Speaker).unwrap();
-        let speak = {
-            let scribes = scribes.clone();
-            move || {
-                for number in 0..200 {
-                    for (index, scribe) in scribes.iter().enumerate() {
-                        let sent = scribe.send_note(number);
-                        if index != 1 || number <= 100 {
-                            sent.unwrap();
-                        } else if let Err(refused) = sent {
-                            assert_eq!(refused.into_message().number, number);
-                        }
-                    }
-                    if number == 100 {
-                        scribes[1].kill();
+        let told = scribes.clone();
+        in_turn(runtime, async move {
+            for number in 0..200 {
+                for (index, scribe) in told.iter().enumerate() {
+                    let sent = scribe.send_note(number);
+                    if index != 1 || number <= 100 {
+                        sent.unwrap();
+                    } else if let Err(refused) = sent {
+                        assert_eq!(refused.into_message().number, number);
                     }
                 }
+                if number == 100 {
+                    told[1].kill();
+                }
             }
-        };
-        narrator.run(Box::new(speak)).await.unwrap();
+        })
+        .await;
         assert!(scribes[1].read().await.is_err());
         for scribe in [scribes[0], scribes[2]] {
             assert!(scribe.read().await.unwrap().into_iter().eq(0..200));

@@ -1,10 +1,7 @@
 //! Pools: work shared by supervised processes, routed by load or by a key, with bounded room.
 
-use crate::{eventually, runtime, scaled};
-use std::future::Future;
-use std::pin::Pin;
+use crate::{eventually, poll_once, runtime, scaled};
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 use throng::prelude::*;
 use throng::{KeyedWorker, MailboxBound, Overflow, Pool, SupervisorSpec};
@@ -15,7 +12,19 @@ struct Clerk {
     gate: Arc<Semaphore>,
     numbers: Vec<u64>,
 }
-impl Process for Clerk {}
+#[process]
+impl Clerk {
+    #[message]
+    fn numbers(&mut self) -> Vec<u64> {
+        self.numbers.clone()
+    }
+    /// Waits until a gate of its own opens, then panics if it is to.
+    #[message(send)]
+    async fn hold(&mut self, gate: Arc<Semaphore>, fails: bool) {
+        gate.acquire().await.unwrap().forget();
+        assert!(!fails, "on purpose");
+    }
+}
 
 #[derive(PartialEq, Eq, Debug)]
 struct Note(u64);
@@ -33,16 +42,6 @@ impl Handle<Note> for Clerk {
 
 /// A number whose handler panics.
 const BAD: u64 = u64::MAX;
-
-struct Numbers;
-impl Message for Numbers {
-    type Reply = Vec<u64>;
-}
-impl Handle<Numbers> for Clerk {
-    async fn handle(&mut self, _: Numbers, _: &mut Context<Self>) -> Vec<u64> {
-        self.numbers.clone()
-    }
-}
 
 fn pool(size: usize, room: usize, permits: usize) -> (Pool<Clerk>, SupervisorSpec, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(permits));
@@ -141,7 +140,7 @@ fn a_message_goes_to_the_worker_with_the_most_room() {
         eventually(|| pool.is_empty()).await;
         gate.add_permits(1);
         let of_the_key = key(&pool).call(Note(6)).await.unwrap();
-        assert_eq!(of_the_key.call(Numbers).await.unwrap(), [0, 1, 2, 6]);
+        assert_eq!(of_the_key.numbers().await.unwrap(), [0, 1, 2, 6]);
         // Idle workers take turns.
         gate.add_permits(4);
         let mut workers = Vec::new();
@@ -165,7 +164,7 @@ fn a_key_leads_to_one_worker_and_keeps_the_order() {
                 pool.keyed(&key).deliver(Note(key * count + number)).await.unwrap();
             }
             let worker = pool.keyed(&key).call(Note(BAD - 1)).await.unwrap();
-            let mut numbers = worker.call(Numbers).await.unwrap();
+            let mut numbers = worker.numbers().await.unwrap();
             numbers.retain(|number| number / count == key);
             assert_eq!(numbers, (key * count..(key + 1) * count).collect::<Vec<_>>());
             workers.push(worker);
@@ -197,7 +196,7 @@ fn a_worker_that_fails_gives_its_room_back_and_is_started_again() {
             gate.add_permits(1);
             loop {
                 match pool.keyed("k").call(Note(round)).await {
-                    Ok(worker) => break assert_eq!(worker.call(Numbers).await.unwrap(), [round]),
+                    Ok(worker) => break assert_eq!(worker.numbers().await.unwrap(), [round]),
                     Err(CallError::NoProcess(Note(back))) => assert_eq!(back, round),
                     // The incarnation that fails has taken it.
                     Err(CallError::Died(_)) => {}
@@ -226,17 +225,14 @@ fn a_call_waits_for_room_until_its_deadline() {
 #[test]
 fn a_worker_that_takes_long_to_stop_holds_up_no_sender() {
     struct Slow(Arc<Semaphore>);
-    impl Process for Slow {
-        async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+    #[process]
+    impl Slow {
+        #[hook]
+        async fn stopping(&mut self) {
             let _ = self.0.acquire().await;
         }
-    }
-    struct Stop;
-    impl Message for Stop {
-        type Reply = ();
-    }
-    impl Handle<Stop> for Slow {
-        async fn handle(&mut self, _: Stop, cx: &mut Context<Self>) {
+        #[message]
+        fn leave(&mut self, cx: &mut Context<Self>) {
             cx.stop(ExitReason::other("enough"));
         }
     }
@@ -247,21 +243,16 @@ fn a_worker_that_takes_long_to_stop_holds_up_no_sender() {
             ChildSpec::new(move || Slow(gate.clone()))
         });
         supervisor.start_async(runtime).await.unwrap();
-        pool.call(Stop).await.unwrap();
+        pool.call(Leave).await.unwrap();
         // The worker stops until the gate opens: a message is refused, or waits for nothing.
         for _ in 0..3 {
-            let _ = pool.send(Stop);
+            let _ = pool.send(Leave);
         }
-        let called = tokio::time::timeout(Duration::from_millis(50), pool.call(Stop)).await;
+        let called = tokio::time::timeout(Duration::from_millis(50), pool.call(Leave)).await;
         assert!(!matches!(called, Ok(Ok(()))), "a worker that stops has handled a message");
         gate.add_permits(1_000);
         eventually(|| pool.is_empty()).await;
     });
-}
-
-/// Polls a future once, as a task that is forgotten afterwards.
-fn park<F: Future>(future: &mut Pin<Box<F>>) -> bool {
-    future.as_mut().poll(&mut std::task::Context::from_waker(Waker::noop())).is_pending()
 }
 
 #[test]
@@ -277,7 +268,10 @@ fn messages_in_the_line_are_handled_in_order_although_no_sender_is_polled_again(
                 (0..waiting).map(|number| Box::pin(pool.deliver(Note(100 + number)))).collect();
             let mut calls: Vec<_> =
                 (0..waiting).map(|number| Box::pin(key(&pool).call(Note(200 + number)))).collect();
-            assert!(deliveries.iter_mut().all(park) && calls.iter_mut().all(park));
+            assert!(
+                deliveries.iter_mut().all(|it| poll_once(it).is_pending())
+                    && calls.iter_mut().all(|it| poll_once(it).is_pending())
+            );
             assert_eq!(pool.len(), size, "a message in the line has no place");
             assert!(matches!(pool.send(Note(9)), Err(SendError::Overloaded(Note(9)))));
             gate.add_permits(size + 2 * waiting as usize);
@@ -285,7 +279,7 @@ fn messages_in_the_line_are_handled_in_order_although_no_sender_is_polled_again(
             assert_eq!(gate.available_permits(), 0, "each message was handled once");
             for call in calls {
                 let worker = call.await.unwrap();
-                let numbers = worker.call(Numbers).await.unwrap();
+                let numbers = worker.numbers().await.unwrap();
                 assert!(numbers.is_sorted(), "{numbers:?}");
             }
             for delivery in deliveries {
@@ -306,27 +300,18 @@ fn a_sender_that_gives_up_leaves_the_line() {
         let mut delivery = Box::pin(pool.deliver(Note(2)));
         let mut call = Box::pin(pool.call(Note(3)));
         let mut forgotten = Box::pin(pool.deliver(Note(4)));
-        assert!(park(&mut delivery) && park(&mut call) && park(&mut forgotten));
+        assert!(
+            poll_once(&mut delivery).is_pending()
+                && poll_once(&mut call).is_pending()
+                && poll_once(&mut forgotten).is_pending()
+        );
         drop((delivery, call));
         std::mem::forget(forgotten);
         gate.add_permits(3);
         let worker = pool.call(Note(5)).await.unwrap();
-        assert_eq!(worker.call(Numbers).await.unwrap(), [1, 4, 5]);
+        assert_eq!(worker.numbers().await.unwrap(), [1, 4, 5]);
         assert!(pool.is_empty());
     });
-}
-
-/// Waits until its own gate opens, then panics if it is to.
-struct Hold(Arc<Semaphore>, bool);
-impl Message for Hold {
-    type Reply = Address<Clerk>;
-}
-impl Handle<Hold> for Clerk {
-    async fn handle(&mut self, Hold(gate, fails): Hold, cx: &mut Context<Self>) -> Address<Clerk> {
-        gate.acquire().await.unwrap().forget();
-        assert!(!fails, "on purpose");
-        cx.address()
-    }
 }
 
 /// A worker's end: the name, and the way to end the worker, whose message waits for the gate.
@@ -351,12 +336,12 @@ fn a_worker_that_is_started_again_takes_messages_of_the_line() {
             }
             let [gate, shut] = [(); 2].map(|()| Arc::new(Semaphore::new(0)));
             for _ in 0..2 {
-                pool.keyed(&0).send(Hold(gate.clone(), true)).unwrap();
-                pool.keyed(&other).send(Hold(shut.clone(), false)).unwrap();
+                pool.keyed(&0).send(Hold { gate: gate.clone(), fails: true }).unwrap();
+                pool.keyed(&other).send(Hold { gate: shut.clone(), fails: false }).unwrap();
             }
             let mut any = Box::pin(pool.call(Note(7)));
             let mut of_the_key = Box::pin(pool.keyed(&0).deliver(Note(8)));
-            assert!(park(&mut any) && park(&mut of_the_key));
+            assert!(poll_once(&mut any).is_pending() && poll_once(&mut of_the_key).is_pending());
             end(first, &gate);
             // The other worker is busy until the end, so only the next incarnation has room.
             let worker = any.await.unwrap();
@@ -390,7 +375,7 @@ fn a_pool_without_a_worker_returns_the_messages_of_its_line() {
             }
             let mut delivery = Box::pin(pool.deliver(Note(2)));
             let mut call = Box::pin(key(&pool).call(Note(3)));
-            assert!(park(&mut delivery) && park(&mut call));
+            assert!(poll_once(&mut delivery).is_pending() && poll_once(&mut call).is_pending());
             end(supervisor);
             let delivered = delivery.await;
             assert!(
@@ -417,17 +402,17 @@ fn the_place_of_a_message_that_its_mailbox_drops_goes_to_the_line() {
         let worker = pool.call(Note(0)).await.unwrap();
         // The worker is busy with a message that is not the pool's, and has taken it out of the mailbox.
         let shut = Arc::new(Semaphore::new(0));
-        worker.send(Hold(shut.clone(), false)).unwrap();
+        worker.send(Hold { gate: shut.clone(), fails: false }).unwrap();
         while runtime.info(worker).await.unwrap().mailbox_len > 0 {}
         pool.send(Note(2)).unwrap();
         let mut delivery = Box::pin(pool.deliver(Note(3)));
-        assert!(park(&mut delivery));
+        assert!(poll_once(&mut delivery).is_pending());
         worker.send(Note(4)).unwrap();
         assert!(pool.is_empty(), "the pool's message has made room");
         shut.add_permits(1);
         gate.add_permits(2);
         delivery.await.unwrap();
         eventually(|| pool.is_empty()).await;
-        assert_eq!(worker.call(Numbers).await.unwrap(), [0, 4, 3]);
+        assert_eq!(worker.numbers().await.unwrap(), [0, 4, 3]);
     });
 }

@@ -17,7 +17,7 @@ impl Handle<Add> for Doubler {
 #[test]
 fn recipients_send_to_and_call_any_process_that_handles_the_message() {
     runtime().block_on(async |runtime| {
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
         let doubler = runtime.spawn(Doubler(0)).unwrap();
         let all: Vec<Recipient<Add>> = vec![counter.into(), doubler.into(), counter.recipient()];
         for recipient in &all {
@@ -34,8 +34,8 @@ fn recipients_send_to_and_call_any_process_that_handles_the_message() {
 #[test]
 fn the_recipients_of_one_process_are_equal() {
     let runtime = runtime();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-    let other = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
+    let other = runtime.spawn(Counter::default()).unwrap();
     let set: HashSet<Recipient<Add>> =
         [counter.recipient(), counter.into(), other.recipient()].into();
     assert_eq!(set.len(), 2);
@@ -46,7 +46,7 @@ fn the_recipients_of_one_process_are_equal() {
 #[test]
 fn a_recipient_that_has_exited_hands_the_message_back() {
     let runtime = runtime();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     let recipient: Recipient<Add> = counter.into();
     runtime.block_on(async |_| {
         assert!(counter.call(Fail("on purpose")).await.is_err());

@@ -1,6 +1,6 @@
 //! Registries: processes by keys of any type, with values, and spawned by the first who asks.
 
-use crate::{Add, Counter, eventually, runtime, scaled};
+use crate::{Actor, Add, Counter, Do, eventually, runtime, scaled};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +8,12 @@ use std::thread;
 use throng::prelude::*;
 use throng::{MailboxBound, Overflow, RegisterError, Registry, SpawnError};
 
-fn counter() -> Counter {
-    Counter { count: 0 }
-}
-
 #[test]
 fn a_key_leads_to_its_process_and_value_until_the_process_exits() {
     let runtime = runtime();
     let rooms: Registry<(u64, &str), Counter, u64> = Registry::new(&runtime);
-    let (first, second) = (runtime.spawn(counter()).unwrap(), runtime.spawn(counter()).unwrap());
+    let (first, second) =
+        (runtime.spawn(Counter::default()).unwrap(), runtime.spawn(Counter::default()).unwrap());
     rooms.register((7, "a"), first, 1).unwrap();
     rooms.register((7, "b"), first, 2).unwrap();
     let taken = RegisterError::Taken { name: (7, "a"), by: first.pid() };
@@ -50,7 +47,7 @@ fn a_range_and_a_prefix_are_in_order_and_complete() {
     keys.push("3".to_owned());
     for key in &keys {
         let value = key.len();
-        all.register(key.clone(), runtime.spawn(counter()).unwrap(), value).unwrap();
+        all.register(key.clone(), runtime.spawn(Counter::default()).unwrap(), value).unwrap();
     }
     keys.sort_unstable();
     let within = |low: Bound<&str>, high: Bound<&str>| {
@@ -105,7 +102,7 @@ fn all_who_ask_at_once_get_the_process_that_one_of_them_spawns() {
         let made = AtomicU64::new(0);
         let make = || {
             made.fetch_add(1, Ordering::Relaxed);
-            counter()
+            Counter::default()
         };
         let found: BTreeSet<Pid> = thread::scope(|scope| {
             let ask = || rooms.get_or_spawn(round, make).unwrap().pid();
@@ -129,7 +126,7 @@ fn all_who_ask_at_once_get_the_process_that_one_of_them_spawns() {
 fn a_process_that_is_not_spawned_comes_back_and_leaves_no_key() {
     let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
     let rooms: Registry<u64, Counter> = Registry::new(&runtime);
-    let first = rooms.get_or_spawn(1, counter).unwrap();
+    let first = rooms.get_or_spawn(1, Counter::default).unwrap();
     let refused = rooms.get_or_spawn(2, || Counter { count: 7 });
     assert!(matches!(refused, Err(SpawnError::Limit { process: Counter { count: 7 }, .. })));
     assert_eq!((rooms.len(), rooms.get(&1)), (1, Some(first)));
@@ -147,21 +144,16 @@ fn a_process_that_is_not_spawned_comes_back_and_leaves_no_key() {
 
 #[test]
 fn the_options_of_a_spawner_apply_to_the_process_that_is_spawned() {
-    struct Parent(Registry<u64, Counter>);
-    #[process]
-    impl Parent {
-        #[message]
-        fn spawn(&mut self, cx: &mut Context<Self>) -> Address<Counter> {
-            let rooms = self.0.clone();
-            let linked = cx.linked().mailbox(MailboxBound::new(1, Overflow::Reject));
-            rooms.get_or_spawn_by(linked, 1, counter).unwrap()
-        }
-    }
     let runtime = runtime();
-    let rooms = Registry::new(&runtime);
+    let rooms: Registry<u64, Counter> = Registry::new(&runtime);
     runtime.block_on(async |runtime| {
-        let parent = runtime.spawn(Parent(rooms.clone())).unwrap();
-        let room = parent.spawn().await.unwrap();
+        let parent = runtime.spawn(Actor).unwrap();
+        let all = rooms.clone();
+        let spawn = Do(move |_: &mut Actor, cx: &mut Context<Actor>| {
+            let linked = cx.linked().mailbox(MailboxBound::new(1, Overflow::Reject));
+            all.get_or_spawn_by(linked, 1, Counter::default).unwrap()
+        });
+        let room = parent.call(spawn).await.unwrap();
         assert_eq!(rooms.get(&1), Some(room));
         assert_eq!(room.call(Add(1)).await.unwrap(), 1);
         parent.kill();
@@ -180,7 +172,7 @@ fn a_value_whose_drop_panics_harms_nobody() {
     }
     let runtime = runtime();
     let rooms: Registry<u64, Counter, Bad> = Registry::new(&runtime);
-    let room = runtime.spawn(counter()).unwrap();
+    let room = runtime.spawn(Counter::default()).unwrap();
     rooms.register(1, room, Bad).unwrap();
     rooms.register(2, room, Bad).unwrap();
     assert_eq!(rooms.unregister(&1), Some(room));

@@ -11,7 +11,7 @@ impl Process for Other {}
 fn a_name_is_taken_by_one_process_which_may_have_others() {
     let runtime = runtime();
     let (first, second) =
-        (runtime.spawn(Counter { count: 0 }).unwrap(), runtime.spawn(Other).unwrap());
+        (runtime.spawn(Counter::default()).unwrap(), runtime.spawn(Other).unwrap());
     runtime.register("a", first).unwrap();
     runtime.register("b", first).unwrap();
     let taken = RegisterError::Taken { name: "a".into(), by: first.pid() };
@@ -51,7 +51,7 @@ fn names_given_and_taken_by_many_at_once_end_with_their_processes() {
                 let mut won = 0;
                 for round in 0..scaled(2_000) {
                     let name = format!("name {}", round % 7);
-                    let process = runtime.spawn(Counter { count: 0 }).unwrap();
+                    let process = runtime.spawn(Counter::default()).unwrap();
                     match runtime.register(name.as_str(), process) {
                         Ok(()) => {
                             won += 1;

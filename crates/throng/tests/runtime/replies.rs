@@ -1,6 +1,6 @@
 //! Answers that are deferred, passed on, or dropped.
 
-use crate::{Counter, Fail, runtime, scaled};
+use crate::{Counter, Fail, in_turn, runtime, scaled, spawn_async};
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, mpsc};
@@ -8,44 +8,31 @@ use std::task::Poll;
 use std::time::Duration;
 use throng::prelude::*;
 
-/// Keeps questions until a [`Do`] answers or drops them.
+/// Keeps questions until it is told to answer or to drop them.
 #[derive(Default)]
 struct Oracle(Vec<(u64, ReplyTo<u64>)>);
-impl Process for Oracle {}
-
-struct Double {
-    number: u64,
-    reply: ReplyTo<u64>,
-}
-impl Message for Double {
-    type Reply = ();
-}
-impl Handle<Double> for Oracle {
-    async fn handle(&mut self, Double { number, reply }: Double, _: &mut Context<Self>) {
+#[process]
+impl Oracle {
+    #[message(send, derive(Debug))]
+    fn double(&mut self, number: u64, reply: ReplyTo<u64>) {
         self.0.push((number, reply));
     }
-}
-
-enum Do {
-    Answer,
-    Forget,
-    Panic,
-    CountAwaited,
-}
-impl Message for Do {
-    type Reply = usize;
-}
-impl Handle<Do> for Oracle {
-    async fn handle(&mut self, order: Do, _: &mut Context<Self>) -> usize {
-        match order {
-            Do::Answer => {
-                let questions = self.0.drain(..);
-                questions.filter_map(|(number, reply)| reply.send(2 * number).ok()).count()
-            }
-            Do::Forget => self.0.drain(..).count(),
-            Do::Panic => panic!("on purpose"),
-            Do::CountAwaited => self.0.iter().filter(|(_, reply)| reply.is_awaited()).count(),
-        }
+    /// Answers all questions, and returns the number of answers that are awaited.
+    #[message]
+    fn answer_all(&mut self) -> usize {
+        self.0.drain(..).filter_map(|(number, reply)| reply.send(2 * number).ok()).count()
+    }
+    #[message]
+    fn drop_all(&mut self) -> usize {
+        self.0.drain(..).count()
+    }
+    #[message]
+    fn panic(&mut self) {
+        panic!("on purpose");
+    }
+    #[message]
+    fn count_awaited(&mut self) -> usize {
+        self.0.iter().filter(|(_, reply)| reply.is_awaited()).count()
     }
 }
 
@@ -63,7 +50,7 @@ async fn ask(oracle: Address<Oracle>, count: u64) -> Vec<tokio::task::JoinHandle
     let asked = (0..count)
         .map(|number| tokio::spawn(oracle.ask(move |reply| Double { number, reply })))
         .collect();
-    while oracle.call(Do::CountAwaited).await.unwrap() < usize::try_from(count).unwrap() {
+    while oracle.count_awaited().await.unwrap() < usize::try_from(count).unwrap() {
         tokio::task::yield_now().await;
     }
     asked
@@ -77,7 +64,7 @@ fn questions_are_answered_later_and_other_messages_come_between() {
     runtime.block_on(async |runtime| {
         let oracle = runtime.spawn(Oracle::default()).unwrap();
         let asked = ask(oracle, count).await;
-        assert_eq!(oracle.call(Do::Answer).await.unwrap() as u64, count);
+        assert_eq!(oracle.answer_all().await.unwrap() as u64, count);
         for (number, answer) in (0..).zip(asked) {
             assert_eq!(answer.await.unwrap().unwrap(), 2 * number);
         }
@@ -89,14 +76,14 @@ fn a_question_that_is_dropped_is_an_error_at_once() {
     runtime().block_on(async |runtime| {
         let oracle = runtime.spawn(Oracle::default()).unwrap();
         let asked = ask(oracle, 3).await;
-        assert_eq!(oracle.call(Do::Forget).await.unwrap(), 3);
+        assert_eq!(oracle.drop_all().await.unwrap(), 3);
         for answer in asked {
             assert!(matches!(answer.await.unwrap(), Err(CallError::Unanswered)));
         }
         // The same error if the process dies with the questions in its state or in its mailbox.
         let asked = ask(oracle, 3).await;
         let late = oracle.ask(|reply| Double { number: 1, reply });
-        let (died, late) = tokio::join!(oracle.call(Do::Panic), late);
+        let (died, late) = tokio::join!(oracle.panic(), late);
         assert!(matches!(died, Err(CallError::Died(ExitReason::Panicked(_)))));
         // If the caller has run the panicking turn itself, the question comes too late.
         assert!(matches!(late, Err(CallError::Unanswered | CallError::NoProcess(_))));
@@ -120,7 +107,7 @@ fn a_question_that_is_passed_on_is_answered_to_the_asker() {
         let middle = runtime.spawn(Front(oracle.recipient())).unwrap();
         let front = runtime.spawn(Front(middle.into())).unwrap();
         let asked = tokio::spawn(front.ask(|reply| Double { number: 4, reply }));
-        while oracle.call(Do::Answer).await.unwrap() == 0 {
+        while oracle.answer_all().await.unwrap() == 0 {
             tokio::task::yield_now().await;
         }
         assert_eq!(asked.await.unwrap().unwrap(), 8);
@@ -136,9 +123,9 @@ fn an_asker_that_gives_up_gets_no_answer_and_the_answer_comes_back() {
         assert!(matches!(late, Err(CallError::TimedOut { enqueued: true })));
         // A question whose future is never polled is not sent.
         drop(oracle.ask(|reply| Double { number: 2, reply }));
-        assert_eq!(oracle.call(Do::CountAwaited).await.unwrap(), 0);
-        assert_eq!(oracle.call(Do::Answer).await.unwrap(), 0, "no asker was left for the answer");
-        assert_eq!(oracle.call(Do::Forget).await.unwrap(), 0);
+        assert_eq!(oracle.count_awaited().await.unwrap(), 0);
+        assert_eq!(oracle.answer_all().await.unwrap(), 0, "no asker was left for the answer");
+        assert_eq!(oracle.drop_all().await.unwrap(), 0);
     });
 }
 
@@ -148,37 +135,25 @@ fn processes_ask_each_other_and_async_processes_answer() {
     impl Message for Get {
         type Reply = ();
     }
-    struct Asker(Address<throng::AsyncProcess<Get>>);
-    #[process]
-    impl Asker {
-        #[message]
-        async fn go(&mut self, times: u64) -> String {
-            let mut last = String::new();
-            for _ in 0..times {
-                last = self.0.ask(Get).await.unwrap();
-            }
-            last
-        }
-    }
-    let runtime = runtime();
-    let times = scaled(2_000);
-    let last = runtime.block_on(async |runtime| {
-        let numbers = runtime
-            .spawner()
-            .spawn_async(|mut inbox: Inbox<Get>| async move {
-                for number in 1_u64.. {
-                    let Get(reply) = inbox.recv().await;
-                    if number % 3 == 0 {
-                        tokio::task::yield_now().await;
-                    }
-                    let _ = reply.send(number.to_string());
+    runtime().block_on(async |runtime| {
+        let (numbers, _) = spawn_async(runtime, |mut inbox| async move {
+            for number in 1_u64.. {
+                let Get(reply) = inbox.recv().await;
+                if number % 3 == 0 {
+                    tokio::task::yield_now().await;
                 }
-            })
-            .unwrap();
-        let asker = runtime.spawn(Asker(numbers)).unwrap();
-        asker.go(times).await.unwrap()
+                let _ = reply.send(number.to_string());
+            }
+        });
+        let times = scaled(2_000);
+        let last = in_turn(runtime, async move {
+            for _ in 1..times {
+                numbers.ask(Get).await.unwrap();
+            }
+            numbers.ask(Get).await.unwrap()
+        });
+        assert_eq!(last.await, times.to_string());
     });
-    assert_eq!(last, times.to_string());
 }
 
 #[test]
@@ -234,7 +209,7 @@ fn answers_of_any_kind_are_dropped_once() {
         }
     }
     let runtime = runtime();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     runtime.block_on(async |_| {
         let answer = counter.ask(Get).await;
         assert!(answer.map(std::mem::forget).is_ok());

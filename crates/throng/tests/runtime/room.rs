@@ -1,6 +1,6 @@
 //! Room in a full mailbox: the sends that wait for it, and the messages that need none.
 
-use crate::{eventually, runtime};
+use crate::{bounded_by, eventually, poll_once, runtime};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use throng::prelude::*;
@@ -64,20 +64,22 @@ struct Full {
 }
 
 impl Full {
-    /// Spawns the desk, runs `prepare`, begins the long turn, and fills the mailbox.
+    /// Spawns the desk, runs `prepare`, begins the long turn, and fills the mailbox up to its bound, or the budget of
+    /// all mailboxes if there is none.
     async fn spawn(
         runtime: &RuntimeHandle,
-        overflow: Overflow,
+        overflow: impl Into<Option<Overflow>>,
         prepare: impl AsyncFnOnce(Address<Desk>),
     ) -> Full {
         let desk = Desk::default();
         let (heard, gate, entered) = (desk.heard.clone(), desk.gate.clone(), desk.entered.clone());
-        let bound = MailboxBound::new(1, overflow);
-        let desk = runtime.spawner().mailbox(bound).spawn(desk).unwrap();
+        let bound = overflow.into().map(|overflow| MailboxBound::new(1, overflow));
+        let desk = bounded_by(runtime, bound).spawn(desk).unwrap();
         prepare(desk).await;
         desk.hold().unwrap();
         entered.notified().await;
         desk.note("first").unwrap();
+        while bound.is_none() && desk.note("more").is_ok() {}
         Full { desk, heard, gate }
     }
 
@@ -111,19 +113,14 @@ fn a_piped_result_does_not_wait_for_the_budget_of_all_mailboxes() {
     let runtime = Runtime::builder().workers(2).mailbox_budget(16 * 1024).start().unwrap();
     runtime.block_on(async |runtime| {
         let done = Arc::new(Notify::new());
-        let desk = Desk::default();
-        let (heard, gate, entered) = (desk.heard.clone(), desk.gate.clone(), desk.entered.clone());
-        let desk = runtime.spawn(desk).unwrap();
-        let pipe = desk.start_pipe(done.clone()).await.unwrap();
-        desk.hold().unwrap();
-        entered.notified().await;
-        while desk.note("more").is_ok() {}
+        let mut pipe = None;
+        let full = Full::spawn(runtime, None, async |desk| {
+            pipe = Some(desk.start_pipe(done.clone()).await.unwrap());
+        });
+        let full = full.await;
         done.notify_one();
-        pipe.exited().await;
-        gate.notify_one();
-        desk.stop();
-        desk.pid().exited().await;
-        assert_eq!(heard.lock().unwrap().last().map(String::as_str), Some("piped"));
+        pipe.unwrap().exited().await;
+        assert_eq!(full.read().await.last().map(String::as_str), Some("piped"));
     });
 }
 
@@ -145,29 +142,23 @@ fn a_group_event_needs_no_room() {
 #[test]
 fn a_child_is_started_again_although_the_budget_of_all_mailboxes_is_used_up() {
     /// A process whose first turn its supervisor waits for.
-    struct Child_;
-    impl Process for Child_ {
+    struct Waited;
+    impl Process for Waited {
         async fn started(&mut self, _: &mut Context<Self>) {}
     }
     let runtime = Runtime::builder().workers(2).mailbox_budget(16 * 1024).start().unwrap();
     runtime.block_on(async |runtime| {
-        let child = ChildSpec::new(|| Child_);
+        let child = ChildSpec::new(|| Waited);
         let handle = child.handle();
         let supervisor = Supervisor::one_for_one().child("child", child);
         let supervisor = supervisor.start_async(runtime).await.unwrap();
         let first = handle.address().unwrap();
 
-        let desk = Desk::default();
-        let (gate, entered) = (desk.gate.clone(), desk.entered.clone());
-        let desk = runtime.spawn(desk).unwrap();
-        desk.hold().unwrap();
-        entered.notified().await;
-        while desk.note("more").is_ok() {}
-
+        let full = Full::spawn(runtime, None, async |_| {}).await;
         first.kill();
         eventually(|| handle.address().is_some_and(|second| second != first)).await;
-        assert!(matches!(desk.note("more"), Err(SendError::Overloaded(_))));
-        gate.notify_one();
+        assert!(matches!(full.desk.note("more"), Err(SendError::Overloaded(_))));
+        full.gate.notify_one();
         let count = loop {
             match supervisor.count_children().await {
                 Ok(count) => break count,
@@ -201,18 +192,13 @@ fn a_waiting_question_comes_back_when_the_process_exits() {
     runtime().block_on(async |runtime| {
         let full = Full::spawn(runtime, Overflow::Wait, async |_| {}).await;
         let mut lined = Box::pin(full.desk.ask(|reply| Count { reply }));
-        assert!(futures_poll(lined.as_mut()).is_pending());
+        assert!(poll_once(&mut lined).is_pending());
         full.desk.kill();
         let Err(CallError::NoProcess(Count { reply })) = lined.await else {
             panic!("the question was not handed back");
         };
         assert!(!reply.is_awaited());
     });
-}
-
-/// Polls a future once, with a waker that does nothing.
-fn futures_poll<F: Future>(future: std::pin::Pin<&mut F>) -> std::task::Poll<F::Output> {
-    future.poll(&mut std::task::Context::from_waker(std::task::Waker::noop()))
 }
 
 #[test]
@@ -237,7 +223,7 @@ fn a_recipient_delivers_when_there_is_room() {
             Err(SendError::Overloaded(Note { text: "no" }))
         ));
         let mut delivery = Box::pin(recipient.deliver(Note { text: "second" }));
-        assert!(futures_poll(delivery.as_mut()).is_pending());
+        assert!(poll_once(&mut delivery).is_pending());
         full.gate.notify_one();
         delivery.await.unwrap();
         assert_eq!(full.read().await, ["first", "second"]);

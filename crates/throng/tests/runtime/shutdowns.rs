@@ -1,6 +1,6 @@
 //! Shutdowns: where they can be requested, and the abandoned processes that their outcome names.
 
-use crate::{AddSlowly, Counter, eventually, runtime};
+use crate::{Actor, AddSlowly, Await, Counter, Hold, eventually, hold, runtime};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,8 +19,14 @@ fn kinds(outcome: &Shutdown) -> Vec<(&'static str, u64)> {
 
 /// Waits in `stopping` for ever.
 struct Slow;
-impl Process for Slow {
-    async fn stopping(&mut self, _: &ExitReason, _: &mut Context<Self>) {
+#[process]
+impl Slow {
+    #[hook]
+    async fn stopping(&mut self) {
+        std::future::pending().await
+    }
+    #[message(send)]
+    async fn hang(&mut self) {
         std::future::pending().await
     }
 }
@@ -48,7 +54,7 @@ async fn waiting(
 ) -> (oneshot::Sender<()>, tokio::task::JoinHandle<Result<&'static str, CallError<Wait>>>) {
     let (begun, begins) = oneshot::channel();
     let (let_go, until) = oneshot::channel();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     let call = tokio::spawn(counter.wait(begun, until).within(MINUTE));
     begins.await.unwrap();
     (let_go, call)
@@ -58,48 +64,36 @@ async fn waiting(
 fn an_outcome_names_the_kinds_of_abandoned_processes() {
     let runtime = runtime();
     for _ in 0..2 {
-        runtime.spawn(Counter { count: 0 }).unwrap().send(AddSlowly(1, 60 * MINUTE)).unwrap();
+        runtime.spawn(Counter::default()).unwrap().send(AddSlowly(1, 60 * MINUTE)).unwrap();
     }
     for _ in 0..3 {
+        // Counted once, though it waits in its turn and then in its hook.
+        runtime.spawn(Slow).unwrap().hang().unwrap();
         runtime.spawn(Slow).unwrap();
     }
     struct Idle;
     impl Process for Idle {}
     runtime.spawn(Idle).unwrap();
     let outcome = runtime.shutdown(Duration::from_millis(100));
-    assert_eq!((outcome.stopped, outcome.abandoned), (1, 5));
-    assert_eq!(kinds(&outcome), [("Slow", 3), ("Counter", 2)]);
+    assert_eq!((outcome.stopped, outcome.abandoned), (1, 8));
+    assert_eq!(kinds(&outcome), [("Slow", 6), ("Counter", 2)]);
     let text = outcome.to_string();
-    assert!(text.starts_with("1 stopped, 5 abandoned (3 ") && text.ends_with("::Counter)"));
+    assert!(text.starts_with("1 stopped, 8 abandoned (6 ") && text.ends_with("::Counter)"));
 }
 
 #[test]
 #[cfg_attr(miri, ignore = "blocks for seconds")]
 fn an_outcome_names_kinds_that_block_or_are_queued_behind_a_blocked_process() {
-    struct Blocker;
-    #[process]
-    impl Blocker {
-        #[message(send)]
-        fn block(
-            &mut self,
-            begun: std::sync::mpsc::Sender<()>,
-            until: std::sync::mpsc::Receiver<()>,
-        ) {
-            begun.send(()).unwrap();
-            let _ = until.recv();
-        }
-    }
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
-    let (begun, begins) = std::sync::mpsc::channel();
-    let (_let_go, until) = std::sync::mpsc::channel();
-    runtime.spawn(Blocker).unwrap().block(begun, until).unwrap();
-    begins.recv().unwrap();
+    let (hold, held) = hold();
+    runtime.spawn(Actor).unwrap().send(Await(async { hold.wait() })).unwrap();
+    held.has_begun();
     for _ in 0..100 {
         runtime.spawn(Slow).unwrap();
     }
     let outcome = runtime.shutdown(Duration::ZERO);
     assert_eq!((outcome.stopped, outcome.abandoned), (0, 101));
-    assert_eq!(kinds(&outcome), [("Slow", 100), ("Blocker", 1)]);
+    assert_eq!(kinds(&outcome), [("Slow", 100), ("Actor", 1)]);
 }
 
 #[tokio::test]
@@ -291,13 +285,8 @@ impl BlocksThenWaits {
         std::future::pending().await
     }
     #[message(send)]
-    async fn block_then_wait(
-        &mut self,
-        begun: std::sync::mpsc::Sender<()>,
-        until: std::sync::mpsc::Receiver<()>,
-    ) {
-        begun.send(()).unwrap();
-        let _ = until.recv();
+    async fn block_then_wait(&mut self, hold: Hold) {
+        hold.wait();
         std::future::pending().await
     }
 }
@@ -305,16 +294,15 @@ impl BlocksThenWaits {
 #[test]
 fn a_turn_that_waits_after_the_end_of_its_runtime_is_dropped() {
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
-    let (begun, has_begun) = std::sync::mpsc::channel();
-    let (let_go, until) = std::sync::mpsc::channel();
+    let (hold, held) = hold();
     let (sender, dropped) = std::sync::mpsc::channel();
     let blocks = runtime.spawn(BlocksThenWaits(Dropping(sender.clone()))).unwrap();
     // An idle process queued behind the blocked process. Its `stopping` hook suspends for ever.
     runtime.spawn(BlocksThenWaits(Dropping(sender))).unwrap();
-    blocks.block_then_wait(begun, until).unwrap();
-    has_begun.recv_timeout(MINUTE).unwrap();
+    blocks.block_then_wait(hold).unwrap();
+    held.has_begun();
     assert_eq!(runtime.shutdown(Duration::ZERO).abandoned, 2);
-    let_go.send(()).unwrap();
+    held.let_go();
     for _ in 0..2 {
         dropped.recv_timeout(MINUTE).expect("each process is dropped");
     }

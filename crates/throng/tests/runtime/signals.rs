@@ -1,6 +1,6 @@
 //! Links, monitors, exit signals and kills.
 
-use crate::{eventually, runtime, scaled};
+use crate::{Do, eventually, runtime, scaled};
 use std::future::Future;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -48,17 +48,6 @@ impl Actor {
     #[message]
     async fn hang(&mut self) {
         std::future::pending().await
-    }
-}
-
-struct Do<F>(F);
-impl<R: Send + 'static, F> throng::Turn<Actor> for Do<F>
-where
-    F: FnOnce(&mut Actor, &mut Context<Actor>) -> R + Send + 'static,
-{
-    type Reply = R;
-    async fn run(self, actor: &mut Actor, cx: &mut Context<Actor>) -> R {
-        (self.0)(actor, cx)
     }
 }
 

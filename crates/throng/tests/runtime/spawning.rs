@@ -35,7 +35,7 @@ impl Parent {
                 Tie::Monitored => cx.monitored().mailbox(BOUND),
             }
         }
-        let one = spawner(tie, cx).spawn(Counter { count: 0 }).unwrap();
+        let one = spawner(tie, cx).spawn(Counter::default()).unwrap();
         let many = spawner(tie, cx).spawn_many((0..3).map(|count| Counter { count })).unwrap();
         let loops = spawner(tie, cx).spawn_async(|_: Inbox<Line>| std::future::pending::<()>());
         Children { one, many, loops: loops.unwrap() }

@@ -1,6 +1,6 @@
 //! Many processes, messages, exits and panics, on all workers, with checked sums.
 
-use crate::{Add, Counter, eventually, runtime, scaled};
+use crate::{Add, Counter, eventually, in_turn, runtime, scaled};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use throng::prelude::*;
@@ -50,65 +50,51 @@ fn rings_pass_every_message_on() {
 
 #[test]
 fn spawn_call_and_exit_from_many_threads_reuse_slots_without_mixing_up() {
-    struct Parent;
-    #[process]
-    impl Parent {
-        #[message]
-        async fn breed(&mut self, count: u64, cx: &mut Context<Self>) -> u64 {
-            let mut sum = 0;
-            let mut former: Option<Address<Counter>> = None;
-            for number in 0..count {
-                let child = cx.runtime().spawn(Counter { count: number }).unwrap();
-                sum += child.call(Add(1)).await.unwrap();
-                if let Some(former) = former.replace(child) {
-                    assert_ne!(former, child);
-                    // The old child may still be stopping, but its address never reaches the new child.
-                    let _ = former.send(Add(1_000_000));
-                }
-                child.stop();
+    async fn breed(runtime: RuntimeHandle, count: u64) -> u64 {
+        let mut sum = 0;
+        let mut former: Option<Address<Counter>> = None;
+        for number in 0..count {
+            let child = runtime.spawn(Counter { count: number }).unwrap();
+            sum += child.call(Add(1)).await.unwrap();
+            if let Some(former) = former.replace(child) {
+                assert_ne!(former, child);
+                // The old child may still be stopping, but its address never reaches the new child.
+                let _ = former.send(Add(1_000_000));
             }
-            sum
+            child.stop();
         }
+        sum
     }
-    let runtime = runtime();
-    let children = scaled(5_000);
-    let sums = runtime.block_on(async |runtime| {
-        let parents: Vec<_> = (0..8)
-            .map(|_| runtime.spawn(Parent).unwrap())
-            .map(|parent| {
-                tokio::spawn(parent.breed(children).within(std::time::Duration::from_secs(60)))
-            })
-            .collect();
-        let mut sums = Vec::new();
+    runtime().block_on(async |runtime| {
+        let children = scaled(5_000);
+        let parents = [(); 8].map(|()| {
+            let runtime = runtime.clone();
+            tokio::spawn(async move { in_turn(&runtime, breed(runtime.clone(), children)).await })
+        });
         for parent in parents {
-            sums.push(parent.await.unwrap().unwrap());
+            assert_eq!(parent.await.unwrap(), (1..=children).sum::<u64>());
         }
-        eventually(|| runtime.process_count() <= 8).await;
-        sums
+        eventually(|| runtime.process_count() == 0).await;
     });
-    assert_eq!(sums, vec![(1..=children).sum::<u64>(); 8]);
 }
 
 /// Processes that keep each other awake, and wake a third process each time, must not starve it.
 #[test]
 fn busy_pairs_do_not_starve_other_processes() {
-    struct Churner;
-    #[process]
-    impl Churner {
-        #[message]
-        async fn churn(&mut self, count: u64, cx: &mut Context<Self>) -> u64 {
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let most = runtime.block_on(async |runtime| {
+        let own = runtime.clone();
+        let churn = async move {
             let mut most = 0;
-            for _ in 0..count {
-                let child = cx.runtime().spawn(Counter { count: 0 }).unwrap();
+            for _ in 0..scaled(50_000) {
+                let child = own.spawn(Counter::default()).unwrap();
                 child.call(Add(1)).await.unwrap();
                 child.stop();
-                most = most.max(cx.runtime().process_count());
+                most = most.max(own.process_count());
             }
             most
-        }
-    }
-    let runtime = Runtime::builder().workers(1).start().unwrap();
-    let churner = runtime.spawn(Churner).unwrap();
-    let most = runtime.block_on(async |_| churner.churn(scaled(50_000)).await).unwrap();
+        };
+        in_turn(runtime, churn).await
+    });
     assert!(most < 1_000, "{most} stopped processes were waiting for their last turn");
 }

@@ -72,10 +72,6 @@ impl Handle<Fail> for Noted {
     }
 }
 
-fn counter() -> Counter {
-    Counter { count: 0 }
-}
-
 /// Has `cause` end a process, and returns its exit reason.
 async fn end_of(pid: Pid, cause: impl FnOnce()) -> ExitReason {
     let mut end = pin!(pid.exited());
@@ -122,7 +118,7 @@ fn a_closure_that_fails_or_panics_is_a_start_that_failed() {
 #[test]
 fn two_children_cannot_have_one_id() {
     let runtime = runtime();
-    let spec = Supervisor::one_for_one().child("a", counter).child("a", counter);
+    let spec = Supervisor::one_for_one().child("a", Counter::default).child("a", Counter::default);
     assert_eq!(spec.start(&runtime), Err(SupervisorError::DuplicateId { id: "a".into() }));
     runtime.block_on(async |runtime| eventually(|| runtime.process_count() == 0).await);
 }
@@ -130,7 +126,7 @@ fn two_children_cannot_have_one_id() {
 #[test]
 fn messages_queued_at_a_crash_are_dropped_and_later_ones_reach_the_next_incarnation() {
     let runtime = runtime();
-    let child = ChildSpec::new(counter);
+    let child = ChildSpec::new(Counter::default);
     let handle = child.handle();
     let supervisor = Supervisor::one_for_one().child("counter", child).start(&runtime).unwrap();
     runtime.block_on(async |_| {
@@ -206,7 +202,7 @@ fn a_child_written_as_a_future_is_restarted_when_it_ends() {
 #[test]
 fn an_inner_supervisor_that_gives_up_is_restarted_by_the_outer_and_handles_follow() {
     let runtime = runtime();
-    let leaf = ChildSpec::new(counter);
+    let leaf = ChildSpec::new(Counter::default);
     let handle = leaf.handle();
     let inner = Supervisor::one_for_one().intensity(0, MINUTE).child("leaf", leaf);
     let outer = Supervisor::one_for_one().intensity(1, MINUTE).child("inner", inner);
@@ -248,25 +244,26 @@ fn an_inner_supervisor_that_does_not_start_is_a_child_that_does_not_start() {
 #[test]
 fn children_are_managed_while_the_supervisor_runs() {
     let runtime = runtime();
-    let supervisor = Supervisor::one_for_one().child("a", counter).start(&runtime).unwrap();
+    let supervisor =
+        Supervisor::one_for_one().child("a", Counter::default).start(&runtime).unwrap();
     runtime.block_on(async |_| {
         let a = supervisor.child::<Counter>("a").await.unwrap();
         let running = a.address().unwrap().pid();
         let other = supervisor.child::<Noted>("a").await;
         assert!(matches!(other, Err(ChildError::OtherProcess(name)) if name.contains("Counter")));
-        let again = supervisor.start_child("a", counter).await;
+        let again = supervisor.start_child("a", Counter::default).await;
         assert!(matches!(again, Err(ChildError::Running(pid)) if pid == running));
         assert_eq!(supervisor.restart_child("a").await, Err(ChildError::Running(running)));
         assert_eq!(supervisor.delete_child("a").await, Err(ChildError::Running(running)));
         assert_eq!(supervisor.terminate_child("b").await, Err(ChildError::NoChild));
 
-        let b = supervisor.start_child("b", counter).await.unwrap();
-        let nameless = supervisor.spawn_child(counter).await.unwrap();
+        let b = supervisor.start_child("b", Counter::default).await.unwrap();
+        let nameless = supervisor.spawn_child(Counter::default).await.unwrap();
         assert_eq!(supervisor.count_children().await.unwrap(), 3);
         supervisor.terminate_child(&nameless).await.unwrap();
         assert_eq!(supervisor.terminate_child(&nameless).await, Err(ChildError::NoChild));
         supervisor.terminate_child(b.address().unwrap()).await.unwrap();
-        let again = supervisor.start_child("b", counter).await;
+        let again = supervisor.start_child("b", Counter::default).await;
         assert!(matches!(again, Err(ChildError::Stopped)));
 
         let children = supervisor.which_children().await.unwrap();
@@ -292,7 +289,7 @@ fn children_are_managed_while_the_supervisor_runs() {
 #[test]
 fn a_name_goes_with_the_child_to_its_next_incarnation() {
     let runtime = runtime();
-    let child = ChildSpec::new(counter).register("counter");
+    let child = ChildSpec::new(Counter::default).register("counter");
     let handle = child.handle();
     let supervisor = Supervisor::one_for_one()
         .intensity(u32::MAX, MINUTE)
@@ -308,7 +305,7 @@ fn a_name_goes_with_the_child_to_its_next_incarnation() {
             assert!(!address.is_alive());
         }
         eventually(|| handle.address() == runtime.whereis::<Counter>("counter")).await;
-        let taken = ChildSpec::new(counter).register("counter");
+        let taken = ChildSpec::new(Counter::default).register("counter");
         let failed = supervisor.start_child("other", taken).await;
         assert!(matches!(failed, Err(ChildError::Failed(_))));
         assert!(handle.address().is_some(), "the holder of the name has gone");
@@ -363,7 +360,7 @@ fn many_dynamic_children_restart_and_stop() {
     runtime.block_on(async |runtime| {
         let mut handles = Vec::new();
         for _ in 0..children {
-            handles.push(sessions.spawn_child(counter).await.unwrap());
+            handles.push(sessions.spawn_child(Counter::default).await.unwrap());
         }
         for round in 0..3 {
             let before: HashSet<_> = handles.iter().map(|it| it.address().unwrap()).collect();
@@ -413,7 +410,7 @@ fn restarts_do_not_delay_the_shutdown() {
     let runtime = runtime();
     let spec = (0..10)
         .fold(Supervisor::one_for_one().intensity(u32::MAX, MINUTE), |spec, index| {
-            spec.child(format!("child {index}"), counter)
+            spec.child(format!("child {index}"), Counter::default)
         });
     let outer = Supervisor::one_for_one().intensity(u32::MAX, MINUTE).child("inner", spec);
     outer.start(&runtime).unwrap();
@@ -439,7 +436,7 @@ fn many_children_start_in_one_message_all_or_none() {
         assert!(
             supervisor.spawn_children(Vec::<ChildSpec<Noted>>::new()).await.unwrap().is_empty()
         );
-        let many = (0..scaled(10_000)).map(|_| || Counter { count: 0 });
+        let many = (0..scaled(10_000)).map(|_| Counter::default);
         let many = supervisor.spawn_children(many).await.unwrap();
         assert_eq!(many.len() as u64, scaled(10_000));
         assert_eq!(many[7].call(Add(7)).await.unwrap(), 7);

@@ -1,14 +1,16 @@
 //! Message timers, intervals and receive timeouts.
 
-use crate::{Add, Counter, Fail, eventually, runtime, scaled, until};
+use crate::{
+    Add, Await, Counter, Do, Fail, PATIENCE, bounded_by, eventually, poll_once, runtime, scaled,
+    until,
+};
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use throng::Timeout;
 use throng::prelude::*;
 
-/// Longest wait for an expected event.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Delay of a timer that never fires during a test.
 const NEVER: Duration = Duration::from_secs(3600);
 
@@ -88,7 +90,7 @@ fn messages_come_in_the_order_of_their_times_and_never_early() {
 #[test]
 fn a_cancelled_timer_drops_its_message_at_once_and_sends_nothing() {
     let runtime = runtime();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     let dropped = Arc::new(AtomicU64::new(0));
     let count = scaled(10_000);
     let timers: Vec<_> = (0..count)
@@ -105,12 +107,12 @@ fn a_cancelled_timer_drops_its_message_at_once_and_sends_nothing() {
 fn a_timer_outlives_its_handle_but_not_its_process_nor_the_runtime() {
     let runtime = runtime();
     let dropped = Arc::new(AtomicU64::new(0));
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     drop(runtime.send_after(counter, Duration::from_millis(1), Counted(dropped.clone())));
     until(|| dropped.load(Ordering::SeqCst) == 1);
     assert_eq!(runtime.block_on(async |_| counter.call(Add(0)).await).unwrap(), 1);
     // A timer whose process exits before it is due.
-    let short = runtime.spawn(Counter { count: 0 }).unwrap();
+    let short = runtime.spawn(Counter::default()).unwrap();
     let timer = runtime.send_after(short, Duration::from_millis(20), Counted(dropped.clone()));
     short.stop();
     until(|| dropped.load(Ordering::SeqCst) == 2);
@@ -127,39 +129,21 @@ fn a_timer_outlives_its_handle_but_not_its_process_nor_the_runtime() {
 
 #[test]
 fn the_timers_of_a_process_end_with_it() {
-    /// Sets timers for itself, then waits for its end.
-    struct Setter;
-    impl Process for Setter {}
-    struct Set(Counted);
-    impl Message for Set {
-        type Reply = Vec<throng::Timer>;
-    }
-    impl Handle<Set> for Setter {
-        async fn handle(&mut self, set: Set, cx: &mut Context<Self>) -> Vec<throng::Timer> {
-            let Set(counted) = set;
-            vec![cx.send_after(NEVER, counted.clone()), cx.send_every(NEVER, counted)]
-        }
-    }
-    impl Handle<Counted> for Setter {
-        async fn handle(&mut self, _: Counted, _: &mut Context<Self>) {}
-    }
-    impl Handle<Fail> for Setter {
-        async fn handle(&mut self, Fail(text): Fail, _: &mut Context<Self>) {
-            panic!("{text}");
-        }
-    }
     let runtime = runtime();
     for end in 0..4 {
         let dropped = Arc::new(AtomicU64::new(0));
         let bound = throng::MailboxBound::new(3, throng::Overflow::Reject);
-        let spawner = runtime.spawner();
-        let setter = if end == 3 { spawner.mailbox(bound) } else { spawner }.spawn(Setter).unwrap();
-        let own = Set(Counted(dropped.clone()));
-        let mut timers = runtime.block_on(async |_| setter.call(own).await).unwrap();
+        let setter = bounded_by(&runtime, (end == 3).then_some(bound));
+        let setter = setter.spawn(Counter::default()).unwrap();
+        let own = Counted(dropped.clone());
+        let set = Do(move |_: &mut Counter, cx: &mut Context<Counter>| {
+            vec![cx.send_after(NEVER, own.clone()), cx.send_every(NEVER, own)]
+        });
+        let mut timers = runtime.block_on(async |_| setter.call(set).await).unwrap();
         timers.push(runtime.send_after(setter, NEVER, Counted(dropped.clone())));
         timers.push(runtime.send_every(setter, NEVER, Counted(dropped.clone())));
         // A timer of another process, which stays alive.
-        let other = runtime.spawn(Setter).unwrap();
+        let other = runtime.spawn(Counter::default()).unwrap();
         let stays = Counted(Arc::default());
         let others = runtime.send_after(other, NEVER, stays.clone());
         assert_eq!(dropped.load(Ordering::SeqCst), 0);
@@ -183,7 +167,7 @@ fn the_timers_of_a_process_end_with_it() {
 #[test]
 fn a_timer_for_a_process_that_has_exited_drops_its_message_at_once() {
     let runtime = runtime();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     counter.kill();
     let _ = runtime.block_on(async |_| counter.pid().exited().await);
     let dropped = Arc::new(AtomicU64::new(0));
@@ -215,8 +199,8 @@ fn a_message_dropped_with_its_process_may_use_timers_and_panic() {
     }
     let runtime = runtime();
     let dropped = Arc::new(AtomicU64::new(0));
-    let lives = runtime.spawn(Counter { count: 0 }).unwrap();
-    let dies = runtime.spawn(Counter { count: 0 }).unwrap();
+    let lives = runtime.spawn(Counter::default()).unwrap();
+    let dies = runtime.spawn(Counter::default()).unwrap();
     let count = scaled(1_000);
     for _ in 0..count {
         let message = Restless(runtime.handle().clone(), dies, lives, dropped.clone());
@@ -233,7 +217,7 @@ fn timers_set_and_cancelled_by_many_threads_race_with_the_end_of_their_process()
     let runtime = runtime();
     for _ in 0..scaled(100) {
         let dropped = Arc::new(AtomicU64::new(0));
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
         let each = scaled(200);
         std::thread::scope(|scope| {
             for thread in 0..3 {
@@ -260,7 +244,7 @@ fn timers_set_and_cancelled_by_many_threads_race_with_the_end_of_their_process()
 fn a_message_may_hold_a_handle_of_the_runtime_it_waits_in() {
     let runtime = runtime();
     let dropped = Arc::new(AtomicU64::new(0));
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     let message = Holding { _0: runtime.handle().clone(), _1: Counted(dropped.clone()) };
     drop(runtime.send_after(counter, NEVER, message));
     drop(runtime);
@@ -294,7 +278,7 @@ fn an_interval_ends_with_its_process() {
     let dropped = Arc::new(AtomicU64::new(0));
     for panics in [false, true] {
         let before = dropped.load(Ordering::SeqCst);
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
         let timer = runtime.send_every(counter, Duration::from_millis(1), Counted(dropped.clone()));
         until(|| dropped.load(Ordering::SeqCst) > before + 3);
         if panics {
@@ -309,38 +293,21 @@ fn an_interval_ends_with_its_process() {
 
 #[test]
 fn a_slow_process_finds_one_beat_of_an_interval_in_its_mailbox() {
-    struct Slow(Arc<AtomicU64>);
-    #[process]
-    impl Slow {
-        #[message(derive(Clone))]
-        fn beat(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
-        }
-        /// Suspends the turn until its receiver gets a message.
-        #[message(send)]
-        async fn wait(&mut self, go_on: tokio::sync::oneshot::Receiver<()>) {
-            go_on.await.unwrap();
-        }
-        #[message(send)]
-        fn read(&mut self, seen: mpsc::Sender<u64>) {
-            seen.send(self.0.load(Ordering::SeqCst)).unwrap();
-        }
-    }
-    let runtime = runtime();
-    let beats = Arc::new(AtomicU64::new(0));
-    let slow = runtime.spawn(Slow(beats.clone())).unwrap();
-    let (go_on, wait) = tokio::sync::oneshot::channel();
-    slow.wait(wait).unwrap();
-    let timer = runtime.send_every(slow, Duration::from_millis(1), Beat);
-    std::thread::sleep(Duration::from_millis(30));
-    // Queued behind the single beat.
-    let (sender, receiver) = mpsc::channel();
-    slow.read(sender).unwrap();
-    go_on.send(()).unwrap();
-    let seen = receiver.recv_timeout(PATIENCE).unwrap();
-    assert!(seen <= 1, "{seen} beats were waiting");
-    until(|| beats.load(Ordering::SeqCst) > 3);
-    assert!(timer.cancel());
+    runtime().block_on(async |runtime| {
+        let slow = runtime.spawn(Counter::default()).unwrap();
+        let (go_on, wait) = tokio::sync::oneshot::channel::<()>();
+        slow.send(Await(wait)).unwrap();
+        let timer = runtime.send_every(slow, Duration::from_millis(1), Add(1));
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        // Queued behind the single beat.
+        let mut seen = pin!(slow.call(Add(0)));
+        assert!(poll_once(&mut seen).is_pending());
+        go_on.send(()).unwrap();
+        let seen = seen.await.unwrap();
+        assert!(seen <= 1, "{seen} beats were waiting");
+        while slow.call(Add(0)).await.unwrap() <= 3 {}
+        assert!(timer.cancel());
+    });
 }
 
 #[test]
@@ -405,7 +372,7 @@ fn a_receive_timeout_and_the_deadlines_of_calls_share_one_alarm() {
         }
     }
     let runtime = runtime();
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     let (sender, notices) = mpsc::channel();
     let caller = runtime.spawn(Caller(counter, sender)).unwrap();
     caller.begin().unwrap();
@@ -432,7 +399,7 @@ fn a_million_timers_and_timeouts_at_once() {
     for _ in 0..count {
         runtime.spawn(Sleeper(woken.clone())).unwrap();
     }
-    let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+    let counter = runtime.spawn(Counter::default()).unwrap();
     for _ in 0..count {
         drop(runtime.send_after(counter, Duration::from_millis(200), Add(1)));
     }
@@ -442,54 +409,25 @@ fn a_million_timers_and_timeouts_at_once() {
 
 #[test]
 fn timers_set_and_cancelled_within_processes() {
-    struct Busy(Arc<AtomicU64>);
-    #[process]
-    impl Busy {
-        #[message]
-        fn work(&mut self, count: u64, cx: &mut Context<Self>) -> u64 {
-            let timers: Vec<_> = (0..count)
-                .map(|_| cx.send_after(NEVER, Done { _0: Counted(self.0.clone()) }))
-                .collect();
-            let fired =
-                cx.send_after(Duration::from_millis(1), Done { _0: Counted(self.0.clone()) });
-            drop(fired);
-            timers.into_iter().filter(|timer| timer.cancel()).count() as u64
-        }
-        #[message]
-        fn done(&mut self, _: Counted, cx: &mut Context<Self>) {
-            cx.stop(ExitReason::Normal);
-        }
-    }
     let runtime = runtime();
     let dropped = Arc::new(AtomicU64::new(0));
     let count = scaled(50_000);
-    let busy = runtime.spawn(Busy(dropped.clone())).unwrap();
-    let cancelled = runtime.block_on(async |_| busy.work(count).within(PATIENCE).await).unwrap();
+    let busy = runtime.spawn(Counter::default()).unwrap();
+    let own = dropped.clone();
+    let work = Do(move |_: &mut Counter, cx: &mut Context<Counter>| {
+        let timers: Vec<_> =
+            (0..count).map(|_| cx.send_after(NEVER, Counted(own.clone()))).collect();
+        drop(cx.send_after(Duration::from_millis(1), Counted(own)));
+        timers.into_iter().filter(|timer| timer.cancel()).count() as u64
+    });
+    let cancelled = runtime.block_on(async |_| busy.call(work).within(PATIENCE).await).unwrap();
     assert_eq!(cancelled, count);
-    until(|| !busy.is_alive());
     until(|| dropped.load(Ordering::SeqCst) == count + 1);
+    assert_eq!(runtime.block_on(async |_| busy.call(Add(0)).await).unwrap(), 1, "one has fired");
 }
 
 #[process(manual)]
 impl Counter {
-    /// Sets and cancels timers while a thread of its own uses the context.
-    #[message]
-    fn set_beside(&mut self, rounds: u64, cx: &mut Context<Self>) {
-        let (runtime, address) = (cx.runtime().clone(), cx.address());
-        let other = runtime.spawn(Counter { count: 0 }).unwrap();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                for _ in 0..rounds {
-                    let monitor = cx.monitor(other);
-                    cx.demonitor(monitor);
-                }
-            });
-            for _ in 0..rounds {
-                assert!(runtime.send_after(address, NEVER, Add(1)).cancel());
-            }
-        });
-        other.stop();
-    }
     #[message]
     fn holding(&mut self, _: RuntimeHandle, _: Counted) {}
 }
@@ -497,8 +435,23 @@ impl Counter {
 #[test]
 fn timers_are_set_and_cancelled_beside_a_thread_that_uses_the_context() {
     runtime().block_on(async |runtime| {
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
-        counter.set_beside(scaled(1000)).within(PATIENCE).await.unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
+        let set_beside = Do(|_: &mut Counter, cx: &mut Context<Counter>| {
+            let (runtime, address, rounds) = (cx.runtime().clone(), cx.address(), scaled(1000));
+            let other = runtime.spawn(Counter::default()).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    for _ in 0..rounds {
+                        let monitor = cx.monitor(other);
+                        cx.demonitor(monitor);
+                    }
+                });
+                for _ in 0..rounds {
+                    assert!(runtime.send_after(address, NEVER, Add(1)).cancel());
+                }
+            });
+        });
+        counter.call(set_beside).within(PATIENCE).await.unwrap();
         assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
     });
 }

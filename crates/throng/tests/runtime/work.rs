@@ -1,12 +1,18 @@
 //! Work beside a process's turns, and many processes at once.
 
-use crate::{Add, Counter, eventually, runtime, scaled};
+use crate::{Add, Counter, eventually, in_turn, quiet, runtime, scaled};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use throng::BlockingError;
 use throng::prelude::*;
+
+enum How {
+    Slow(u64),
+    Panic,
+    Never,
+}
 
 /// Collects the results piped to it.
 #[derive(Default)]
@@ -21,45 +27,31 @@ impl Owner {
         self.down.push(down.reason);
     }
     #[message]
-    fn collected(&mut self) -> (Vec<u64>, Vec<ExitReason>) {
-        (self.results.clone(), self.down.clone())
-    }
-}
-struct Result_(u64);
-impl Message for Result_ {
-    type Reply = ();
-}
-impl Handle<Result_> for Owner {
-    async fn handle(&mut self, Result_(number): Result_, _: &mut Context<Self>) {
+    fn piped(&mut self, number: u64) {
         self.results.push(number);
     }
-}
-enum Pipe {
-    Slow(u64),
-    Panic,
-    Never,
-}
-impl Message for Pipe {
-    type Reply = Pid;
-}
-impl Handle<Pipe> for Owner {
-    async fn handle(&mut self, pipe: Pipe, cx: &mut Context<Self>) -> Pid {
+    /// Pipes a future to itself, and monitors it.
+    #[message]
+    fn pipe(&mut self, how: How, cx: &mut Context<Self>) -> Pid {
         let pid = cx.pipe(async move {
-            match pipe {
-                Pipe::Slow(number) => {
+            match how {
+                How::Slow(number) => {
                     tokio::time::sleep(Duration::from_millis(2)).await;
-                    Result_(number)
+                    Piped { number }
                 }
-                Pipe::Panic => panic!("on purpose"),
-                Pipe::Never => std::future::pending().await,
+                How::Panic => panic!("on purpose"),
+                How::Never => std::future::pending().await,
             }
         });
         let pid = pid.unwrap();
         cx.monitor(pid);
         pid
     }
+    #[message]
+    fn collected(&mut self) -> (Vec<u64>, Vec<ExitReason>) {
+        (self.results.clone(), self.down.clone())
+    }
 }
-
 #[test]
 fn piped_futures_run_side_by_side_and_come_back_as_messages() {
     let runtime = runtime();
@@ -67,7 +59,7 @@ fn piped_futures_run_side_by_side_and_come_back_as_messages() {
     runtime.block_on(async |runtime| {
         let owner = runtime.spawn(Owner::default()).unwrap();
         for number in 0..count {
-            owner.call(Pipe::Slow(number)).await.unwrap();
+            owner.pipe(How::Slow(number)).await.unwrap();
         }
         let (mut results, down) = loop {
             let collected = owner.collected().await.unwrap();
@@ -88,8 +80,8 @@ fn piped_futures_run_side_by_side_and_come_back_as_messages() {
 fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_fires() {
     runtime().block_on(async |runtime| {
         let owner = runtime.spawn(Owner::default()).unwrap();
-        owner.call(Pipe::Panic).await.unwrap();
-        owner.call(Pipe::Never).await.unwrap().kill();
+        owner.pipe(How::Panic).await.unwrap();
+        owner.pipe(How::Never).await.unwrap().kill();
         let (results, down) = loop {
             let collected = owner.collected().await.unwrap();
             if collected.1.len() == 2 {
@@ -103,7 +95,7 @@ fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_fires()
         let panicked = ExitReason::Panicked("on purpose".into());
         assert!(down.contains(&panicked) || down.contains(&ExitReason::NoProcess));
         // A result whose owner has exited is dropped.
-        let pipe = owner.call(Pipe::Slow(1)).await.unwrap();
+        let pipe = owner.pipe(How::Slow(1)).await.unwrap();
         owner.kill();
         pipe.exited().await;
         eventually(|| runtime.process_count() == 0).await;
@@ -130,7 +122,7 @@ fn blocking_closures_delay_no_other_process() {
         let (send, receive) = std::sync::mpsc::channel();
         let blocker = runtime.spawn(Blocker).unwrap();
         let waiting = tokio::spawn(blocker.wait(receive));
-        let counter = runtime.spawn(Counter { count: 0 }).unwrap();
+        let counter = runtime.spawn(Counter::default()).unwrap();
         assert_eq!(counter.call(Add(1)).await.unwrap(), 1);
         send.send(7).unwrap();
         assert_eq!(waiting.await.unwrap().unwrap(), Ok(7));
@@ -140,16 +132,6 @@ fn blocking_closures_delay_no_other_process() {
             matches!(panicked, Err(BlockingError::Panicked(panic)) if panic.message().contains("sent below"))
         );
     });
-}
-
-/// Runs [`send_to_many`] inside a process.
-struct Runner;
-#[process]
-impl Runner {
-    #[message]
-    async fn run(&mut self, count: u64, cx: &mut Context<Self>) {
-        send_to_many(cx.runtime().clone(), count).await;
-    }
 }
 
 #[process(manual)]
@@ -198,8 +180,7 @@ fn messages_to_many_reach_each_and_report_exited_receivers() {
     let count = scaled(5_000);
     runtime.block_on(async |runtime| {
         send_to_many(runtime.clone(), count).await;
-        let runner = runtime.spawn(Runner).unwrap();
-        runner.run(count).within(Duration::from_secs(60)).await.unwrap();
+        in_turn(runtime, send_to_many(runtime.clone(), count)).await;
     });
 }
 
@@ -291,7 +272,8 @@ impl Blocks {
 #[test]
 #[cfg_attr(miri, ignore = "the stack of a thread has no size there")]
 fn a_blocking_closure_that_cannot_run_comes_back() {
-    crate::runtime(); // Silences the panic by which tokio refuses.
+    // Silences the panic by which tokio refuses.
+    quiet();
     // No system has room for such a stack, so no thread can be started.
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -1,14 +1,10 @@
 //! Messages that are dropped unhandled: each is counted once, by process and reason, and reported to
 //! whoever subscribes.
 
-// Helpers of tests may unwrap like tests.
-#![allow(clippy::unwrap_used)]
-
+use crate::{bounded_by, in_turn, poll_once, runtime, spawn_async};
 use std::any::type_name;
 use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::sync::{Arc, Once};
-use std::task;
+use std::sync::Arc;
 use std::time::Duration;
 use throng::layer::{Layer, TurnEnd};
 use throng::prelude::*;
@@ -17,13 +13,6 @@ use tokio::sync::Semaphore;
 
 /// Messages that are dropped by each row.
 const MANY: u64 = if cfg!(miri) { 20 } else { 300 };
-
-fn runtime() -> Runtime {
-    // Intended panics would drown all other output.
-    static QUIET: Once = Once::new();
-    QUIET.call_once(|| std::panic::set_hook(Box::new(|_| {})));
-    Runtime::builder().workers(2).start().unwrap()
-}
 
 /// Numbers of dropped messages by reason. All numbers must be of processes `P`.
 fn dropped<P>(runtime: &RuntimeHandle) -> BTreeMap<DropReason, u64> {
@@ -57,18 +46,6 @@ impl Handle<Job> for Clerk {
     }
 }
 
-/// Sends jobs to a clerk in a single turn, so that they travel by train.
-struct Sender;
-#[process]
-impl Sender {
-    #[message]
-    fn post(&mut self, to: Address<Clerk>, jobs: Vec<Job>) {
-        for job in jobs {
-            to.send(job).unwrap();
-        }
-    }
-}
-
 /// The name of an end, the job that is behind the job at the gate, the call that ends the process
 /// otherwise, and the reason of the drops.
 type End = (&'static str, Job, Option<fn(Address<Clerk>)>, DropReason);
@@ -93,17 +70,15 @@ fn an_exit_counts_each_message_that_waits_however_it_was_sent() {
                 runtime().block_on(async |runtime| {
                     let mut letters = runtime.dead_letters(10_000);
                     let gate = Arc::new(Semaphore::new(0));
-                    let mut spawner = runtime.spawner();
-                    if let Some(bound) = bound {
-                        spawner = spawner.mailbox(bound);
-                    }
-                    let clerk = spawner.spawn(Clerk(gate.clone())).unwrap();
+                    let clerk = bounded_by(runtime, bound).spawn(Clerk(gate.clone())).unwrap();
                     let mut jobs = vec![Job::Nothing, Job::Nothing, Job::Nothing, Job::Hold, job];
                     jobs.extend((0..MANY).map(|_| Job::Nothing));
+                    let post = move || jobs.into_iter().for_each(|job| clerk.send(job).unwrap());
+                    // The messages of a turn travel by train.
                     if by_train {
-                        runtime.spawn(Sender).unwrap().post(clerk, jobs).await.unwrap();
+                        in_turn(runtime, async { post() }).await
                     } else {
-                        jobs.into_iter().for_each(|job| clerk.send(job).unwrap());
+                        post()
                     }
                     // The process has begun the job at the gate, and all others wait.
                     eventually(async || runtime.info(clerk).await.unwrap().mailbox_len == MANY + 1)
@@ -137,7 +112,7 @@ fn an_exit_counts_each_message_that_waits_however_it_was_sent() {
 /// mailbox may still be dropping its messages.
 async fn end(pid: Pid, end: impl FnOnce()) {
     let mut exited = Box::pin(pid.exited());
-    assert!(park(&mut exited));
+    assert!(poll_once(&mut exited).is_pending());
     end();
     exited.await;
 }
@@ -159,12 +134,7 @@ async fn busy(
     bound: Option<MailboxBound>,
 ) -> (Address<Clerk>, Arc<Semaphore>) {
     let gate = Arc::new(Semaphore::new(0));
-    let spawner = runtime.spawner();
-    let spawner = match bound {
-        Some(bound) => spawner.mailbox(bound),
-        None => spawner,
-    };
-    let clerk = spawner.spawn(Clerk(gate.clone())).unwrap();
+    let clerk = bounded_by(runtime, bound).spawn(Clerk(gate.clone())).unwrap();
     clerk.send(Job::Hold).unwrap();
     eventually(async || runtime.info(clerk).await.unwrap().mailbox_len == 0).await;
     (clerk, gate)
@@ -237,23 +207,17 @@ fn what_its_sender_gets_back_is_not_counted() {
         // A call that makes room goes back to its caller.
         let (drops, _gate) = busy(runtime, Some(MailboxBound::new(1, Overflow::DropOldest))).await;
         let mut call = Box::pin(drops.call(Job::Nothing));
-        assert!(park(&mut call));
+        assert!(poll_once(&mut call).is_pending());
         drops.send(Job::Nothing).unwrap();
         assert!(matches!(call.await, Err(CallError::Overloaded(_))));
         // A message that waits for room when the process exits goes back, too.
         let waits = full(runtime, Overflow::Wait).await;
         let mut delivery = Box::pin(waits.deliver(Job::Nothing));
-        assert!(park(&mut delivery));
+        assert!(poll_once(&mut delivery).is_pending());
         end(waits.pid(), || waits.kill()).await;
         assert!(delivery.await.is_err());
         assert_eq!(dropped::<Clerk>(runtime), BTreeMap::from([(DropReason::Exit, 1)]), "its queue");
     });
-}
-
-/// Polls a future once; true if it is pending.
-fn park<F: Future + Unpin>(future: &mut F) -> bool {
-    let mut cx = task::Context::from_waker(task::Waker::noop());
-    Pin::new(future).poll(&mut cx).is_pending()
 }
 
 #[test]
@@ -261,7 +225,7 @@ fn a_call_that_waits_at_the_exit_is_counted_and_its_caller_gets_the_reason() {
     runtime().block_on(async |runtime| {
         let (clerk, _gate) = busy(runtime, None).await;
         let mut call = Box::pin(clerk.call(Job::Nothing));
-        assert!(park(&mut call));
+        assert!(poll_once(&mut call).is_pending());
         end(clerk.pid(), || clerk.kill()).await;
         assert!(matches!(call.await, Err(CallError::Died(ExitReason::Killed))));
         assert_eq!(dropped::<Clerk>(runtime), BTreeMap::from([(DropReason::Exit, 1)]));
@@ -279,8 +243,7 @@ fn requests_and_signals_of_the_runtime_are_no_messages() {
         let _timer = runtime.send_after(clerk, Duration::from_secs(1_000), Job::Nothing);
         eventually(async || runtime.info(clerk).await.unwrap().mailbox_len == 3).await;
         end(clerk.pid(), || clerk.kill()).await;
-        let unstarted =
-            runtime.spawner().spawn_async(|_: Inbox<Job>| std::future::pending::<()>()).unwrap();
+        let (unstarted, _) = spawn_async(runtime, |_: Inbox<Job>| std::future::pending::<()>());
         unstarted.kill();
         eventually(async || runtime.process_count() == 0).await;
         assert_eq!(runtime.metrics().dropped, []);
@@ -339,16 +302,11 @@ fn a_piped_result_is_counted_if_its_process_is_gone() {
 fn messages_that_an_async_process_has_passed_over_are_counted() {
     for overflow in [None, Some(Overflow::DropOldest)] {
         runtime().block_on(async |runtime| {
-            let spawner = runtime.spawner();
-            let spawner = match overflow {
-                Some(overflow) => spawner.mailbox(MailboxBound::new(10, overflow)),
-                None => spawner,
-            };
-            let waits = spawner
-                .spawn_async(|mut inbox: Inbox<Job>| async move {
-                    inbox.recv_match(|job| matches!(job, Job::Stop)).await;
-                })
-                .unwrap();
+            let bound = overflow.map(|overflow| MailboxBound::new(10, overflow));
+            let waits = bounded_by(runtime, bound).spawn_async(|mut inbox| async move {
+                inbox.recv_match(|job| matches!(job, Job::Stop)).await;
+            });
+            let waits = waits.unwrap();
             // Taken out of the mailbox one after the other, and passed over.
             for _ in 0..10 {
                 waits.call(Job::Nothing).await.unwrap();
