@@ -73,49 +73,38 @@ mod tests {
 
     /// A process with a type of its own for each case. Its state counts its drops.
     struct Victim<const CASE: usize>(Arc<AtomicUsize>);
-    impl<const CASE: usize> Process for Victim<CASE> {}
+    #[process(crate = crate)]
+    impl<const CASE: usize> Victim<CASE> {
+        /// Waits for ever.
+        #[message]
+        async fn wait(&mut self) {
+            std::future::pending().await
+        }
+        #[message(send)]
+        fn leave(&mut self, cx: &mut Context<Self>) {
+            cx.stop(ExitReason::Normal);
+        }
+    }
     impl<const CASE: usize> Drop for Victim<CASE> {
         fn drop(&mut self) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// A turn that waits for ever.
-    struct Wait;
-    impl Message for Wait {
-        type Reply = ();
-    }
-    impl<const CASE: usize> Handle<Wait> for Victim<CASE> {
-        async fn handle(&mut self, _: Wait, _: &mut Context<Self>) {
-            std::future::pending().await
-        }
-    }
-    struct Stop;
-    impl Message for Stop {
-        type Reply = ();
-    }
-    impl<const CASE: usize> Handle<Stop> for Victim<CASE> {
-        async fn handle(&mut self, _: Stop, cx: &mut Context<Self>) {
-            cx.stop(ExitReason::Normal);
-        }
-    }
-
     /// Monitors a victim and is linked to it; passes on both reasons.
     struct Watcher(tokio::sync::mpsc::UnboundedSender<ExitReason>);
-    impl Process for Watcher {
-        async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+    #[process(crate = crate)]
+    impl Watcher {
+        #[hook]
+        fn down(&mut self, down: Down) {
             let _ = self.0.send(down.reason);
         }
-        async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+        #[hook]
+        fn exit(&mut self, exit: Exit) {
             let _ = self.0.send(exit.reason);
         }
-    }
-    struct Watch(crate::Pid);
-    impl Message for Watch {
-        type Reply = ();
-    }
-    impl Handle<Watch> for Watcher {
-        async fn handle(&mut self, Watch(pid): Watch, cx: &mut Context<Self>) {
+        #[message]
+        fn watch(&mut self, pid: Pid, cx: &mut Context<Self>) {
             cx.trap_exits(true);
             cx.monitor(pid);
             cx.link(pid);
@@ -142,14 +131,14 @@ mod tests {
         let victim = runtime.spawn(Victim::<CASE>(dropped.clone())).expect("there is room");
         let (sender, mut reasons) = tokio::sync::mpsc::unbounded_channel();
         let watcher = runtime.spawn(Watcher(sender)).expect("there is room");
-        watcher.call(Watch(victim.pid())).await.expect("lives");
+        watcher.watch(victim.pid()).await.expect("lives");
         let mut exited = Box::pin(victim.pid().exited());
         // The first poll sends the watcher, so the victim has it before it answers `info`.
         assert!(poll_fn(|cx| Poll::Ready(exited.as_mut().poll(cx).is_pending())).await);
         let exited = tokio::spawn(exited);
         runtime.info(victim).await.expect("lives");
 
-        let in_turn = matches!(end, End::Kill).then(|| tokio::spawn(victim.call(Wait)));
+        let in_turn = matches!(end, End::Kill).then(|| tokio::spawn(victim.wait()));
         while in_turn.is_some()
             && runtime
                 .info(victim)
@@ -161,7 +150,7 @@ mod tests {
         arm(step, kind);
         let waits = match end {
             End::Kill => {
-                let waits = tokio::spawn(victim.call(Wait));
+                let waits = tokio::spawn(victim.wait());
                 while runtime.info(victim).await.is_some_and(|info| info.mailbox_len == 0) {
                     tokio::task::yield_now().await;
                 }
@@ -169,7 +158,7 @@ mod tests {
                 Some(waits)
             }
             End::Stop => {
-                let _ = victim.send(Stop);
+                let _ = victim.leave();
                 None
             }
         };
@@ -231,7 +220,7 @@ mod tests {
             let timers: Vec<_> = (0..10)
                 .map(|_| {
                     let victim = runtime.spawn(Victim::<0>(Arc::default())).expect("there is room");
-                    drop(runtime.send_after(victim, Duration::from_millis(1), Stop));
+                    drop(runtime.send_after(victim, Duration::from_millis(1), Leave {}));
                     tokio::spawn(victim.pid().exited())
                 })
                 .collect();

@@ -457,9 +457,10 @@ impl Drop for WorkerRunning {
 mod tests {
     use super::*;
     use crate::exit::ExitReason;
+    use crate::process;
     use crate::sync;
     use crate::turn::context::Context;
-    use crate::turn::process::{Handle, Message};
+    use crate::turn::process::Turn;
 
     struct Idle;
     impl Process for Idle {}
@@ -477,12 +478,10 @@ mod tests {
     }
 
     struct Do<F>(F);
-    impl<F: FnOnce(&mut Context<Idle>) + Send + 'static> Message for Do<F> {
+    impl<P: Process, F: FnOnce(&mut Context<P>) + Send + 'static> Turn<P> for Do<F> {
         type Reply = ();
-    }
-    impl<F: FnOnce(&mut Context<Idle>) + Send + 'static> Handle<Do<F>> for Idle {
-        async fn handle(&mut self, Do(run): Do<F>, cx: &mut Context<Self>) {
-            run(cx);
+        async fn run(self, _: &mut P, cx: &mut Context<P>) {
+            (self.0)(cx);
         }
     }
 
@@ -508,13 +507,10 @@ mod tests {
     #[test]
     fn a_runtime_dropped_with_the_state_of_its_own_process_is_freed() {
         struct Holder(Option<Runtime>);
-        impl Process for Holder {}
-        struct Keep(Runtime);
-        impl Message for Keep {
-            type Reply = ();
-        }
-        impl Handle<Keep> for Holder {
-            async fn handle(&mut self, Keep(runtime): Keep, cx: &mut Context<Self>) {
+        #[process(crate = crate)]
+        impl Holder {
+            #[message(send)]
+            fn keep(&mut self, runtime: Runtime, cx: &mut Context<Self>) {
                 self.0 = Some(runtime);
                 cx.stop(ExitReason::Normal);
             }
@@ -522,7 +518,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let shared = Arc::downgrade(&runtime.handle.0);
         let holder = runtime.spawn(Holder(None)).expect("there is room");
-        assert!(holder.send(Keep(runtime)).is_ok());
+        assert!(holder.keep(runtime).is_ok());
         wait_until_freed(&shared);
     }
 
@@ -553,9 +549,6 @@ mod tests {
     fn a_process_whose_messages_the_deadline_drops_did_not_exit_in_order() {
         struct Behind;
         impl Process for Behind {}
-        impl Handle<Do<fn(&mut Context<Idle>)>> for Behind {
-            async fn handle(&mut self, _: Do<fn(&mut Context<Idle>)>, _: &mut Context<Self>) {}
-        }
         let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
         let (begun, begins) = std::sync::mpsc::channel();
         // Blocks the only worker until the deadline has passed.
@@ -568,7 +561,7 @@ mod tests {
         assert!(runtime.spawn(Idle).expect("there is room").send(Do(block)).is_ok());
         begins.recv().expect("begins");
         let behind = runtime.spawn(Behind).expect("there is room");
-        assert!(behind.send(Do((|_| ()) as fn(&mut Context<Idle>))).is_ok());
+        assert!(behind.send(Do(|_: &mut Context<Behind>| ())).is_ok());
         let outcome = runtime.shutdown(Duration::ZERO);
         assert_eq!((outcome.stopped, outcome.abandoned), (1, 1), "{outcome}");
         assert!(outcome.abandoned_kinds[0].kind.ends_with("Behind"), "{outcome}");

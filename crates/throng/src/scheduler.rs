@@ -630,13 +630,10 @@ mod tests {
     use std::time::Duration;
 
     struct Idle;
-    impl Process for Idle {}
-    struct Block(std::sync::mpsc::Receiver<()>);
-    impl Message for Block {
-        type Reply = ();
-    }
-    impl Handle<Block> for Idle {
-        async fn handle(&mut self, Block(until): Block, cx: &mut Context<Self>) {
+    #[process(crate = crate)]
+    impl Idle {
+        #[message(send)]
+        fn block(&mut self, until: std::sync::mpsc::Receiver<()>, cx: &mut Context<Self>) {
             let _ = until.recv();
             cx.stop(ExitReason::Normal);
         }
@@ -647,7 +644,7 @@ mod tests {
         let runtime = Runtime::builder().workers(1).start().expect("starts");
         let (let_go, until) = std::sync::mpsc::channel();
         let idle = runtime.spawn(Idle).expect("there is room");
-        idle.send(Block(until)).expect("lives");
+        idle.block(until).expect("lives");
         let stats = || runtime.scheduler().worker_metrics();
         while stats()[0].stuck_turns == 0 {
             std::thread::yield_now();
@@ -668,32 +665,25 @@ mod tests {
         assert_eq!((worker.spawned, worker.exited), (0, 1));
         assert!(stats()[1].guest && stats()[2].spare && stats()[2].exited == 1, "one stood in");
     }
+
     /// Sends each message on to the next of its ring.
     struct Link(Arc<AtomicBool>);
-    struct Pass(Vec<Address<Link>>);
-    impl Process for Link {}
-    impl Message for Pass {
-        type Reply = ();
-    }
-    impl Handle<Pass> for Link {
-        async fn handle(&mut self, Pass(mut ring): Pass, _: &mut Context<Self>) {
+    #[process(crate = crate)]
+    impl Link {
+        #[message(send)]
+        fn pass(&mut self, mut ring: Vec<Address<Link>>) {
             if !self.0.load(Ordering::Relaxed) {
                 ring.rotate_left(1);
                 // Refused when the runtime ends.
-                let _ = ring[0].send(Pass(ring));
+                let _ = ring[0].pass(ring);
             }
         }
-    }
-    struct Begin;
-    impl Message for Begin {
-        type Reply = ();
-    }
-    impl Handle<Begin> for Link {
-        async fn handle(&mut self, _: Begin, cx: &mut Context<Self>) {
+        #[message(send)]
+        fn begin(&mut self, cx: &mut Context<Self>) {
             for _ in 0..if cfg!(miri) { 100 } else { 1_000 } {
                 let ring = [(); 2]
                     .map(|()| cx.runtime().spawn(Link(self.0.clone())).expect("there is room"));
-                ring[0].send(Pass(ring.into())).expect("lives");
+                ring[0].pass(ring.into()).expect("lives");
             }
         }
     }
@@ -702,7 +692,7 @@ mod tests {
     fn workers_that_are_never_idle_come_to_have_as_many_processes() {
         let (is_over, patience) = (Arc::new(AtomicBool::new(false)), Duration::from_secs(60));
         let runtime = Runtime::builder().workers(2).spare_workers(0).start().expect("starts");
-        runtime.spawn(Link(is_over.clone())).expect("there is room").send(Begin).expect("lives");
+        runtime.spawn(Link(is_over.clone())).expect("there is room").begin().expect("lives");
         let begun = std::time::Instant::now();
         let lengths = || [0, 1].map(|worker| runtime.scheduler().remotes[worker].queue.len());
         // Without a process that this worker runs, and another that is on its way.

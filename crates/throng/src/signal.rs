@@ -371,34 +371,33 @@ mod tests {
         Exit(ExitReason),
         Blocked,
     }
-    impl Process for Actor {
-        async fn started(&mut self, cx: &mut Context<Self>) {
+    #[process(crate = crate)]
+    impl Actor {
+        #[hook]
+        fn started(&mut self, cx: &mut Context<Self>) {
             cx.trap_exits(true);
         }
-        async fn down(&mut self, down: Down, _: &mut Context<Self>) {
+        #[hook]
+        fn down(&mut self, down: Down) {
             self.0.send(Heard::Down(down.reason)).expect("the test listens");
         }
-        async fn exit(&mut self, exit: Exit, _: &mut Context<Self>) {
+        #[hook]
+        fn exit(&mut self, exit: Exit) {
             self.0.send(Heard::Exit(exit.reason)).expect("the test listens");
         }
-    }
-    struct Block(Receiver<()>);
-    impl Message for Block {
-        type Reply = ();
-    }
-    impl Handle<Block> for Actor {
-        async fn handle(&mut self, Block(until): Block, _: &mut Context<Self>) {
+        #[message(send)]
+        fn block(&mut self, until: Receiver<()>) {
             self.0.send(Heard::Blocked).expect("the test listens");
             let _ = until.recv();
         }
-    }
-    /// Asks an actor to monitor another actor and to link to it.
-    struct Watch(Pid);
-    impl Message for Watch {
-        type Reply = ();
-    }
-    impl Handle<Watch> for Actor {
-        async fn handle(&mut self, Watch(other): Watch, cx: &mut Context<Self>) {
+        #[message(send)]
+        async fn hang(&mut self) {
+            self.0.send(Heard::Blocked).expect("the test listens");
+            std::future::pending().await
+        }
+        /// Monitors another actor and links to it.
+        #[message]
+        fn watch(&mut self, other: Pid, cx: &mut Context<Self>) {
             cx.monitor(other);
             cx.link(other);
         }
@@ -413,7 +412,7 @@ mod tests {
     fn blocked(runtime: &Runtime) -> (Address<Actor>, Receiver<Heard>, Sender<()>) {
         let (actor, hears) = actor(runtime);
         let (let_go, until) = channel();
-        actor.send(Block(until)).expect("lives");
+        actor.block(until).expect("lives");
         assert_eq!(hears.recv_timeout(PATIENCE), Ok(Heard::Blocked));
         (actor, hears, let_go)
     }
@@ -436,7 +435,7 @@ mod tests {
         let (victim, _log, let_go) = blocked(&runtime);
         let (friend, hears) = actor(&runtime);
         let watch = |watcher: Address<Actor>| {
-            let watched = watcher.call(Watch(victim.pid()));
+            let watched = watcher.watch(victim.pid());
             runtime.block_on(async |_| watched.await).expect("answers");
         };
         let exited = || {
@@ -446,7 +445,7 @@ mod tests {
         };
         watch(friend);
         let early = exited();
-        let call = victim.call(Watch(friend.pid())).within(PATIENCE);
+        let call = victim.watch(friend.pid()).within(PATIENCE);
         let call = runtime.tokio().spawn(call);
         let before = runtime.mailbox_bytes();
         // From several threads at once, so that some threads are sending when the bound is reached.
@@ -478,7 +477,7 @@ mod tests {
         assert_eq!(runtime.mailbox_bytes(), 0);
         // The worker goes on, and the slot can be used again.
         let (next, _log) = actor(&runtime);
-        runtime.block_on(async |_| next.call(Watch(friend.pid())).await).expect("answers");
+        runtime.block_on(async |_| next.watch(friend.pid()).await).expect("answers");
     }
 
     #[test]
@@ -526,19 +525,9 @@ mod tests {
 
     #[test]
     fn a_suspended_process_that_is_flooded_is_killed() {
-        struct Hang;
-        impl Message for Hang {
-            type Reply = ();
-        }
-        impl Handle<Hang> for Actor {
-            async fn handle(&mut self, _: Hang, _: &mut Context<Self>) {
-                self.0.send(Heard::Blocked).expect("the test listens");
-                std::future::pending().await
-            }
-        }
         let runtime = Runtime::builder().workers(1).spare_workers(0).start().expect("starts");
         let (hangs, log) = actor(&runtime);
-        hangs.send(Hang).expect("lives");
+        hangs.hang().expect("lives");
         assert_eq!(log.recv_timeout(PATIENCE), Ok(Heard::Blocked));
         // The worker is busy with another process, so no signal is read.
         let (_blocker, _log, let_go) = blocked(&runtime);

@@ -321,15 +321,15 @@ mod loom_models {
         frees: AtomicUsize,
     }
 
-    fn shared(waker: &Waker) -> Arc<Shared> {
-        shared_slot(ReplySlot::new(waker.clone()))
-    }
-
-    fn shared_slot(reply_slot: ReplySlot) -> Arc<Shared> {
+    fn shared(reply_slot: ReplySlot) -> Arc<Shared> {
         Arc::new(Shared { reply_slot, outcome: UnsafeCell::new(0), frees: AtomicUsize::new(0) })
     }
 
-    fn reply(shared: &Shared) {
+    /// Replies, after detaching the outcome if `detaches`.
+    fn reply(shared: &Shared, detaches: bool) {
+        if detaches {
+            shared.reply_slot.detach();
+        }
         // SAFETY: the outcome is the callee's until the slot is completed (invariant 1).
         shared.outcome.with_mut(|outcome| unsafe { *outcome = 7 });
         match shared.reply_slot.complete() {
@@ -347,38 +347,43 @@ mod loom_models {
         shared.frees.fetch_add(1, SeqCst);
     }
 
-    /// Lets the callee reply while the caller gives up; the message is freed once.
-    fn reply_against_give_up(shared: Arc<Shared>) {
-        let callee = thread::spawn({
-            let shared = shared.clone();
-            move || reply(&shared)
-        });
-        if shared.reply_slot.abandon() {
-            take(&shared);
-        }
-        callee.join().unwrap();
-        assert_eq!(shared.frees.load(SeqCst), 1);
+    /// Starts the callee, which replies.
+    fn callee(shared: &Arc<Shared>, detaches: bool) -> thread::JoinHandle<()> {
+        let shared = shared.clone();
+        thread::spawn(move || reply(&shared, detaches))
     }
 
-    #[test]
-    fn loom_reply_against_give_up_frees_once() {
-        loom::model(|| {
+    /// Lets the callee reply while the caller gives up; the message is freed once.
+    fn reply_against_give_up(detaches: bool) {
+        loom::model(move || {
             let counter = PlainArc::new(Counter(AtomicUsize::new(0)));
-            reply_against_give_up(shared(&counter.clone().into()));
+            let shared = shared(ReplySlot::new(counter.clone().into()));
+            let callee = callee(&shared, detaches);
+            if shared.reply_slot.abandon() {
+                take(&shared);
+            }
+            callee.join().unwrap();
+            assert_eq!(shared.frees.load(SeqCst), 1);
             assert_eq!(PlainArc::strong_count(&counter), 1, "the waker was released once");
         });
     }
 
     #[test]
-    fn loom_reply_against_another_waker_wakes_the_right_one() {
-        loom::model(|| {
+    fn loom_reply_against_give_up_frees_once() {
+        reply_against_give_up(false);
+    }
+
+    #[test]
+    fn loom_detached_reply_against_give_up_frees_once() {
+        reply_against_give_up(true);
+    }
+
+    fn reply_against_another_waker(detaches: bool) {
+        loom::model(move || {
             let old = PlainArc::new(Counter(AtomicUsize::new(0)));
             let new = PlainArc::new(Counter(AtomicUsize::new(0)));
-            let shared = shared(&old.clone().into());
-            let callee = thread::spawn({
-                let shared = shared.clone();
-                move || reply(&shared)
-            });
+            let shared = shared(ReplySlot::new(old.clone().into()));
+            let callee = callee(&shared, detaches);
             let done = shared.reply_slot.renew(&new.clone().into());
             callee.join().unwrap();
             assert!(shared.reply_slot.is_done());
@@ -391,16 +396,22 @@ mod loom_models {
         });
     }
 
-    /// The first waker is stored while the callee answers; then the caller gives up.
     #[test]
-    fn loom_reply_against_the_first_waker_wakes_it_or_is_seen() {
-        loom::model(|| {
+    fn loom_reply_against_another_waker_wakes_the_right_one() {
+        reply_against_another_waker(false);
+    }
+
+    #[test]
+    fn loom_detached_reply_against_another_waker_wakes_the_right_one() {
+        reply_against_another_waker(true);
+    }
+
+    /// The first waker is stored while the callee answers; then the caller gives up.
+    fn reply_against_the_first_waker(detaches: bool) {
+        loom::model(move || {
             let first = PlainArc::new(Counter(AtomicUsize::new(0)));
-            let shared = shared_slot(ReplySlot::without_waker());
-            let callee = thread::spawn({
-                let shared = shared.clone();
-                move || reply(&shared)
-            });
+            let shared = shared(ReplySlot::without_waker());
+            let callee = callee(&shared, detaches);
             let done = shared.reply_slot.renew(&first.clone().into());
             let woken = first.0.load(SeqCst) == 1;
             if done || shared.reply_slot.abandon() {
@@ -414,67 +425,14 @@ mod loom_models {
         });
     }
 
-    fn detach_and_reply(shared: &Shared) {
-        shared.reply_slot.detach();
-        reply(shared);
-    }
-
     #[test]
-    fn loom_detached_reply_against_give_up_frees_once() {
-        loom::model(|| {
-            let counter = PlainArc::new(Counter(AtomicUsize::new(0)));
-            let shared = shared(&counter.clone().into());
-            let callee = thread::spawn({
-                let shared = shared.clone();
-                move || detach_and_reply(&shared)
-            });
-            if shared.reply_slot.abandon() {
-                take(&shared);
-            }
-            callee.join().unwrap();
-            assert_eq!(shared.frees.load(SeqCst), 1);
-            assert_eq!(PlainArc::strong_count(&counter), 1, "the waker was released once");
-        });
-    }
-
-    #[test]
-    fn loom_detached_reply_against_another_waker_wakes_the_right_one() {
-        loom::model(|| {
-            let old = PlainArc::new(Counter(AtomicUsize::new(0)));
-            let new = PlainArc::new(Counter(AtomicUsize::new(0)));
-            let shared = shared(&old.clone().into());
-            let callee = thread::spawn({
-                let shared = shared.clone();
-                move || detach_and_reply(&shared)
-            });
-            let done = shared.reply_slot.renew(&new.clone().into());
-            callee.join().unwrap();
-            assert!(shared.reply_slot.is_done());
-            take(&shared);
-            assert!(done || new.0.load(SeqCst) == 1);
-            drop(shared);
-            assert_eq!(PlainArc::strong_count(&old), 1);
-            assert_eq!(PlainArc::strong_count(&new), 1);
-        });
+    fn loom_reply_against_the_first_waker_wakes_it_or_is_seen() {
+        reply_against_the_first_waker(false);
     }
 
     #[test]
     fn loom_detached_reply_against_the_first_waker_wakes_it_or_is_seen() {
-        loom::model(|| {
-            let first = PlainArc::new(Counter(AtomicUsize::new(0)));
-            let shared = shared_slot(ReplySlot::without_waker());
-            let callee = thread::spawn({
-                let shared = shared.clone();
-                move || detach_and_reply(&shared)
-            });
-            if shared.reply_slot.renew(&first.clone().into()) || shared.reply_slot.abandon() {
-                take(&shared);
-            }
-            callee.join().unwrap();
-            assert_eq!(shared.frees.load(SeqCst), 1);
-            drop(shared);
-            assert_eq!(PlainArc::strong_count(&first), 1);
-        });
+        reply_against_the_first_waker(true);
     }
 
     /// The callee's process goes on after it has detached the outcome, and sends a message. A caller
@@ -504,6 +462,14 @@ mod loom_models {
 
     #[test]
     fn loom_reply_against_give_up_before_the_first_waker_frees_once() {
-        loom::model(|| reply_against_give_up(shared_slot(ReplySlot::without_waker())));
+        loom::model(|| {
+            let shared = shared(ReplySlot::without_waker());
+            let callee = callee(&shared, false);
+            if shared.reply_slot.abandon() {
+                take(&shared);
+            }
+            callee.join().unwrap();
+            assert_eq!(shared.frees.load(SeqCst), 1);
+        });
     }
 }

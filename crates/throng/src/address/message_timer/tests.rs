@@ -7,21 +7,17 @@ const AN_HOUR: Duration = Duration::from_secs(3600);
 
 /// Sets a timer, cancels others, and exits.
 struct Visitor;
-impl Process for Visitor {
-    async fn started(&mut self, cx: &mut Context<Self>) {
-        drop(cx.send_after(AN_HOUR, Wake([7; 4])));
-        drop(cx.send_every(AN_HOUR, Wake([8; 4])));
-        assert!(cx.send_after(AN_HOUR, Wake([9; 4])).cancel());
+#[process(crate = crate)]
+impl Visitor {
+    #[hook]
+    fn started(&mut self, cx: &mut Context<Self>) {
+        drop(cx.send_after(AN_HOUR, Wake { numbers: [7; 4] }));
+        drop(cx.send_every(AN_HOUR, Wake { numbers: [8; 4] }));
+        assert!(cx.send_after(AN_HOUR, Wake { numbers: [9; 4] }).cancel());
         cx.stop(ExitReason::Normal);
     }
-}
-#[derive(Clone)]
-struct Wake([u64; 4]);
-impl Message for Wake {
-    type Reply = ();
-}
-impl Handle<Wake> for Visitor {
-    async fn handle(&mut self, Wake(numbers): Wake, _: &mut Context<Self>) {
+    #[message(send, derive(Clone))]
+    fn wake(&mut self, numbers: [u64; 4]) {
         unreachable!("{numbers:?} is not due");
     }
 }
@@ -46,7 +42,7 @@ fn short_lived_processes_leave_no_entries_in_the_wheels() {
         for _ in 0..many {
             let visitor = runtime.spawn(Visitor).expect("there is room");
             // A timer set from outside of the process.
-            drop(runtime.send_after(visitor, AN_HOUR, Wake([1; 4])));
+            drop(runtime.send_after(visitor, AN_HOUR, Wake { numbers: [1; 4] }));
         }
         wait(|| runtime.process_count() == 0);
     }
@@ -58,31 +54,18 @@ fn short_lived_processes_leave_no_entries_in_the_wheels() {
 #[test]
 fn a_timer_that_has_rung_or_was_cancelled_is_on_no_list() {
     struct Teller;
-    impl Process for Teller {}
-    struct Tick;
-    impl Message for Tick {
-        type Reply = ();
-    }
-    impl Handle<Tick> for Teller {
-        async fn handle(&mut self, _: Tick, _: &mut Context<Self>) {}
-    }
-    /// Asks for the length of the list, as its own process finds it.
-    struct Listed;
-    impl Message for Listed {
-        type Reply = usize;
-    }
-    impl Handle<Listed> for Teller {
-        async fn handle(&mut self, _: Listed, cx: &mut Context<Self>) -> usize {
+    #[process(crate = crate)]
+    impl Teller {
+        #[message(send)]
+        fn tick(&mut self) {}
+        /// Returns the length of the list, as its own process finds it.
+        #[message]
+        fn listed(&mut self, cx: &mut Context<Self>) -> usize {
             cx.current().if_extension(|own| own.rare().timers.0.len()).unwrap_or(0)
         }
-    }
-    struct SetAndCancel(u64);
-    impl Message for SetAndCancel {
-        type Reply = ();
-    }
-    impl Handle<SetAndCancel> for Teller {
-        async fn handle(&mut self, set: SetAndCancel, cx: &mut Context<Self>) {
-            let timers: Vec<_> = (0..set.0).map(|_| cx.send_after(AN_HOUR, Tick)).collect();
+        #[message]
+        fn set_and_cancel(&mut self, count: u64, cx: &mut Context<Self>) {
+            let timers: Vec<_> = (0..count).map(|_| cx.send_after(AN_HOUR, Tick)).collect();
             // Every third is cancelled first, so that other timers move on the list.
             let (thirds, others): (Vec<_>, Vec<_>) =
                 timers.iter().enumerate().partition(|(index, _)| index % 3 == 0);
@@ -95,14 +78,14 @@ fn a_timer_that_has_rung_or_was_cancelled_is_on_no_list() {
     let runtime = Runtime::builder().workers(2).start().expect("starts");
     let teller = runtime.spawn(Teller).expect("there is room");
     let listed =
-        || runtime.block_on(async |_| teller.call(Listed).await).expect("answers within seconds");
+        || runtime.block_on(async |_| teller.listed().await).expect("answers within seconds");
     assert_eq!(listed(), 0);
     let count = if cfg!(miri) { 5 } else { 1_000 };
     let timers: Vec<_> = (0..count).map(|_| runtime.send_after(teller, AN_HOUR, Tick)).collect();
     assert_eq!(listed(), count as usize);
     assert!(timers.iter().all(Timer::cancel));
     assert_eq!(listed(), 0, "cancelled from outside");
-    let set = teller.call(SetAndCancel(count));
+    let set = teller.set_and_cancel(count);
     runtime.block_on(async |_| set.await).expect("answers");
     assert_eq!(listed(), 0, "cancelled by itself");
     assert_eq!(entries(&runtime), 0, "no alarm is left of a timer that was cancelled");
@@ -117,27 +100,24 @@ fn a_timer_that_has_rung_or_was_cancelled_is_on_no_list() {
 #[test]
 fn alarms_of_timers_that_another_runtime_has_set_do_not_pile_up() {
     struct Other;
-    impl Process for Other {}
+    #[process(crate = crate)]
+    impl Other {
+        #[message]
+        fn seen(&mut self) {}
+    }
     impl Handle<Wake> for Other {
-        async fn handle(&mut self, Wake(numbers): Wake, _: &mut Context<Self>) {
+        async fn handle(&mut self, Wake { numbers }: Wake, _: &mut Context<Self>) {
             unreachable!("{numbers:?} is not due");
         }
-    }
-    struct Seen;
-    impl Message for Seen {
-        type Reply = ();
-    }
-    impl Handle<Seen> for Other {
-        async fn handle(&mut self, _: Seen, _: &mut Context<Self>) {}
     }
     let [sets, has] = [(); 2].map(|()| Runtime::builder().workers(1).start().expect("starts"));
     let other = has.spawn(Other).expect("there is room");
     for _ in 0..if cfg!(miri) { 3 } else { 200 } {
         for _ in 0..100 {
-            assert!(sets.send_after(other, AN_HOUR, Wake([1; 4])).cancel());
+            assert!(sets.send_after(other, AN_HOUR, Wake { numbers: [1; 4] }).cancel());
         }
         // A process that leaves too many signals unread is killed.
-        has.block_on(async |_| other.call(Seen).await).expect("answers within seconds");
+        has.block_on(async |_| other.seen().await).expect("answers within seconds");
     }
     // Entries are checked from 256 on.
     let left = entries(&sets);
