@@ -6,7 +6,7 @@ use crate::{Outcome, ensure};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use throng::prelude::*;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 /// Bytes that may stay: blocks that threads keep, the heads of chunks, and the allocations of other
 /// parts of the program.
@@ -15,7 +15,7 @@ const KEPT: u64 = 6 << 20;
 const KEPT_PER_MESSAGE: u64 = 6;
 /// Number of messages from which on there are several bursts, each with seconds of quiet after it.
 const FULL: u64 = 1_000_000;
-/// Longest wait for the memory, on a machine that does other work besides.
+/// Longest wait for the burst and for the memory, on a machine that does other work besides.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process whose first turn ends when its gate opens, and whose messages wait until then.
@@ -51,49 +51,22 @@ enum Order {
 }
 
 struct Sender;
-impl Process for Sender {}
-struct Burst {
-    to: Vec<Address<Receiver>>,
-    messages: u64,
-    order: Order,
-    sent: oneshot::Sender<()>,
-}
-impl Message for Burst {
-    type Reply = ();
-}
-impl Handle<Burst> for Sender {
-    async fn handle(&mut self, burst: Burst, _: &mut Context<Self>) {
-        let Burst { to, messages, order, sent } = burst;
-        let mut draw = Draw(1);
+#[process]
+impl Sender {
+    #[message]
+    fn burst(&mut self, to: Vec<Address<Receiver>>, messages: u64, order: Order) {
+        let mut draw = fastrand::Rng::with_seed(1);
         for number in 0..messages {
-            let index = match order {
-                Order::InTurn => number % to.len() as u64,
-                Order::Random => draw.below(to.len() as u64),
-            };
+            let receiver = to[match order {
+                Order::InTurn => number as usize % to.len(),
+                Order::Random => draw.usize(..to.len()),
+            }];
             // Messages of two kinds in turn, so that none shares a block with others.
-            let receiver = to[index as usize];
             if number % 2 == 0 {
                 receiver.even(1).unwrap();
             } else {
                 receiver.odd(1).unwrap();
             }
-        }
-        sent.send(()).unwrap();
-    }
-}
-
-/// Draws of the same numbers in each run.
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
-        (self.0 >> 33) % bound
-    }
-
-    fn shuffle<T>(&mut self, items: &mut [T]) {
-        for end in (1..items.len()).rev() {
-            items.swap(end, self.below(end as u64 + 1) as usize);
         }
     }
 }
@@ -122,13 +95,11 @@ fn burst(runtime: &Runtime, messages: u64, receivers: u64, order: Order) -> Outc
     let sender = runtime.spawn(Sender).unwrap();
     let before = resident::now();
     let (peak, handled) = runtime.block_on(async |_| {
-        let (sent, is_sent) = oneshot::channel();
-        sender.send(Burst { to: to.clone(), messages, order, sent }).unwrap();
-        is_sent.await.unwrap();
+        sender.burst(to.clone(), messages, order).within(PATIENCE).await.unwrap();
         let peak = resident::now();
         let mut gates: Vec<_> = gates.iter().collect();
         if let Order::Random = order {
-            Draw(2).shuffle(&mut gates);
+            fastrand::Rng::with_seed(2).shuffle(&mut gates);
         }
         for gate in gates {
             gate.notify_one();
