@@ -31,12 +31,12 @@ pub(crate) struct Row {
 }
 
 macro_rules! rows {
-    ($($name:literal $count:literal $run:ident $about:literal;)*) => {
+    ($($name:literal $count:literal $run:ident $(($($with:expr),*))? $about:literal;)*) => {
         pub(crate) const ROWS: &[Row] = &[$(Row {
             name: $name,
             about: $about,
             count: $count,
-            run: |driver, count| Box::pin($run(driver, count)),
+            run: |driver, count| Box::pin($run(driver, count $($(, $with)*)?)),
         }),*];
     };
 }
@@ -45,13 +45,13 @@ rows! {
     "exit" 500_000 exit "a process asked to stop, until it has exited";
     "monitor" 500_000 monitor "a monitor set, and its `down`, beyond the exit itself; both sides";
     "link" 500_000 link "a link set, and its exit signal, beyond the exit itself; both sides";
-    "queued" 1_000_000 queued "a message of 8 bytes that waits in a mailbox, sent alone";
-    "queued-flood" 1_000_000 queued_flood "the same, in a run of many from one sender";
+    "queued" 1_000_000 waiting_messages(2) "a message of 8 bytes that waits in a mailbox, sent alone";
+    "queued-flood" 1_000_000 waiting_messages(1) "the same, in a run of many from one sender";
     "ask" 500_000 ask "a question and its answer, between processes";
-    "outside" 200_000 outside "a call and its reply, from a thread that is no worker";
-    "outside-p99" 200_000 outside_p99 "the same, the 99th percentile of single calls";
-    "outside-task" 200_000 outside_task "a call and its reply, from a task of another tokio runtime";
-    "outside-task-p99" 200_000 outside_task_p99 "the same, the 99th percentile of single calls";
+    "outside" 200_000 calls(Place::Thread, call_all) "a call and its reply, from a thread that is no worker";
+    "outside-p99" 200_000 calls(Place::Thread, call_each) "the same, the 99th percentile of single calls";
+    "outside-task" 200_000 calls(Place::Task, call_all) "a call and its reply, from a task of another tokio runtime";
+    "outside-task-p99" 200_000 calls(Place::Task, call_each) "the same, the 99th percentile of single calls";
     "suspended" 500_000 suspended "a turn begun that then suspends";
     "async" 500_000 async_process "an async process, spawned, until it waits for its first message";
     "bounded" 500_000 bounded "a process spawned with a bounded mailbox";
@@ -91,15 +91,6 @@ async fn link(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     beyond_the_exit(driver, count, Tie::Link).await
 }
 
-async fn queued(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    // Two receivers in alternation: no message is part of a run.
-    waiting_messages(driver, count, 2).await
-}
-
-async fn queued_flood(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    waiting_messages(driver, count, 1).await
-}
-
 async fn ask(driver: &mut Driver, count: u64) -> Result<Cost, String> {
     let unit = spawn(driver, 1)?[0];
     let clock = Instant::now();
@@ -108,22 +99,6 @@ async fn ask(driver: &mut Driver, count: u64) -> Result<Cost, String> {
         ensure(answer == number, "an answer is wrong")?;
     }
     Ok(time(clock, count))
-}
-
-async fn outside(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    from_outside(driver, Outside::Thread, move |unit| call_all(unit, count)).await
-}
-
-async fn outside_p99(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    from_outside(driver, Outside::Thread, move |unit| call_each(unit, count)).await
-}
-
-async fn outside_task(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    from_outside(driver, Outside::Task, move |unit| call_all(unit, count)).await
-}
-
-async fn outside_task_p99(driver: &mut Driver, count: u64) -> Result<Cost, String> {
-    from_outside(driver, Outside::Task, move |unit| call_each(unit, count)).await
 }
 
 async fn suspended(driver: &mut Driver, count: u64) -> Result<Cost, String> {
@@ -436,17 +411,18 @@ async fn info(driver: &mut Driver, count: u64) -> Result<Cost, String> {
 
 /// Place outside of the runtime's workers that calls come from.
 #[derive(Clone, Copy)]
-enum Outside {
+enum Place {
     Thread,
     /// On a worker of another tokio runtime, as in the handlers of a web server.
     Task,
 }
 
 /// Runs calls to an idle process outside, while the driver leaves its worker free.
-async fn from_outside<F>(
+async fn calls<F>(
     driver: &mut Driver,
-    outside: Outside,
-    calls: impl FnOnce(Address<Unit>) -> F,
+    count: u64,
+    place: Place,
+    run: fn(Address<Unit>, u64) -> F,
 ) -> Result<Cost, String>
 where
     F: Future<Output = Result<Cost, String>> + Send + 'static,
@@ -454,23 +430,23 @@ where
     let unit = spawn(driver, 1)?[0];
     // Neither side is measured at its first touch.
     ensure(unit.increment().await.map_err(text)? == 1, "a reply is wrong")?;
-    let calls = calls(unit);
+    let calls = run(unit, count);
     let (sender, cost) = oneshot::channel();
-    std::thread::spawn(move || sender.send(outside.run(calls)));
+    std::thread::spawn(move || sender.send(place.run(calls)));
     cost.await.map_err(text)?
 }
 
-impl Outside {
+impl Place {
     fn run<F>(self, calls: F) -> Result<Cost, String>
     where
         F: Future<Output = Result<Cost, String>> + Send + 'static,
     {
         match self {
-            Outside::Thread => {
+            Place::Thread => {
                 let tokio = Builder::new_current_thread().enable_time().build().map_err(text)?;
                 tokio.block_on(calls)
             }
-            Outside::Task => {
+            Place::Task => {
                 let mut tokio = Builder::new_multi_thread();
                 let tokio = tokio.worker_threads(1).enable_time().build().map_err(text)?;
                 tokio.block_on(async { tokio::spawn(calls).await.map_err(text)? })
@@ -564,8 +540,8 @@ async fn exits(
     Ok((each(clock.elapsed(), count), bytes))
 }
 
-/// Sends `count` messages to `to` processes, in alternation. The processes are in a turn that never
-/// ends, so the messages stay in the mailboxes.
+/// Sends `count` messages to `to` processes, in alternation: to two, so that no message is part of a run. The
+/// processes are in a turn that never ends, so the messages stay in the mailboxes.
 async fn waiting_messages(driver: &mut Driver, count: u64, to: u64) -> Result<Cost, String> {
     let units = spawn(driver, to)?;
     HANDLED.arm(to);
