@@ -354,34 +354,6 @@ mod tests {
     }
 
     #[test]
-    fn one_for_all_stops_in_reverse_and_starts_in_order() {
-        let (mut engine, [a, b, c, d]) = four(Strategy::OneForAll);
-        let (stop, start) = (vec![d, c, a], vec![a, b, c, d]);
-        assert_eq!(engine.exited(2, false, SECOND), Verdict::RestartMany { stop, start });
-    }
-
-    #[test]
-    fn rest_for_one_leaves_the_children_before_alone() {
-        let (mut engine, [_, b, c, d]) = four(Strategy::RestForOne);
-        let (stop, start) = (vec![d, c], vec![b, c, d]);
-        assert_eq!(engine.exited(2, false, SECOND), Verdict::RestartMany { stop, start });
-    }
-
-    #[test]
-    fn temporary_children_are_stopped_with_the_others_and_forgotten() {
-        let (mut engine, [a, .., d]) = four(Strategy::OneForAll);
-        let e = engine.add(Some("e".into()), Restart::Temporary, false, "e").expect("new");
-        engine.started(e, 5);
-        let Verdict::RestartMany { stop, start } = engine.exited(1, false, SECOND) else {
-            panic!("all restart")
-        };
-        assert_eq!((stop[0], start.last()), (e, Some(&d)));
-        stop.into_iter().for_each(|key| engine.halted(key));
-        assert!(engine.get(e).is_none() && engine.by_name("e").is_none());
-        assert_eq!(state(&engine, a), RunState::Stopped);
-    }
-
-    #[test]
     fn transient_children_restart_only_after_a_fault_and_keep_their_place() {
         let mut engine = engine(Strategy::OneForOne, 10);
         let key = engine.add(Some("t".into()), Restart::Transient, false, "t").expect("new");
@@ -412,28 +384,6 @@ mod tests {
     }
 
     #[test]
-    fn with_intensity_zero_the_first_restart_is_too_many() {
-        let mut engine = engine(Strategy::OneForOne, 0);
-        let key = engine.add(Some("a".into()), Restart::Permanent, false, "a").expect("new");
-        engine.started(key, 1);
-        assert_eq!(engine.exited(1, false, SECOND), Verdict::Exit(Cause::Intensity));
-    }
-
-    #[test]
-    fn a_failed_start_is_tried_again_and_each_try_counts() {
-        let mut engine = engine(Strategy::OneForOne, 3);
-        let key = engine.add(Some("a".into()), Restart::Permanent, false, "a").expect("new");
-        engine.started(key, 1);
-        assert_eq!(engine.exited(1, false, SECOND), Verdict::Restart(key));
-        for _ in 0..2 {
-            engine.start_failed(key);
-            assert_eq!(engine.retry(key, SECOND), Verdict::Restart(key));
-        }
-        engine.start_failed(key);
-        assert_eq!(engine.retry(key, SECOND), Verdict::Exit(Cause::Intensity));
-    }
-
-    #[test]
     fn of_many_starts_the_failed_start_is_tried_again() {
         let (mut engine, [a, b, c, d]) = four(Strategy::OneForAll);
         let Verdict::RestartMany { stop, .. } = engine.exited(4, false, SECOND) else {
@@ -448,34 +398,6 @@ mod tests {
         assert_eq!(engine.retry(b, SECOND), Verdict::RestartMany { stop, start });
         engine.stopped(b);
         assert_eq!(engine.retry(b, SECOND), Verdict::Nothing, "stopped on purpose meanwhile");
-    }
-
-    #[test]
-    fn significant_children_end_their_supervisor() {
-        for (auto_shutdown, after_first, after_second) in [
-            (AutoShutdown::Never, false, false),
-            (AutoShutdown::AnySignificant, true, true),
-            (AutoShutdown::AllSignificant, false, true),
-        ] {
-            let strategy = Strategy::OneForOne;
-            let mut engine: Engine<u32, ()> =
-                Engine::new(Settings { strategy, auto_shutdown, intensity: 1, period: SECOND });
-            let kinds = [
-                (Restart::Temporary, false),
-                (Restart::Temporary, true),
-                (Restart::Transient, true),
-                // A permanent child is always restarted, so it does not count as significant.
-                (Restart::Permanent, true),
-            ];
-            for ((restart, significant), pid) in kinds.into_iter().zip(1..) {
-                let key = engine.add(None, restart, significant, ()).expect("nameless");
-                engine.started(key, pid);
-            }
-            let exits = |verdict| verdict == Verdict::Exit(Cause::AutoShutdown);
-            assert!(!exits(engine.exited(1, true, SECOND)), "not significant");
-            assert_eq!(exits(engine.exited(2, true, SECOND)), after_first);
-            assert_eq!(exits(engine.exited(3, true, SECOND)), after_second);
-        }
     }
 
     /// An event of a supervisor. Numbers choose among the children that exist at that time.

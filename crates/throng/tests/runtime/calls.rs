@@ -35,21 +35,6 @@ impl Log {
 }
 
 #[test]
-fn a_turn_that_suspends_is_not_interleaved_with_others() {
-    let runtime = runtime();
-    let counter = runtime.spawn(Counter::default()).unwrap();
-    runtime.block_on(async |_| {
-        let slow = counter.call(AddSlowly(1, Duration::from_millis(30)));
-        let quick = async {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-            counter.call(Add(10)).await
-        };
-        let (slow, quick) = tokio::join!(slow, quick);
-        assert_eq!((slow.unwrap(), quick.unwrap()), (1, 11));
-    });
-}
-
-#[test]
 fn a_call_times_out_from_anywhere_and_not_early() {
     runtime().block_on(async |runtime| {
         let counter = runtime.spawn(Counter::default()).unwrap();
@@ -120,18 +105,6 @@ fn sockets_and_timers_of_tokio_work_in_handlers() {
         std::io::Result::Ok(accepted?.1 == connected?.local_addr()?)
     };
     assert!(runtime().block_on(async |runtime| in_turn(runtime, round_trip).await).unwrap());
-}
-
-#[test]
-fn a_runtime_attaches_to_a_running_tokio_runtime() {
-    assert!(Runtime::builder().attach().is_err());
-    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    tokio.block_on(async {
-        let runtime = Runtime::builder().workers(1).attach().unwrap();
-        let counter = runtime.spawn(Counter { count: 1 }).unwrap();
-        assert_eq!(counter.call(Add(1)).await.unwrap(), 2);
-        assert_eq!(counter.call(AddSlowly(1, Duration::from_millis(2))).await.unwrap(), 3);
-    });
 }
 
 /// Long runs of messages of a kind share a block, which must not change the order.

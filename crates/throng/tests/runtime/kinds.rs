@@ -73,6 +73,10 @@ fn processes_and_turns_are_counted_by_kind() {
         let text = metrics.to_prometheus();
         assert!(text.contains(&format!("\nthrong_kind_processes{label} 7\n")), "{text}");
         let sum = |count: fn(&KindMetrics) -> u64| metrics.kinds.iter().map(count).sum::<u64>();
+        assert_eq!((sum(|kind| kind.processes), metrics.processes), (7, 7));
+        assert_eq!(sum(|kind| kind.panicked), metrics.panicked);
+        assert_eq!(metrics.workers.iter().filter(|worker| !worker.guest).count(), 2);
+        assert!(metrics.uptime > Duration::ZERO);
         assert_eq!(sum(|kind| kind.spawned), metrics.spawned);
         assert_eq!(sum(|kind| kind.exited), metrics.exited);
     });

@@ -274,6 +274,7 @@ impl Blocks {
 fn a_blocking_closure_that_cannot_run_comes_back() {
     // Silences the panic by which tokio refuses.
     quiet();
+    assert!(Runtime::builder().attach().is_err(), "outside of tokio");
     // No system has room for such a stack, so no thread can be started.
     let tokio = tokio::runtime::Builder::new_current_thread()
         .enable_all()
