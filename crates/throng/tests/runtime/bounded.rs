@@ -1,8 +1,8 @@
 //! Bounded mailboxes, and the budget of all mailboxes together.
 
 use crate::{
-    Actor, Await, OVERFLOWS, PATIENCE, bounded_by, eventually, in_turn, poll_once, quiet, runtime,
-    scaled, until,
+    Actor, Await, DropPanics, OVERFLOWS, PATIENCE, bounded_by, eventually, in_turn, poll_once,
+    quiet, runtime, scaled, until,
 };
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -214,17 +214,6 @@ fn waiting_senders_are_served_in_order_and_cancelled_ones_are_skipped() {
         expected.retain(|number| !(2..count).contains(number) || (number - 2) % 3 != 0);
         assert_eq!(held.read().await, expected);
     });
-}
-
-/// A waker whose drop panics.
-struct DropPanics;
-impl std::task::Wake for DropPanics {
-    fn wake(self: Arc<Self>) {}
-}
-impl Drop for DropPanics {
-    fn drop(&mut self) {
-        panic!("on purpose");
-    }
 }
 
 #[test]

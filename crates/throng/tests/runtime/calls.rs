@@ -1,6 +1,6 @@
 //! Sending, calling, order, deadlines.
 
-use crate::{Add, AddSlowly, Counter, eventually, in_turn, runtime, scaled};
+use crate::{Add, AddSlowly, Counter, DropPanics, eventually, in_turn, runtime, scaled};
 use std::future::Future;
 use std::task::Poll;
 use std::time::Duration;
@@ -183,15 +183,6 @@ fn wakers_that_panic_harm_no_other_process() {
     impl Wake for WakePanics {
         fn wake(self: Arc<Self>) {
             panic!("in wake");
-        }
-    }
-    struct DropPanics;
-    impl Wake for DropPanics {
-        fn wake(self: Arc<Self>) {}
-    }
-    impl Drop for DropPanics {
-        fn drop(&mut self) {
-            panic!("in drop");
         }
     }
 

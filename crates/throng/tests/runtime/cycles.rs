@@ -1,6 +1,6 @@
 //! Cycles of calls: processes that wait for each other in a ring.
 
-use crate::{Add, AddSlowly, Counter, runtime, scaled, spawn_async};
+use crate::{Actor, Add, AddSlowly, Await, Counter, runtime, scaled, spawn_async};
 use std::sync::Arc;
 use std::time::Duration;
 use throng::prelude::*;
@@ -226,19 +226,6 @@ impl<T> From<CallError<T>> for Failed {
     }
 }
 
-/// Asks a keeper, and answers calls.
-struct Asker;
-#[process]
-impl Asker {
-    #[message]
-    async fn ask_keeper(&mut self, keeper: Address<Keeper>, detaches: bool) -> Result<u64, Failed> {
-        let asked = keeper.ask(|reply| Keep { reply, detaches }).within(FOR_EVER).await;
-        asked.map_err(Failed::from)
-    }
-    #[message]
-    fn ping(&mut self) {}
-}
-
 /// Hands each `ReplyTo` over to the test, which answers.
 struct Keeper(tokio::sync::mpsc::UnboundedSender<ReplyTo<u64>>);
 #[process]
@@ -251,8 +238,8 @@ impl Keeper {
         self.0.send(reply).unwrap();
     }
     #[message]
-    async fn ping_back(&mut self, asker: Address<Asker>) -> Result<(), Failed> {
-        asker.ping().within(FOR_EVER).await.map_err(Failed::from)
+    async fn ping_back(&mut self, asker: Address<Actor>) -> Result<(), Failed> {
+        asker.call(Await(async {})).within(FOR_EVER).await.map_err(Failed::from)
     }
     /// Keeps the keeper in a turn.
     #[message(send)]
@@ -280,16 +267,19 @@ fn ask_and_ping_back(is_busy: bool, detaches: bool) -> (Result<u64, Failed>, Res
     runtime.block_on(async |runtime| {
         let (keep, mut kept) = tokio::sync::mpsc::unbounded_channel();
         let keeper = runtime.spawn(Keeper(keep)).unwrap();
-        let asker = runtime.spawn(Asker).unwrap();
+        let asker = runtime.spawn(Actor).unwrap();
         let (end, ends) = tokio::sync::oneshot::channel();
         if is_busy {
             // The question finds the keeper in a turn, and so sends probes of its own.
             keeper.linger(ends).unwrap();
             suspended(runtime, keeper.pid(), "Linger").await;
         }
-        let ask = asker.ask_keeper(keeper, detaches).within(FOR_EVER);
-        let mut asking = tokio::spawn(ask);
-        suspended(runtime, asker.pid(), "AskKeeper").await;
+        let ask = async move {
+            let asked = keeper.ask(|reply| Keep { reply, detaches }).within(FOR_EVER).await;
+            asked.map_err(Failed::from)
+        };
+        let mut asking = tokio::spawn(asker.call(Await(ask)).within(FOR_EVER));
+        suspended(runtime, asker.pid(), "Await").await;
         drop(end);
         let reply = kept.recv().await.unwrap();
         let mut pinging = tokio::spawn(keeper.ping_back(asker).within(FOR_EVER));

@@ -1,6 +1,6 @@
 //! Groups: membership, its count, broadcasts, monitors, and the exit of members.
 
-use crate::{Counter, eventually, runtime, scaled};
+use crate::{Actor, Counter, eventually, runtime, scaled};
 use std::sync::mpsc;
 use throng::prelude::*;
 use throng::{GroupChange, GroupEvent};
@@ -36,14 +36,12 @@ fn members_leave_when_they_exit_and_the_dead_cannot_join() {
 
 #[test]
 fn groups_of_one_name_are_one_group_if_they_are_of_one_type() {
-    struct Other;
-    impl Process for Other {}
     let runtime = runtime();
     let member = runtime.spawn(Counter::default()).unwrap();
     // No handle exists in between: the member keeps the group.
     assert!(runtime.group::<Address<Counter>>("kitchen").join(member));
     assert_eq!(runtime.group::<Address<Counter>>("kitchen").members(), [member]);
-    assert!(runtime.group::<Address<Other>>("kitchen").is_empty());
+    assert!(runtime.group::<Address<Actor>>("kitchen").is_empty());
     assert!(runtime.group::<Address<Counter>>("bar").is_empty());
 }
 

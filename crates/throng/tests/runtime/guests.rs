@@ -2,7 +2,7 @@
 //! task of the caller's tokio runtime. The first half is the table of what a turn can observe; the second, what
 //! guests do.
 
-use crate::{Actor, Add, Counter, PATIENCE, hold, scaled, spawn_async, until};
+use crate::{Actor, Add, Await, Counter, PATIENCE, hold, scaled, spawn_async, until};
 use std::cell::Cell;
 use std::future::Future;
 use std::panic;
@@ -359,25 +359,21 @@ fn the_first_contact_with_a_process_needs_no_worker() {
 
 #[test]
 fn a_process_that_may_block_runs_on_workers_only_though_a_guest_wakes_it() {
-    struct Asks(Address<Actor>);
-    #[process(never_blocks)]
-    impl Asks {
-        #[message]
-        async fn names(&mut self, cx: &mut Context<Self>) -> Vec<Option<String>> {
-            let name = || thread::current().name().map(str::to_owned);
-            let spawned = cx.runtime().spawn(Actor).unwrap();
-            let mut names = Vec::new();
-            for actor in [self.0, spawned] {
-                names.push(actor.call(Do(name)).await.unwrap());
-            }
-            spawned.stop();
-            names
+    async fn names(runtime: RuntimeHandle, known: Address<Actor>) -> Vec<Option<String>> {
+        let name = || thread::current().name().map(str::to_owned);
+        let spawned = runtime.spawn(Actor).unwrap();
+        let mut names = Vec::new();
+        for actor in [known, spawned] {
+            names.push(actor.call(Do(name)).await.unwrap());
         }
+        spawned.stop();
+        names
     }
     let runtime = start();
-    let asks = runtime.spawn(Asks(runtime.spawn(Actor).unwrap())).unwrap();
+    let (known, asks) = (runtime.spawn(Actor).unwrap(), runtime.spawn(Nimble).unwrap());
     for _ in 0..scaled(200) {
-        let names = at(Place::Task, asks.names()).unwrap();
+        let names = Await(names(runtime.handle().clone(), known));
+        let names = at(Place::Task, asks.call(names)).unwrap();
         assert!(names.iter().flatten().all(|name| name.starts_with("throng-")), "{names:?}");
     }
 }

@@ -1,6 +1,8 @@
 //! Inspection of processes from outside, in all their states.
 
-use crate::{Add, AddSlowly, Await, Counter, Do, Hold, hold, in_turn, quiet, runtime, scaled};
+use crate::{
+    Actor, Add, AddSlowly, Await, Counter, Do, Hold, hold, in_turn, quiet, runtime, scaled,
+};
 use std::collections::HashSet;
 use std::time::Duration;
 use throng::prelude::*;
@@ -260,11 +262,8 @@ fn the_tree_shows_children_below_their_parents() {
 #[test]
 fn a_child_whose_parent_has_exited_becomes_a_root_of_the_tree() {
     runtime().block_on(async |runtime| {
-        /// A child that outlives its parent.
-        struct Orphan;
-        impl Process for Orphan {}
         let parent = runtime.spawn(Family).unwrap();
-        let bear = Do(|_: &mut Family, cx: &mut Context<Family>| cx.monitored().spawn(Orphan));
+        let bear = Do(|_: &mut Family, cx: &mut Context<Family>| cx.monitored().spawn(Actor));
         let orphan = parent.call(bear).await.unwrap().unwrap();
         assert_eq!(runtime.tree(9).await.len(), 2);
         parent.kill();
@@ -309,8 +308,9 @@ fn the_fullest_mailboxes_come_first_and_inspection_loses_no_message() {
 #[test]
 fn a_process_can_inspect_itself_during_a_turn() {
     runtime().block_on(async |runtime| {
-        let process = runtime.spawn(Counter::default()).unwrap();
-        let state = process.inspect_self().await.unwrap();
+        let (own, actor) = (runtime.clone(), runtime.spawn(Actor).unwrap());
+        let info = actor.call(Await(async move { own.info(actor).await })).await.unwrap();
+        let state = info.map(|info| info.state);
         assert!(matches!(state, Some(ProcessState::Suspended { .. })), "{state:?}");
     });
 }
@@ -411,11 +411,6 @@ impl Counter {
         if stops {
             cx.stop(ExitReason::Normal);
         }
-    }
-    #[message]
-    async fn inspect_self(&mut self, cx: &mut Context<Self>) -> Option<ProcessState> {
-        let runtime = cx.runtime().clone();
-        runtime.info(cx.address()).await.map(|info| info.state)
     }
 }
 

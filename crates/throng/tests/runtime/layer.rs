@@ -1,6 +1,6 @@
 //! Layers: a layer surrounds every turn of its process, whatever woke it, and can defer the reply.
 
-use crate::{runtime, until};
+use crate::{Actor, Await, runtime, until};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use throng::layer::{HeldReply, Layer, TurnEnd};
@@ -230,9 +230,7 @@ fn a_layer_surrounds_every_turn_whatever_woke_the_process() {
 
 /// A process that has exited.
 fn gone(cx: &mut Context<Worker>) -> Pid {
-    struct Brief;
-    impl Process for Brief {}
-    let brief = cx.runtime().spawn(Brief).unwrap();
+    let brief = cx.runtime().spawn(Actor).unwrap();
     brief.kill();
     until(|| !brief.is_alive());
     brief.pid()
@@ -325,39 +323,18 @@ fn a_layer_without_functions_of_its_own_gives_each_reply() {
     });
 }
 
-/// Process that waits for a reply of a worker, which calls it meanwhile.
-struct Asker;
-#[process]
-impl Asker {
-    #[message]
-    async fn consult(&mut self, worker: Address<Worker>) -> u8 {
-        worker.call(reply(1)).await.unwrap()
-    }
-    #[message]
-    fn pong(&mut self) -> u8 {
-        2
-    }
-}
-
-/// Turn in which a worker calls an asker.
-struct CallBack(Address<Asker>);
-impl Turn<Worker> for CallBack {
-    type Reply = u8;
-    async fn run(self, _: &mut Worker, _: &mut Context<Worker>) -> u8 {
-        self.0.pong().await.unwrap()
-    }
-}
-
 #[test]
 fn a_held_reply_closes_no_ring() {
     runtime().block_on(async |runtime| {
         let (worker, log, _) = layered(runtime);
         worker.send(note(|notes| notes.next = Next::Hold)).unwrap();
-        let asker = runtime.spawn(Asker).unwrap();
-        let asked = tokio::spawn(asker.consult(worker));
+        let asker = runtime.spawn(Actor).unwrap();
+        let ask = async move { worker.call(reply(1)).await.unwrap() };
+        let asked = tokio::spawn(asker.call(Await(ask)));
         wait_for(&log, "hold").await;
         // The asker waits for the layer; the worker goes on, and waits for the asker.
-        let called = tokio::spawn(worker.call(CallBack(asker)));
+        let call_back = async move { asker.call(Await(async { 2 })).await.unwrap() };
+        let called = tokio::spawn(worker.call(Await(call_back)));
         // Time for several searches for a ring.
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert!(!asked.is_finished() && !called.is_finished());

@@ -38,7 +38,7 @@ mod topics;
 mod work;
 
 use std::pin::Pin;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::task::{self, Poll, Waker};
 use std::time::Duration;
 use throng::prelude::*;
@@ -214,6 +214,17 @@ pub(crate) fn until(mut holds: impl FnMut() -> bool) {
 /// Polls a future once, with a waker that wakes nobody.
 pub(crate) fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut task::Context::from_waker(Waker::noop()))
+}
+
+/// A waker whose drop panics.
+pub(crate) struct DropPanics;
+impl task::Wake for DropPanics {
+    fn wake(self: Arc<Self>) {}
+}
+impl Drop for DropPanics {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
 }
 
 /// All that a full mailbox may do.

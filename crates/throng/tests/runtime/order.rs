@@ -7,14 +7,10 @@ use std::time::Duration;
 use throng::prelude::*;
 use tokio::sync::oneshot;
 
-/// Records the messages it receives, after the gate of a [`Wait`] has opened.
+/// Records the messages it receives, after a gate has opened that an [`Await`] has it wait for.
 struct Scribe(Vec<u64>);
 #[process]
 impl Scribe {
-    #[message(send)]
-    async fn wait(&mut self, gate: oneshot::Receiver<()>) {
-        let _ = gate.await;
-    }
     #[message(derive(Clone))]
     fn note(&mut self, number: u64) {
         self.0.push(number);
@@ -41,7 +37,7 @@ fn heard(speak: impl FnOnce(Address<Scribe>) + Send + 'static) -> Vec<u64> {
     runtime().block_on(async |runtime| {
         let (open, gate) = oneshot::channel();
         let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
-        scribe.wait(gate).unwrap();
+        scribe.send(Await(gate)).unwrap();
         in_turn(runtime, async move { speak(scribe) }).await;
         open.send(()).unwrap();
         scribe.read().await.unwrap()
@@ -188,7 +184,7 @@ fn messages_keep_the_causal_order_of_a_foreign_channel() {
         for _ in 0..scaled(200) {
             let (open, gate) = oneshot::channel();
             let scribe = runtime.spawn(Scribe(Vec::new())).unwrap();
-            scribe.wait(gate).unwrap();
+            scribe.send(Await(gate)).unwrap();
             let other = runtime.spawn(Actor).unwrap();
             in_turn(runtime, question(scribe, other)).await;
             open.send(()).unwrap();
@@ -279,7 +275,7 @@ fn narrate(count: usize, way: Way, waits: bool) {
         if waits {
             for scribe in &scribes {
                 let (open, gate) = oneshot::channel();
-                scribe.wait(gate).unwrap();
+                scribe.send(Await(gate)).unwrap();
                 gates.push(open);
             }
         }

@@ -52,6 +52,18 @@ fn pool(size: usize, room: usize, permits: usize) -> (Pool<Clerk>, SupervisorSpe
     (pool, supervisor.intensity(1_000, Duration::from_secs(1)), gate)
 }
 
+/// Starts a pool, whose workers wait for permits of the gate.
+async fn start(
+    runtime: &RuntimeHandle,
+    size: usize,
+    room: usize,
+    permits: usize,
+) -> (Pool<Clerk>, Arc<Semaphore>) {
+    let (pool, supervisor, gate) = pool(size, room, permits);
+    supervisor.start_async(runtime).await.unwrap();
+    (pool, gate)
+}
+
 /// A way to send a message to a pool.
 type Send = fn(&Pool<Clerk>, Note) -> Result<(), SendError<Note>>;
 
@@ -100,8 +112,7 @@ fn room_is_bounded_and_comes_back_when_a_turn_is_over() {
 #[test]
 fn those_who_wait_for_room_get_it_in_any_worker() {
     runtime().block_on(async |runtime| {
-        let (pool, supervisor, gate) = pool(3, 1, 0);
-        supervisor.start_async(runtime).await.unwrap();
+        let (pool, gate) = start(runtime, 3, 1, 0).await;
         let count = scaled(300);
         let callers: Vec<_> = (0..count)
             .map(|number| {
@@ -127,8 +138,7 @@ fn those_who_wait_for_room_get_it_in_any_worker() {
 #[test]
 fn a_message_goes_to_the_worker_with_the_most_room() {
     runtime().block_on(async |runtime| {
-        let (pool, supervisor, gate) = pool(2, 4, 0);
-        supervisor.start_async(runtime).await.unwrap();
+        let (pool, gate) = start(runtime, 2, 4, 0).await;
         for number in 0..3 {
             key(&pool).send(Note(number)).unwrap();
         }
@@ -155,8 +165,7 @@ fn a_message_goes_to_the_worker_with_the_most_room() {
 #[test]
 fn a_key_leads_to_one_worker_and_keeps_the_order() {
     runtime().block_on(async |runtime| {
-        let (pool, supervisor, _gate) = pool(4, 3, Semaphore::MAX_PERMITS);
-        supervisor.start_async(runtime).await.unwrap();
+        let (pool, _gate) = start(runtime, 4, 3, Semaphore::MAX_PERMITS).await;
         let count = scaled(1_000);
         let mut workers = Vec::new();
         for key in 0..8 {
@@ -178,8 +187,7 @@ fn a_key_leads_to_one_worker_and_keeps_the_order() {
 #[test]
 fn a_worker_that_fails_gives_its_room_back_and_is_started_again() {
     runtime().block_on(async |runtime| {
-        let (pool, supervisor, gate) = pool(2, 3, 0);
-        supervisor.start_async(runtime).await.unwrap();
+        let (pool, gate) = start(runtime, 2, 3, 0).await;
         for round in 0..scaled(20) {
             // One is handled when it fails; the others wait behind it.
             let worker = pool.keyed("k");
@@ -210,8 +218,7 @@ fn a_worker_that_fails_gives_its_room_back_and_is_started_again() {
 #[test]
 fn a_call_waits_for_room_until_its_deadline() {
     runtime().block_on(async |runtime| {
-        let (pool, supervisor, _gate) = pool(1, 1, 0);
-        supervisor.start_async(runtime).await.unwrap();
+        let (pool, _gate) = start(runtime, 1, 1, 0).await;
         pool.send(Note(1)).unwrap();
         if cfg!(miri) {
             return;
@@ -259,8 +266,7 @@ fn a_worker_that_takes_long_to_stop_holds_up_no_sender() {
 fn messages_in_the_line_are_handled_in_order_although_no_sender_is_polled_again() {
     runtime().block_on(async |runtime| {
         for (size, waiting) in [(1, 20), (4, 16)] {
-            let (pool, supervisor, gate) = pool(size, 1, 0);
-            supervisor.start_async(runtime).await.unwrap();
+            let (pool, gate) = start(runtime, size, 1, 0).await;
             for number in 0..size as u64 {
                 pool.send(Note(number)).unwrap();
             }
@@ -294,8 +300,7 @@ fn messages_in_the_line_are_handled_in_order_although_no_sender_is_polled_again(
 #[test]
 fn a_sender_that_gives_up_leaves_the_line() {
     runtime().block_on(async |runtime| {
-        let (pool, supervisor, gate) = pool(1, 1, 0);
-        supervisor.start_async(runtime).await.unwrap();
+        let (pool, gate) = start(runtime, 1, 1, 0).await;
         pool.send(Note(1)).unwrap();
         let mut delivery = Box::pin(pool.deliver(Note(2)));
         let mut call = Box::pin(pool.call(Note(3)));
@@ -326,8 +331,7 @@ fn a_worker_that_is_started_again_takes_messages_of_the_line() {
     ];
     runtime().block_on(async |runtime| {
         for (name, end) in ends {
-            let (pool, supervisor, notes) = pool(2, 2, 100);
-            supervisor.start_async(runtime).await.unwrap();
+            let (pool, notes) = start(runtime, 2, 2, 100).await;
             // A key for each worker.
             let first = pool.keyed(&0).call(Note(0)).await.unwrap();
             let mut other = 1;

@@ -1,6 +1,6 @@
 //! Room in a full mailbox: the sends that wait for it, and the messages that need none.
 
-use crate::{bounded_by, eventually, poll_once, runtime};
+use crate::{Actor, bounded_by, eventually, poll_once, runtime};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use throng::prelude::*;
@@ -47,14 +47,11 @@ impl Desk {
     }
 }
 
-impl Handle<GroupEvent<Address<Visitor>>> for Desk {
-    async fn handle(&mut self, event: GroupEvent<Address<Visitor>>, _: &mut Context<Self>) {
+impl Handle<GroupEvent<Address<Actor>>> for Desk {
+    async fn handle(&mut self, event: GroupEvent<Address<Actor>>, _: &mut Context<Self>) {
         self.hear(format!("{:?}", event.change));
     }
 }
-
-struct Visitor;
-impl Process for Visitor {}
 
 /// A desk in the turn of a [`Hold`], its mailbox full.
 struct Full {
@@ -127,12 +124,12 @@ fn a_piped_result_does_not_wait_for_the_budget_of_all_mailboxes() {
 #[test]
 fn a_group_event_needs_no_room() {
     runtime().block_on(async |runtime| {
-        let group = runtime.group::<Address<Visitor>>("visitors");
+        let group = runtime.group::<Address<Actor>>("visitors");
         let full = Full::spawn(runtime, Overflow::Reject, async |desk| {
             group.monitor(desk);
         });
         let full = full.await;
-        let visitor = runtime.spawn(Visitor).unwrap();
+        let visitor = runtime.spawn(Actor).unwrap();
         assert!(group.join(visitor));
         assert!(group.leave(visitor));
         assert_eq!(full.read().await, ["first", "Joined", "Left"]);

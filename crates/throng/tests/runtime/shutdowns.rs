@@ -2,8 +2,8 @@
 
 use crate::{Actor, AddSlowly, Await, Counter, Hold, eventually, hold, runtime};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use throng::Shutdown;
 use throng::prelude::*;
@@ -71,9 +71,7 @@ fn an_outcome_names_the_kinds_of_abandoned_processes() {
         runtime.spawn(Slow).unwrap().hang().unwrap();
         runtime.spawn(Slow).unwrap();
     }
-    struct Idle;
-    impl Process for Idle {}
-    runtime.spawn(Idle).unwrap();
+    runtime.spawn(Actor).unwrap();
     let outcome = runtime.shutdown(Duration::from_millis(100));
     assert_eq!((outcome.stopped, outcome.abandoned), (1, 8));
     assert_eq!(kinds(&outcome), [("Slow", 6), ("Counter", 2)]);
@@ -167,7 +165,7 @@ async fn a_dropped_runtime_leaves_turns_to_the_thread_that_drives_their_timers()
 fn a_runtime_dropped_in_a_task_of_its_only_tokio_thread_leaves_turns_to_it() {
     let runtime = Runtime::builder().workers(1).io_threads(1).start().unwrap();
     let io = runtime.tokio().clone();
-    let (sender, receiver) = std::sync::mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     io.spawn(async move {
         let (let_go, call) = waiting(&runtime).await;
         drop(runtime);
@@ -196,35 +194,14 @@ async fn a_dropped_runtime_waits_for_processes_that_need_no_other_thread() {
     assert_eq!(exits.load(Ordering::SeqCst), 100);
 }
 
-struct Ender;
-#[process]
-impl Ender {
-    /// Has a process shut its own runtime down.
-    #[message]
-    fn end(&mut self, runtime: Runtime, deadline: Duration) -> Shutdown {
-        runtime.shutdown(deadline)
-    }
-    #[message]
-    async fn end_async(&mut self, runtime: Runtime, deadline: Duration) -> Shutdown {
-        runtime.shutdown_async(deadline).await
-    }
-    #[message]
-    async fn end_by_drop(&mut self, runtime: Runtime, cx: &mut Context<Self>) -> &'static str {
-        drop(runtime);
-        assert!(matches!(cx.runtime().spawn(Ender), Err(SpawnError::ShutDown { .. })));
-        // The turn suspends once more, and would be dropped if the deadline were over.
-        tokio::task::yield_now().await;
-        "after the drop"
-    }
-}
-/// Starts a runtime with an [`Ender`] and five processes whose `stopping` hooks are counted.
-fn with_ender() -> (Runtime, RuntimeHandle, Address<Ender>, Arc<AtomicU64>) {
+/// Starts a runtime with a process that ends it, and five whose `stopping` hooks are counted.
+fn with_ender() -> (Runtime, RuntimeHandle, Address<Actor>, Arc<AtomicU64>) {
     let runtime = Runtime::builder().workers(1).start().unwrap();
     let exits = Arc::new(AtomicU64::new(0));
     for _ in 0..5 {
         runtime.spawn(Orderly(exits.clone())).unwrap();
     }
-    let ender = runtime.spawn(Ender).unwrap();
+    let ender = runtime.spawn(Actor).unwrap();
     let handle = runtime.handle().clone();
     (runtime, handle, ender, exits)
 }
@@ -233,7 +210,8 @@ fn with_ender() -> (Runtime, RuntimeHandle, Address<Ender>, Arc<AtomicU64>) {
 #[cfg_attr(miri, ignore = "blocks its thread")]
 async fn a_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_process_exits() {
     let (runtime, handle, ender, exits) = with_ender();
-    let outcome = ender.end(runtime, MINUTE).within(2 * MINUTE).await.unwrap();
+    let end = Await(async { runtime.shutdown(MINUTE) });
+    let outcome = ender.call(end).within(2 * MINUTE).await.unwrap();
     assert_eq!((outcome.stopped, outcome.abandoned), (5, 0));
     assert_eq!(exits.load(Ordering::SeqCst), 5);
     eventually(|| handle.process_count() == 0).await;
@@ -242,7 +220,8 @@ async fn a_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_process_e
 #[tokio::test]
 async fn an_async_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_process_exits() {
     let (runtime, handle, ender, exits) = with_ender();
-    let outcome = ender.end_async(runtime, MINUTE).within(2 * MINUTE).await.unwrap();
+    let end = Await(runtime.shutdown_async(MINUTE));
+    let outcome = ender.call(end).within(2 * MINUTE).await.unwrap();
     assert_eq!((outcome.stopped, outcome.abandoned), (5, 0));
     assert_eq!(exits.load(Ordering::SeqCst), 5);
     eventually(|| handle.process_count() == 0).await;
@@ -252,7 +231,7 @@ async fn an_async_shutdown_in_a_handler_waits_for_all_others_and_then_its_own_pr
 async fn an_async_shutdown_in_a_handler_is_dropped_with_its_turn_at_the_deadline() {
     let (runtime, handle, ender, _) = with_ender();
     let (_let_go, call) = waiting(&handle).await;
-    let end = EndAsync { runtime, deadline: Duration::from_millis(50) };
+    let end = Await(runtime.shutdown_async(Duration::from_millis(50)));
     let outcome = ender.call(end).within(MINUTE).await;
     assert!(matches!(outcome, Err(CallError::Died(ExitReason::Shutdown))));
     assert!(matches!(call.await.unwrap(), Err(CallError::Died(ExitReason::Shutdown))));
@@ -262,22 +241,20 @@ async fn an_async_shutdown_in_a_handler_is_dropped_with_its_turn_at_the_deadline
 #[tokio::test]
 async fn a_runtime_dropped_in_its_own_handler_delays_neither_that_nor_the_others() {
     let (runtime, handle, ender, exits) = with_ender();
-    let reply = ender.end_by_drop(runtime).within(MINUTE).await.unwrap();
-    assert_eq!(reply, "after the drop");
+    let own = handle.clone();
+    let end = async move {
+        drop(runtime);
+        assert!(matches!(own.spawn(Actor), Err(SpawnError::ShutDown { .. })));
+        // The turn suspends once more, and would be dropped if the deadline were over.
+        tokio::task::yield_now().await;
+    };
+    ender.call(Await(end)).within(MINUTE).await.unwrap();
     eventually(|| handle.process_count() == 0).await;
     assert_eq!(exits.load(Ordering::SeqCst), 5, "a process exited without its hook");
 }
 
-/// Sends a message when it is dropped.
-struct Dropping(std::sync::mpsc::Sender<()>);
-impl Drop for Dropping {
-    fn drop(&mut self) {
-        let _ = self.0.send(());
-    }
-}
-
 /// Blocks past the end of its runtime, then suspends for ever; its `stopping` hook does so too.
-struct BlocksThenWaits(#[expect(dead_code, reason = "held to be dropped")] Dropping);
+struct BlocksThenWaits(#[expect(dead_code, reason = "held to be dropped")] mpsc::Sender<()>);
 #[process]
 impl BlocksThenWaits {
     #[hook]
@@ -295,15 +272,14 @@ impl BlocksThenWaits {
 fn a_turn_that_waits_after_the_end_of_its_runtime_is_dropped() {
     let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
     let (hold, held) = hold();
-    let (sender, dropped) = std::sync::mpsc::channel();
-    let blocks = runtime.spawn(BlocksThenWaits(Dropping(sender.clone()))).unwrap();
+    let (sender, dropped) = mpsc::channel();
+    let blocks = runtime.spawn(BlocksThenWaits(sender.clone())).unwrap();
     // An idle process queued behind the blocked process. Its `stopping` hook suspends for ever.
-    runtime.spawn(BlocksThenWaits(Dropping(sender))).unwrap();
+    runtime.spawn(BlocksThenWaits(sender)).unwrap();
     blocks.block_then_wait(hold).unwrap();
     held.has_begun();
     assert_eq!(runtime.shutdown(Duration::ZERO).abandoned, 2);
     held.let_go();
-    for _ in 0..2 {
-        dropped.recv_timeout(MINUTE).expect("each process is dropped");
-    }
+    // Each process is dropped.
+    assert_eq!(dropped.recv_timeout(MINUTE), Err(mpsc::RecvTimeoutError::Disconnected));
 }

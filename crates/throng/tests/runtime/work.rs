@@ -1,18 +1,12 @@
 //! Work beside a process's turns, and many processes at once.
 
-use crate::{Add, Counter, eventually, in_turn, quiet, runtime, scaled};
+use crate::{Add, Counter, Do, eventually, in_turn, quiet, runtime, scaled};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use throng::BlockingError;
 use throng::prelude::*;
-
-enum How {
-    Slow(u64),
-    Panic,
-    Never,
-}
 
 /// Collects the results piped to it.
 #[derive(Default)]
@@ -30,28 +24,37 @@ impl Owner {
     fn piped(&mut self, number: u64) {
         self.results.push(number);
     }
-    /// Pipes a future to itself, and monitors it.
-    #[message]
-    fn pipe(&mut self, how: How, cx: &mut Context<Self>) -> Pid {
-        let pid = cx.pipe(async move {
-            match how {
-                How::Slow(number) => {
-                    tokio::time::sleep(Duration::from_millis(2)).await;
-                    Piped { number }
-                }
-                How::Panic => panic!("on purpose"),
-                How::Never => std::future::pending().await,
-            }
-        });
-        let pid = pid.unwrap();
-        cx.monitor(pid);
-        pid
-    }
     #[message]
     fn collected(&mut self) -> (Vec<u64>, Vec<ExitReason>) {
         (self.results.clone(), self.down.clone())
     }
 }
+
+/// A turn that pipes a future to the owner, and monitors it.
+fn pipe(future: impl Future<Output = Piped> + Send + 'static) -> impl Turn<Owner, Reply = Pid> {
+    Do(|_: &mut Owner, cx: &mut Context<Owner>| {
+        let pid = cx.pipe(future).unwrap();
+        cx.monitor(pid);
+        pid
+    })
+}
+
+async fn slow(number: u64) -> Piped {
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    Piped { number }
+}
+
+/// Returns the results of an owner, and the exit reasons of its pipes, as soon as so many have exited.
+async fn collected(owner: Address<Owner>, exited: usize) -> (Vec<u64>, Vec<ExitReason>) {
+    loop {
+        let collected = owner.collected().await.unwrap();
+        if collected.1.len() == exited {
+            return collected;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 #[test]
 fn piped_futures_run_side_by_side_and_come_back_as_messages() {
     let runtime = runtime();
@@ -59,15 +62,9 @@ fn piped_futures_run_side_by_side_and_come_back_as_messages() {
     runtime.block_on(async |runtime| {
         let owner = runtime.spawn(Owner::default()).unwrap();
         for number in 0..count {
-            owner.pipe(How::Slow(number)).await.unwrap();
+            owner.call(pipe(slow(number))).await.unwrap();
         }
-        let (mut results, down) = loop {
-            let collected = owner.collected().await.unwrap();
-            if collected.1.len() as u64 == count {
-                break collected;
-            }
-            tokio::task::yield_now().await;
-        };
+        let (mut results, down) = collected(owner, count as usize).await;
         results.sort_unstable();
         assert_eq!(results, (0..count).collect::<Vec<_>>());
         // A pipe that has ended before it was monitored is reported as `NoProcess`.
@@ -80,22 +77,16 @@ fn piped_futures_run_side_by_side_and_come_back_as_messages() {
 fn a_piped_future_that_panics_or_is_killed_sends_nothing_and_its_monitor_fires() {
     runtime().block_on(async |runtime| {
         let owner = runtime.spawn(Owner::default()).unwrap();
-        owner.pipe(How::Panic).await.unwrap();
-        owner.pipe(How::Never).await.unwrap().kill();
-        let (results, down) = loop {
-            let collected = owner.collected().await.unwrap();
-            if collected.1.len() == 2 {
-                break collected;
-            }
-            tokio::task::yield_now().await;
-        };
+        owner.call(pipe(async { panic!("on purpose") })).await.unwrap();
+        owner.call(pipe(std::future::pending())).await.unwrap().kill();
+        let (results, down) = collected(owner, 2).await;
         assert_eq!(results, [0_u64; 0]);
         assert!(down.contains(&ExitReason::Killed));
         // The panicking pipe may have ended before it was monitored.
         let panicked = ExitReason::Panicked("on purpose".into());
         assert!(down.contains(&panicked) || down.contains(&ExitReason::NoProcess));
         // A result whose owner has exited is dropped.
-        let pipe = owner.pipe(How::Slow(1)).await.unwrap();
+        let pipe = owner.call(pipe(slow(1))).await.unwrap();
         owner.kill();
         pipe.exited().await;
         eventually(|| runtime.process_count() == 0).await;
@@ -134,42 +125,28 @@ fn blocking_closures_delay_no_other_process() {
     });
 }
 
-#[process(manual)]
-impl Counter {
-    #[message(derive(Clone))]
-    fn bump(&mut self, number: u64) -> u64 {
-        self.count += number;
-        self.count
-    }
-}
-
 async fn send_to_many(runtime: RuntimeHandle, count: u64) {
     let counters = runtime.spawner().spawn_many((0..count).map(|count| Counter { count })).unwrap();
     assert_eq!(counters.len() as u64, count);
-    counters.send_all(Bump { number: 1 }).unwrap();
-    counters.send_all(Bump { number: 10 }).unwrap();
-    let recipients: Vec<Recipient<Bump>> = counters.iter().map(|&counter| counter.into()).collect();
-    recipients.send_all(Bump { number: 100 }).unwrap();
+    counters.send_all(Add(1)).unwrap();
+    counters.send_all(Add(10)).unwrap();
+    let recipients: Vec<Recipient<Add>> = counters.iter().map(|&counter| counter.into()).collect();
+    recipients.send_all(Add(100)).unwrap();
     for (number, counter) in (0..).zip(&counters) {
-        assert_eq!(counter.bump(0).await.unwrap(), number + 111);
+        assert_eq!(counter.call(Add(0)).await.unwrap(), number + 111);
     }
     let (gone, _) = counters.split_at(counters.len() / 2);
     for counter in gone {
         counter.kill();
         counter.pid().exited().await;
     }
-    let error = counters.send_all(Bump { number: 1 }).unwrap_err();
+    let error = counters.send_all(Add(1)).unwrap_err();
     assert_eq!(error.failed.iter().map(|(to, _)| *to).collect::<Vec<_>>(), gone);
-    assert!(
-        error
-            .failed
-            .iter()
-            .all(|(_, error)| matches!(error, SendError::NoProcess(Bump { number: 1 })))
-    );
+    assert!(error.failed.iter().all(|(_, error)| matches!(error, SendError::NoProcess(Add(1)))));
     let nobody: [Address<Counter>; 0] = [];
-    nobody.send_all(Bump { number: 1 }).unwrap();
+    nobody.send_all(Add(1)).unwrap();
     for (number, counter) in (0..).zip(&counters).skip(gone.len()) {
-        assert_eq!(counter.bump(0).await.unwrap(), number + 112);
+        assert_eq!(counter.call(Add(0)).await.unwrap(), number + 112);
         counter.stop();
     }
 }
