@@ -1,6 +1,6 @@
 //! Durations at both ends of their range, in every place that takes a duration.
 
-use crate::{Add, Counter, eventually, spawn_async};
+use crate::{Add, Counter, Do, eventually, in_turn, spawn_async};
 use std::time::Duration;
 use throng::prelude::*;
 
@@ -17,41 +17,8 @@ impl Waits {
     fn timeout(&mut self, cx: &mut Context<Self>) {
         cx.stop(ExitReason::other("the time is over"));
     }
-    /// Returns whether the outcome is that of a long enough duration.
-    #[message]
-    async fn with(
-        &mut self,
-        what: Use,
-        time: Duration,
-        counter: Address<Counter>,
-        cx: &mut Context<Self>,
-    ) -> bool {
-        match what {
-            Use::ReceiveTimeout => {
-                cx.receive_timeout(time);
-                true
-            }
-            Use::SendAfter => cx.send_after(time, Ping).cancel(),
-            Use::SendEvery => cx.send_every(time, Ping).cancel(),
-            Use::Call => counter.call(Add(0)).within(time).await.is_ok(),
-            Use::Ask => {
-                let answer = counter.answer().within(time);
-                matches!(answer.await, Ok(7))
-            }
-        }
-    }
     #[message(derive(Clone))]
     fn ping(&mut self) {}
-}
-
-/// Uses a duration inside a turn.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Use {
-    ReceiveTimeout,
-    SendAfter,
-    SendEvery,
-    Call,
-    Ask,
 }
 
 #[process(manual)]
@@ -64,21 +31,26 @@ impl Counter {
 
 #[test]
 fn the_longest_durations_work_in_a_process() {
-    let uses = [Use::ReceiveTimeout, Use::SendAfter, Use::SendEvery, Use::Call, Use::Ask];
-    for what in uses {
-        for time in
-            [Duration::MAX, Duration::MAX - Duration::from_nanos(1), Duration::from_secs(u64::MAX)]
-        {
-            let runtime = one_worker();
-            runtime.block_on(async |runtime| {
-                let counter = runtime.spawn(Counter::default()).unwrap();
-                let waits = runtime.spawn(Waits).unwrap();
-                let went = waits.with(what, time, counter).await;
-                assert_eq!(went.ok(), Some(true), "{what:?} {time:?}");
-                waits.ping().await.unwrap();
-                assert!(waits.is_alive(), "{what:?} {time:?}");
+    let longest =
+        [Duration::MAX, Duration::MAX - Duration::from_nanos(1), Duration::from_secs(u64::MAX)];
+    for time in longest {
+        let runtime = one_worker();
+        runtime.block_on(async |runtime| {
+            let waits = runtime.spawn(Waits).unwrap();
+            let cancels = Do(move |_: &mut Waits, cx: &mut Context<Waits>| {
+                cx.receive_timeout(time);
+                [cx.send_after(time, Ping).cancel(), cx.send_every(time, Ping).cancel()]
             });
-        }
+            assert_eq!(waits.call(cancels).await.unwrap(), [true, true], "{time:?}");
+            waits.ping().await.unwrap();
+            assert!(waits.is_alive(), "{time:?}");
+            let counter = runtime.spawn(Counter::default()).unwrap();
+            let calls = async move {
+                let called = counter.call(Add(1)).within(time).await;
+                (called.ok(), counter.answer().within(time).await.ok())
+            };
+            assert_eq!(in_turn(runtime, calls).await, (Some(1), Some(7)), "{time:?}");
+        });
     }
 }
 
@@ -86,12 +58,11 @@ fn the_longest_durations_work_in_a_process() {
 fn the_shortest_durations_are_over_at_once() {
     let runtime = one_worker();
     runtime.block_on(async |runtime| {
-        let counter = runtime.spawn(Counter::default()).unwrap();
         let waits = runtime.spawn(Waits).unwrap();
+        let set = Do(|_: &mut Waits, cx: &mut Context<Waits>| cx.receive_timeout(Duration::ZERO));
         // `exited` is polled before the call, because the process exits at once after it.
-        let reply = waits.with(Use::ReceiveTimeout, Duration::ZERO, counter);
-        let (exit, reply) = tokio::join!(waits.pid().exited(), reply);
-        assert!(reply.unwrap());
+        let (exit, reply) = tokio::join!(waits.pid().exited(), waits.call(set));
+        reply.unwrap();
         assert_eq!(exit, ExitReason::other("the time is over"));
     });
 }

@@ -77,6 +77,18 @@ fn a_receive_without_time_polls_the_mailbox() {
     assert_eq!(events, [None, Some(Number(2)), Some(Number(1)), Some(Word("a")), None, None]);
 }
 
+#[test]
+fn a_message_in_time_wins_against_the_time_out() {
+    runtime().block_on(async |runtime| {
+        let (process, event) = spawn_async(runtime, |mut inbox: Inbox<Event>| async move {
+            inbox.recv_timeout(Duration::from_secs(3600)).await
+        });
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        process.send(End).unwrap();
+        assert_eq!(event.await.unwrap(), Some(End));
+    });
+}
+
 /// The futures around a receive poll it with wakers of their own, and drop it half-way.
 #[test]
 fn receives_work_inside_of_other_futures_and_can_be_cancelled() {

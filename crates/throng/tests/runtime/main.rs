@@ -117,7 +117,7 @@ impl<P: Process, F: Future<Output: Send + 'static> + Send + 'static> Turn<P> for
     }
 }
 
-/// Runs a future in a turn of a process of its own.
+/// Runs a future in a turn of a process of its own, which has exited when this returns.
 pub(crate) async fn in_turn<F>(runtime: &RuntimeHandle, turn: F) -> F::Output
 where
     F: Future<Output: Send + 'static> + Send + 'static,
@@ -130,6 +130,7 @@ where
             Err(CallError::Overloaded(refused)) => turn = refused,
             output => {
                 actor.stop();
+                actor.pid().exited().await;
                 return output.unwrap();
             }
         }
