@@ -23,7 +23,7 @@ use crate::runtimes::smol::Smol;
 use crate::runtimes::tellus::Tellus;
 use crate::runtimes::threads::Threads;
 use crate::runtimes::throng::Throng;
-use crate::runtimes::tokio::{Futures, Kanal, OfTokio, Tokio};
+use crate::runtimes::tokio::{Futures, Kanal, OfTokio};
 use crate::runtimes::{self, Measured, Work};
 use crate::settings::Settings;
 
@@ -190,12 +190,12 @@ pub(crate) trait ActorHost: Host {
 }
 
 /// A workload in terms of a [`Host`].
-pub(crate) trait OnHost {
+pub(crate) trait OnHost: 'static {
     fn measure<H: Host>(host: H, settings: Settings) -> impl Work;
 }
 
 /// A workload in terms of an [`ActorHost`].
-pub(crate) trait OnActors {
+pub(crate) trait OnActors: 'static {
     /// Whether the workload runs outside of the runtime's processes, as the future of `block_on`, and not in a process.
     const OUTSIDE: bool = false;
 
@@ -205,69 +205,48 @@ pub(crate) trait OnActors {
 /// Runs a row of a workload on its host.
 pub(crate) fn on_host<W: OnHost>(row: &str, settings: &Settings) -> Measured {
     match row {
-        "throng" => runtimes::throng::drive(settings, false, |runtime, settings| {
-            W::measure(Throng { runtime }, settings)
-        }),
+        "throng" => runtimes::throng::drive(settings, false, W::measure::<Throng>),
         "tokio" | "tokio-current-thread" => {
-            runtimes::tokio::drive_row(row, settings, false, |settings| {
-                W::measure(Tokio(OfTokio::<false>), settings)
-            })
+            runtimes::tokio::drive_host(row, OfTokio::<false>, settings, false, W::measure)
         }
-        "tokio-kanal" => {
-            runtimes::tokio::drive(settings, false, |settings| W::measure(Tokio(Kanal), settings))
-        }
+        "tokio-kanal" => runtimes::tokio::drive_host(row, Kanal, settings, false, W::measure),
         "tokio-futures" | "tokio-futures-current-thread" => {
-            runtimes::tokio::drive_row(row, settings, false, |settings| {
-                W::measure(Tokio(Futures), settings)
-            })
+            runtimes::tokio::drive_host(row, Futures, settings, false, W::measure)
         }
-        "smol" => runtimes::smol::drive(settings, |settings| W::measure(Smol, settings)),
+        "smol" => runtimes::smol::drive(settings, W::measure::<Smol>),
         "actix" => runtimes::actix::drive(settings, 1, false, W::measure::<Actix>),
-        "kameo" => runtimes::kameo::drive(settings, |settings| W::measure(Kameo, settings)),
-        "ractor" => runtimes::ractor::drive(settings, |settings| W::measure(Ractor, settings)),
-        "tellus" => runtimes::tellus::drive(settings, |driver, settings| {
-            W::measure(Tellus { driver }, settings)
-        }),
+        "kameo" => runtimes::kameo::drive(settings, W::measure::<Kameo>),
+        "ractor" => runtimes::ractor::drive(settings, W::measure::<Ractor>),
+        "tellus" => runtimes::tellus::drive(settings, W::measure::<Tellus>),
         "threads" => runtimes::threads::drive(settings, W::measure::<Threads>),
         _ => Err(runtimes::no_row(row)),
     }
 }
 
 pub(crate) fn on_actors<W: OnActors>(row: &str, settings: &Settings) -> Measured {
+    let outside = W::OUTSIDE;
     match row {
-        "throng" => runtimes::throng::drive(settings, W::OUTSIDE, |runtime, settings| {
-            W::measure(Throng { runtime }, settings)
-        }),
+        "throng" => runtimes::throng::drive(settings, outside, W::measure::<Throng>),
         "tokio" | "tokio-current-thread" => {
-            runtimes::tokio::drive_row(row, settings, W::OUTSIDE, |settings| {
-                W::measure(Tokio(OfTokio::<false>), settings)
-            })
+            runtimes::tokio::drive_host(row, OfTokio::<false>, settings, outside, W::measure)
         }
-        "tokio-recv-many" => runtimes::tokio::drive(settings, W::OUTSIDE, |settings| {
-            W::measure(Tokio(OfTokio::<true>), settings)
-        }),
-        "tokio-kanal" => runtimes::tokio::drive(settings, W::OUTSIDE, |settings| {
-            W::measure(Tokio(Kanal), settings)
-        }),
+        "tokio-recv-many" => {
+            runtimes::tokio::drive_host(row, OfTokio::<true>, settings, outside, W::measure)
+        }
+        "tokio-kanal" => runtimes::tokio::drive_host(row, Kanal, settings, outside, W::measure),
         "tokio-futures" | "tokio-futures-current-thread" => {
-            runtimes::tokio::drive_row(row, settings, W::OUTSIDE, |settings| {
-                W::measure(Tokio(Futures), settings)
-            })
+            runtimes::tokio::drive_host(row, Futures, settings, outside, W::measure)
         }
-        "smol" => runtimes::smol::drive(settings, |settings| W::measure(Smol, settings)),
-        "actix" => runtimes::actix::drive(settings, 1, W::OUTSIDE, W::measure::<Actix>),
+        "smol" => runtimes::smol::drive(settings, W::measure::<Smol>),
+        "actix" => runtimes::actix::drive(settings, 1, outside, W::measure::<Actix>),
         "actix-arbiters" => {
-            runtimes::actix::drive(settings, settings.workers, W::OUTSIDE, W::measure::<Actix>)
+            runtimes::actix::drive(settings, settings.workers, outside, W::measure::<Actix>)
         }
         // Outside of its actors kameo is tokio, as is ractor.
-        "kameo" if W::OUTSIDE => {
-            runtimes::tokio::drive(settings, true, |settings| W::measure(Kameo, settings))
-        }
-        "kameo" => runtimes::kameo::drive(settings, |settings| W::measure(Kameo, settings)),
-        "ractor" if W::OUTSIDE => {
-            runtimes::tokio::drive(settings, true, |settings| W::measure(Ractor, settings))
-        }
-        "ractor" => runtimes::ractor::drive(settings, |settings| W::measure(Ractor, settings)),
+        "kameo" if outside => runtimes::tokio::drive(settings, true, |of| W::measure(Kameo, of)),
+        "kameo" => runtimes::kameo::drive(settings, W::measure::<Kameo>),
+        "ractor" if outside => runtimes::tokio::drive(settings, true, |of| W::measure(Ractor, of)),
+        "ractor" => runtimes::ractor::drive(settings, W::measure::<Ractor>),
         // The driver is a thread like the others.
         "threads" => runtimes::threads::drive(settings, W::measure::<Threads>),
         _ => Err(runtimes::no_row(row)),

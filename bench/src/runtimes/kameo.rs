@@ -23,8 +23,11 @@ use crate::workloads::monitors::{MonitorHost, Watch, Watched};
 #[derive(Clone)]
 pub(crate) struct Kameo;
 
-pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
-    let work = Drive(Box::pin(work(settings.clone())));
+pub(crate) fn drive<F: Work>(
+    settings: &Settings,
+    work: impl FnOnce(Kameo, Settings) -> F,
+) -> Measured {
+    let work = Drive(Box::pin(work(Kameo, settings.clone())));
     super::tokio::runtime(settings)?.block_on(async {
         let driven = start(Plain(Driver)).ask(work).await;
         driven.map_err(|error| io::Error::other(error.to_string()))

@@ -25,8 +25,11 @@ type Done = Result<(), ActorProcessingErr>;
 #[derive(Clone)]
 pub(crate) struct Ractor;
 
-pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
-    let workload = Box::pin(work(settings.clone()));
+pub(crate) fn drive<F: Work>(
+    settings: &Settings,
+    work: impl FnOnce(Ractor, Settings) -> F,
+) -> Measured {
+    let workload = Box::pin(work(Ractor, settings.clone()));
     super::tokio::runtime(settings)?.block_on(async {
         let driver = start(Driver, ()).await;
         match driver.call(|done| Drive { workload, done }, None).await {

@@ -30,7 +30,10 @@ pub(crate) fn spawn<T: Send + 'static>(
     EXECUTOR.spawn(future)
 }
 
-pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) -> F) -> Measured {
+pub(crate) fn drive<F: Work>(
+    settings: &Settings,
+    work: impl FnOnce(Smol, Settings) -> F,
+) -> Measured {
     let timers = Builder::new_current_thread().enable_time().build()?;
     let (stop, stopped) = unbounded::<Infallible>();
     thread::scope(|scope| {
@@ -41,7 +44,7 @@ pub(crate) fn drive<F: Work>(settings: &Settings, work: impl FnOnce(Settings) ->
                 block_on(EXECUTOR.run(stopped.recv()))
             })?;
         }
-        let work: AnyWork = Box::pin(work(settings.clone()));
+        let work: AnyWork = Box::pin(work(Smol, settings.clone()));
         let measured = timers.block_on(spawn(work));
         drop(stop);
         measured

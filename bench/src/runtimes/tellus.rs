@@ -25,32 +25,28 @@ use crate::host::{Host, Next, Pause, Receiver, Service, Timed};
 use crate::settings::Settings;
 use crate::workloads::monitors::{MonitorHost, Watch, Watched};
 
-#[derive(Clone)]
-pub(crate) struct Tellus {
-    pub(crate) driver: DriverHandle,
-}
-
 pub(crate) fn drive<F: Work>(
     settings: &Settings,
-    workload: impl FnOnce(DriverHandle, Settings) -> F + Send + 'static,
+    workload: impl FnOnce(Tellus, Settings) -> F + Send + 'static,
 ) -> Measured {
     let settings_inside = settings.clone();
     super::tokio::runtime(settings)?.block_on(async {
         let (done, outcome) = oneshot::channel();
-        let begin: StartWork = Box::new(|driver| Box::pin(workload(driver, settings_inside)));
+        let begin: StartWork = Box::new(|tellus| Box::pin(workload(tellus, settings_inside)));
         let _system = ActorSystem::new(Driver(Mutex::new(Some((begin, done)))));
         outcome.await.map_err(io::Error::other)?
     })
 }
 
+/// The host: the driver, and the slots for what it does for the workload's future.
 #[derive(Clone)]
-pub(crate) struct DriverHandle {
+pub(crate) struct Tellus {
     driver: ActorRef<DriverMessage>,
     task: Arc<Mutex<Option<ContextTask>>>,
     reply: Arc<Mutex<Option<u64>>>,
 }
 
-impl DriverHandle {
+impl Tellus {
     async fn spawn<A>(&self, actor: A) -> ActorRef<A::Message>
     where
         A: Actor + Send + 'static,
@@ -72,14 +68,14 @@ pub(crate) enum DriverMessage {
 
 /// An operation that needs the driver's context.
 type ContextTask = Box<dyn FnOnce(&ActorContext<DriverMessage>) + Send>;
-type StartWork = Box<dyn FnOnce(DriverHandle) -> AnyWork + Send>;
+type StartWork = Box<dyn FnOnce(Tellus) -> AnyWork + Send>;
 type Done = oneshot::Sender<Measured>;
 
 struct Driver(Mutex<Option<(StartWork, Done)>>);
 
 struct DriverState {
     work: AnyWork,
-    driver: DriverHandle,
+    tellus: Tellus,
     waker: Waker,
     done: Done,
 }
@@ -96,8 +92,8 @@ impl Actor for Driver {
         let driver = context.self_ref().clone();
         let waker = Waker::from(Arc::new(DriverWaker(driver.clone())));
         driver.tell(DriverMessage::Wake);
-        let driver = DriverHandle { driver, task: Arc::default(), reply: Arc::default() };
-        Ok(DriverState { work: begin(driver.clone()), driver, waker, done })
+        let tellus = Tellus { driver, task: Arc::default(), reply: Arc::default() };
+        Ok(DriverState { work: begin(tellus.clone()), tellus, waker, done })
     }
 
     fn receive(
@@ -107,7 +103,7 @@ impl Actor for Driver {
         mut state: DriverState,
     ) -> io::Result<Control<DriverState>> {
         if let Incoming::Message(DriverMessage::Reply(value)) = incoming {
-            *lock(&state.driver.reply) = Some(value);
+            *lock(&state.tellus.reply) = Some(value);
         }
         loop {
             match state.work.as_mut().poll(&mut Context::from_waker(&state.waker)) {
@@ -117,7 +113,7 @@ impl Actor for Driver {
                     return Ok(Control::Stop);
                 }
                 Poll::Pending => {
-                    let task = lock(&state.driver.task).take();
+                    let task = lock(&state.tellus.task).take();
                     match task {
                         Some(task) => task(context),
                         None => return Ok(Control::Continue(state)),
@@ -284,7 +280,7 @@ impl Host for Tellus {
     type TimedAddress<T: Timed> = ActorRef<TimedEntry<T::Message>>;
 
     async fn start<R: Receiver>(&self, receiver: R) -> io::Result<Self::Address<R>> {
-        Ok(self.driver.spawn(Once::new(receiver)).await)
+        Ok(self.spawn(Once::new(receiver)).await)
     }
 
     fn send<R: Receiver>(to: &Self::Address<R>, message: R::Message) {
@@ -296,12 +292,12 @@ impl Host for Tellus {
     }
 
     async fn serve<S: Service>(&self, service: S) -> ActorRef<Request> {
-        self.driver.spawn(Server(service)).await
+        self.spawn(Server(service)).await
     }
 
     async fn call<S: Service>(&self, service: &ActorRef<Request>, value: u64) -> Option<u64> {
-        service.tell(Request::Call { value, caller: self.driver.driver.clone() });
-        Some(take(&self.driver.reply).await)
+        service.tell(Request::Call { value, caller: self.driver.clone() });
+        Some(take(&self.reply).await)
     }
 
     fn dismiss<S: Service>(&self, service: ActorRef<Request>) {
@@ -309,7 +305,7 @@ impl Host for Tellus {
     }
 
     async fn start_timed<T: Timed>(&self, timed: T) -> Self::TimedAddress<T> {
-        self.driver.spawn(Waiter(Once::new(timed))).await
+        self.spawn(Waiter(Once::new(timed))).await
     }
 
     fn send_timed<T: Timed>(to: &Self::TimedAddress<T>, message: T::Message) {
@@ -370,7 +366,7 @@ impl MonitorHost for Tellus {
     }
 
     async fn start_watcher(&self, watch: Watch<ActorId>) -> Self::Watcher {
-        self.driver.spawn(Watcher(Once::new(watch))).await
+        self.spawn(Watcher(Once::new(watch))).await
     }
 
     fn targets(&mut self, processes: &[Self::Process]) -> WatchAll {

@@ -39,9 +39,11 @@ pub(crate) struct Throng {
 pub(crate) fn drive<F: Work>(
     settings: &Settings,
     outside: bool,
-    workload: impl FnOnce(RuntimeHandle, Settings) -> F,
+    workload: impl FnOnce(Throng, Settings) -> F,
 ) -> Measured {
-    drive_with(settings, settings.processes(), outside, workload)
+    drive_with(settings, settings.processes(), outside, |runtime, settings| {
+        workload(Throng { runtime }, settings)
+    })
 }
 
 /// The same with room for so many processes.
@@ -73,14 +75,14 @@ pub(crate) fn drive_with<F: Work>(
 pub(crate) fn drive_limited<F: Work>(
     settings: &Settings,
     limit: u64,
-    workload: impl FnOnce(RuntimeHandle, Settings) -> F,
+    workload: impl FnOnce(Throng, Settings) -> F,
 ) -> Measured {
     let limited = if limit < RESERVING {
         Runtime::builder().workers(settings.workers).process_limit(limit + 1)
     } else {
         builder(settings, limit + 1)
     };
-    drive_on(limited, settings, workload)
+    drive_on(limited, settings, |runtime, settings| workload(Throng { runtime }, settings))
 }
 
 fn drive_on<F: Work>(

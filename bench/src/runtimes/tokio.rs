@@ -51,6 +51,17 @@ pub(crate) fn drive_row<F: Work>(
     drive_on(&runtime, outside, Box::pin(work(settings.clone())))
 }
 
+/// The same for a workload that is written for hosts, with the channel of the row.
+pub(crate) fn drive_host<C: Channel, F: Work>(
+    row: &str,
+    channel: C,
+    settings: &Settings,
+    outside: bool,
+    work: impl FnOnce(Tokio<C>, Settings) -> F,
+) -> Measured {
+    drive_row(row, settings, outside, |settings| work(Tokio(channel), settings))
+}
+
 fn drive_on(runtime: &Runtime, outside: bool, work: AnyWork) -> Measured {
     if outside {
         return runtime.block_on(work);
@@ -65,7 +76,7 @@ pub(super) fn runtime(settings: &Settings) -> io::Result<Runtime> {
 
 /// tokio, with the channel through which each task receives its messages.
 #[derive(Clone)]
-pub(crate) struct Tokio<C>(pub(crate) C);
+pub(crate) struct Tokio<C>(C);
 
 /// A channel from which a task receives its messages, and by which it replies.
 pub(crate) trait Channel: Clone + Send + Sync + 'static {

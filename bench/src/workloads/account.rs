@@ -63,8 +63,8 @@ fn run<const SENDS: bool>(row: &str, settings: &Settings) -> Measured {
 }
 
 fn on_throng<const SENDS: bool, const NEVER_BLOCKS: bool>(settings: &Settings) -> Measured {
-    runtimes::throng::drive(settings, true, |runtime, settings| {
-        measure::<SENDS, _>(Throng::<NEVER_BLOCKS>::on(runtime), settings)
+    runtimes::throng::drive(settings, true, |host, settings| {
+        measure::<SENDS, _>(Throng::<NEVER_BLOCKS>::on(host.runtime), settings)
     })
 }
 

@@ -16,8 +16,8 @@ use std::time::Instant;
 use super::latency;
 use crate::host::{Host, OnHost, Service, Successor, on_host};
 use crate::outcome::Outcome;
+use crate::runtimes::Measured;
 use crate::runtimes::throng::feature;
-use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
@@ -31,14 +31,12 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
 struct Call;
 
 impl OnHost for Call {
-    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let mut callees = Vec::new();
-            for _ in 0..settings.get("callees") {
-                callees.push(host.serve(Successor).await);
-            }
-            measure(Hosted { host, callees }, settings).await
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+        let mut callees = Vec::new();
+        for _ in 0..settings.get("callees") {
+            callees.push(host.serve(Successor).await);
         }
+        measure(Hosted { host, callees }, settings).await
     }
 }
 

@@ -14,23 +14,11 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::tally::{Tally, sum_below};
-use crate::host::{Host, OnHost, Service, on_host};
+use crate::host::{Host, OnHost, Service};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{Measured, Work};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_host::<Churn>(row, settings)
-}
-
-struct Churn;
-
-impl OnHost for Churn {
-    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
-        measure(host, settings)
-    }
-}
 
 static EXITED: Tally = Tally::new();
 
@@ -49,24 +37,28 @@ impl Drop for State {
     }
 }
 
-async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
-    let warmup = settings.get("warmup");
-    let cycles = warmup + settings.count;
-    let mut replies = cycle_all(&host, 0..warmup).await;
-    let resident_before = memory::resident_bytes()?;
+pub(crate) struct Churn;
 
-    let clock = Instant::now();
-    replies += cycle_all(&host, warmup..cycles).await;
-    let elapsed = clock.elapsed();
-    let resident = memory::resident_bytes()?;
+impl OnHost for Churn {
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+        let warmup = settings.get("warmup");
+        let cycles = warmup + settings.count;
+        let mut replies = cycle_all(&host, 0..warmup).await;
+        let resident_before = memory::resident_bytes()?;
 
-    let mut outcome = Outcome::default();
-    outcome.metric("cycle_ns", elapsed.as_nanos() as f64 / settings.count as f64);
-    outcome.metric("rss_growth_bytes", resident.saturating_sub(resident_before) as f64);
-    outcome.check("correct replies", replies, cycles);
-    outcome.check("processes that exited", EXITED.count(), cycles);
-    outcome.check("the sum of their states", EXITED.sum(), sum_below(cycles));
-    Ok(outcome)
+        let clock = Instant::now();
+        replies += cycle_all(&host, warmup..cycles).await;
+        let elapsed = clock.elapsed();
+        let resident = memory::resident_bytes()?;
+
+        let mut outcome = Outcome::default();
+        outcome.metric("cycle_ns", elapsed.as_nanos() as f64 / settings.count as f64);
+        outcome.metric("rss_growth_bytes", resident.saturating_sub(resident_before) as f64);
+        outcome.check("correct replies", replies, cycles);
+        outcome.check("processes that exited", EXITED.count(), cycles);
+        outcome.check("the sum of their states", EXITED.sum(), sum_below(cycles));
+        Ok(outcome)
+    }
 }
 
 /// Runs a cycle for each value, then waits until all processes so far have exited. Returns the

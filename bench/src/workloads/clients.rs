@@ -20,20 +20,12 @@ use std::time::Instant;
 
 use super::latency;
 use super::tally::{Tally, share};
-use crate::host::{ActorHost, OnActors, Service, Successor, on_actors};
+use crate::host::{ActorHost, OnActors, Service, Successor};
 use crate::outcome::Outcome;
 use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
-pub(crate) fn calls(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Calls>(row, settings)
-}
-
-pub(crate) fn outside(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Outside>(row, settings)
-}
-
-struct Calls;
+pub(crate) struct Calls;
 
 impl OnActors for Calls {
     fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
@@ -42,7 +34,7 @@ impl OnActors for Calls {
     }
 }
 
-struct Outside;
+pub(crate) struct Outside;
 
 impl OnActors for Outside {
     const OUTSIDE: bool = true;

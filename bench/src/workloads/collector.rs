@@ -28,35 +28,11 @@ use tokio::sync::Semaphore;
 
 use super::relay::Order;
 use super::tally::{Tally, sum_below};
-use crate::host::{ActorHost, Host, Next, OnActors, Receiver, on_actors};
+use crate::host::{ActorHost, Host, Next, OnActors, Receiver};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{Measured, Work};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-
-pub(crate) fn fan(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Fan>(row, settings)
-}
-
-pub(crate) fn burst(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Burst>(row, settings)
-}
-
-struct Fan;
-
-impl OnActors for Fan {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        measure_fan(host, settings)
-    }
-}
-
-struct Burst;
-
-impl OnActors for Burst {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        measure_burst(host, settings)
-    }
-}
 
 static GATE: Semaphore = Semaphore::const_new(0);
 static SENT: Tally = Tally::new();
@@ -156,52 +132,60 @@ impl<H: Host> Sender<H> {
     }
 }
 
-async fn measure_fan<H: ActorHost>(host: H, settings: Settings) -> Measured {
-    let count = settings.count;
-    let chunks = Chunks::new(settings.get("receivers"), settings.get("chunk"), count);
-    let mut sender = Sender::start(&host, chunks, None).await?;
+pub(crate) struct Fan;
 
-    SENT.arm(1);
-    let clock = Instant::now();
-    host.run(async move {
-        while !sender.is_done() {
-            sender.send_chunk();
-            RECEIVED.complete().await;
-        }
-        SENT.add(0);
-    })
-    .await;
-    SENT.complete().await;
-    let elapsed = clock.elapsed();
+impl OnActors for Fan {
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let count = settings.count;
+        let chunks = Chunks::new(settings.get("receivers"), settings.get("chunk"), count);
+        let mut sender = Sender::start(&host, chunks, None).await?;
 
-    let mut outcome = Outcome::default();
-    outcome.metric("delivered_ns", elapsed.as_nanos() as f64 / count as f64);
-    outcome.metric("rss_after_bytes", memory::settled_bytes(&settings).await? as f64);
-    chunks.check(&mut outcome);
-    Ok(outcome)
+        SENT.arm(1);
+        let clock = Instant::now();
+        host.run(async move {
+            while !sender.is_done() {
+                sender.send_chunk();
+                RECEIVED.complete().await;
+            }
+            SENT.add(0);
+        })
+        .await;
+        SENT.complete().await;
+        let elapsed = clock.elapsed();
+
+        let mut outcome = Outcome::default();
+        outcome.metric("delivered_ns", elapsed.as_nanos() as f64 / count as f64);
+        outcome.metric("rss_after_bytes", memory::settled_bytes(&settings).await? as f64);
+        chunks.check(&mut outcome);
+        Ok(outcome)
+    }
 }
 
-async fn measure_burst<H: ActorHost>(host: H, settings: Settings) -> Measured {
-    let chunks = Chunks::new(settings.get("receivers"), 0, settings.count);
-    let mut sender = Sender::start(&host, chunks, Some(&GATE)).await?;
-    let resident_before = memory::resident_bytes()?;
+pub(crate) struct Burst;
 
-    SENT.arm(1);
-    host.run(async move {
-        sender.send_chunk();
-        SENT.add(0);
-    })
-    .await;
-    SENT.complete().await;
-    let resident = memory::resident_bytes()?;
-    GATE.close();
-    RECEIVED.complete().await;
+impl OnActors for Burst {
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let chunks = Chunks::new(settings.get("receivers"), 0, settings.count);
+        let mut sender = Sender::start(&host, chunks, Some(&GATE)).await?;
+        let resident_before = memory::resident_bytes()?;
 
-    let grown = resident.saturating_sub(resident_before) as f64;
-    let mut outcome = Outcome::default();
-    outcome.metric("bytes_per_message", grown / settings.count as f64);
-    outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
-    outcome.metric("rss_after_bytes", memory::settled_bytes(&settings).await? as f64);
-    chunks.check(&mut outcome);
-    Ok(outcome)
+        SENT.arm(1);
+        host.run(async move {
+            sender.send_chunk();
+            SENT.add(0);
+        })
+        .await;
+        SENT.complete().await;
+        let resident = memory::resident_bytes()?;
+        GATE.close();
+        RECEIVED.complete().await;
+
+        let grown = resident.saturating_sub(resident_before) as f64;
+        let mut outcome = Outcome::default();
+        outcome.metric("bytes_per_message", grown / settings.count as f64);
+        outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
+        outcome.metric("rss_after_bytes", memory::settled_bytes(&settings).await? as f64);
+        chunks.check(&mut outcome);
+        Ok(outcome)
+    }
 }

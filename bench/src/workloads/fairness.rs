@@ -21,30 +21,16 @@ use std::time::{Duration, Instant};
 use super::latency;
 use super::relay::{Links, Order};
 use super::tally::{Tally, sum_below};
-use crate::host::{ActorHost, Host, Next, OnActors, Receiver, Service, Successor, on_actors};
+use crate::host::{ActorHost, Host, Next, OnActors, Receiver, Service, Successor};
 use crate::outcome::Outcome;
-use crate::runtimes::{Measured, Work};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Fairness>(row, settings)
-}
 
 /// Flooders that have received their first message.
 static RUNNING: Tally = Tally::new();
 /// Flooders that have stopped, and the number of their messages.
 static STOPPED: Tally = Tally::new();
 static STOP: AtomicBool = AtomicBool::new(false);
-
-struct Fairness;
-
-impl OnActors for Fairness {
-    const OUTSIDE: bool = true;
-
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        measure(host, settings)
-    }
-}
 
 struct Flooder<H: Host> {
     links: Links<H, Flooder<H>>,
@@ -73,40 +59,46 @@ impl<H: Host> Receiver for Flooder<H> {
     }
 }
 
-async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
-    let count = settings.get("flooders");
-    let callee = host.serve(Successor).await;
-    let make = |index, links| Flooder { links, itself: None, index, order: Order::new(0, 1) };
-    let flooders = Links::start(&host, count, make).await?;
-    let pause = Duration::from_millis(settings.get("pause"));
-    let mut latencies = latency::histogram()?;
-    let mut replies = 0;
+pub(crate) struct Fairness;
 
-    RUNNING.arm(count);
-    STOPPED.arm(count);
-    let flooding = Instant::now();
-    for flooder in flooders.all() {
-        H::send::<Flooder<H>>(flooder, 0);
-    }
-    RUNNING.complete().await;
-    for value in 0..settings.count {
-        tokio::time::sleep(pause).await;
-        let clock = Instant::now();
-        let reply = host.call(&callee, value).await;
-        latencies.saturating_record(clock.elapsed().as_nanos() as u64);
-        replies += u64::from(reply == Some(Successor.reply(value)));
-    }
-    STOP.store(true, Ordering::Relaxed);
-    STOPPED.complete().await;
-    let flooded = flooding.elapsed();
+impl OnActors for Fairness {
+    const OUTSIDE: bool = true;
 
-    let mut outcome = Outcome::default();
-    latency::report(&mut outcome, "", &latencies);
-    outcome.metric("message_ns", flooded.as_nanos() as f64 / STOPPED.sum().max(1) as f64);
-    outcome.check("correct replies", replies, settings.count);
-    outcome.check("flooders that ran", RUNNING.count(), count);
-    outcome.check("the sum of their numbers", RUNNING.sum(), sum_below(count));
-    outcome.check("flooders that stopped", STOPPED.count(), count);
-    Order::check(&mut outcome);
-    Ok(outcome)
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let count = settings.get("flooders");
+        let callee = host.serve(Successor).await;
+        let make = |index, links| Flooder { links, itself: None, index, order: Order::new(0, 1) };
+        let flooders = Links::start(&host, count, make).await?;
+        let pause = Duration::from_millis(settings.get("pause"));
+        let mut latencies = latency::histogram()?;
+        let mut replies = 0;
+
+        RUNNING.arm(count);
+        STOPPED.arm(count);
+        let flooding = Instant::now();
+        for flooder in flooders.all() {
+            H::send::<Flooder<H>>(flooder, 0);
+        }
+        RUNNING.complete().await;
+        for value in 0..settings.count {
+            tokio::time::sleep(pause).await;
+            let clock = Instant::now();
+            let reply = host.call(&callee, value).await;
+            latencies.saturating_record(clock.elapsed().as_nanos() as u64);
+            replies += u64::from(reply == Some(Successor.reply(value)));
+        }
+        STOP.store(true, Ordering::Relaxed);
+        STOPPED.complete().await;
+        let flooded = flooding.elapsed();
+
+        let mut outcome = Outcome::default();
+        latency::report(&mut outcome, "", &latencies);
+        outcome.metric("message_ns", flooded.as_nanos() as f64 / STOPPED.sum().max(1) as f64);
+        outcome.check("correct replies", replies, settings.count);
+        outcome.check("flooders that ran", RUNNING.count(), count);
+        outcome.check("the sum of their numbers", RUNNING.sum(), sum_below(count));
+        outcome.check("flooders that stopped", STOPPED.count(), count);
+        Order::check(&mut outcome);
+        Ok(outcome)
+    }
 }

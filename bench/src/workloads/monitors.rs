@@ -36,17 +36,13 @@ use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {
-        "throng" => runtimes::throng::drive(settings, false, |runtime, settings| {
-            measure(Throng { runtime }, settings)
-        }),
+        "throng" => runtimes::throng::drive(settings, false, measure::<Throng>),
         "tokio" => runtimes::tokio::drive(settings, false, |settings| {
             measure(Joined::new(settings.get("watchers") > 1), settings)
         }),
-        "kameo" => runtimes::kameo::drive(settings, |settings| measure(Kameo, settings)),
-        "ractor" => runtimes::ractor::drive(settings, |settings| measure(Ractor, settings)),
-        "tellus" => runtimes::tellus::drive(settings, |driver, settings| {
-            measure(Tellus { driver }, settings)
-        }),
+        "kameo" => runtimes::kameo::drive(settings, measure::<Kameo>),
+        "ractor" => runtimes::ractor::drive(settings, measure::<Ractor>),
+        "tellus" => runtimes::tellus::drive(settings, measure::<Tellus>),
         _ => Err(runtimes::no_row(row)),
     }
 }

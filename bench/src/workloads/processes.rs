@@ -20,7 +20,7 @@ use crate::host::{Host, Next, OnHost, Receiver, on_host};
 use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes::throng::Throng;
-use crate::runtimes::{self, Measured, Work};
+use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::usage;
 
@@ -28,16 +28,43 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     if row != "throng" {
         return on_host::<Processes>(row, settings);
     }
-    runtimes::throng::drive_limited(settings, settings.get("maximum"), |runtime, settings| {
-        measure(Throng { runtime }, settings)
-    })
+    let maximum = settings.get("maximum");
+    runtimes::throng::drive_limited(settings, maximum, Processes::measure::<Throng>)
 }
 
 struct Processes;
 
 impl OnHost for Processes {
-    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
-        measure(host, settings)
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+        let (count, maximum) = (settings.count, settings.get("maximum"));
+        let mut processes = memory::resident_vec(count as usize);
+        EXITED.arm(count);
+
+        let (cpu, clock) = (usage::own_cpu_ns(), Instant::now());
+        for living in 0..count {
+            let spawned = if H::LIMITS_PROCESSES || living < maximum {
+                host.start(Waiting).await
+            } else {
+                Err(io::Error::other(format!("the limit of {maximum} processes is reached")))
+            };
+            let process = spawned.map_err(|error| {
+                let requested = format!("{count} processes requested, {maximum} allowed");
+                io::Error::other(format!("{requested}: number {} was refused: {error}", living + 1))
+            })?;
+            processes.push(process);
+        }
+        let (cpu, wall) = (usage::own_cpu_ns() - cpu, clock.elapsed());
+        for process in &processes {
+            H::send(process, ());
+        }
+        EXITED.complete().await;
+
+        let mut outcome = Outcome::default();
+        outcome.metric("wall_ns", wall.as_nanos() as f64 / count as f64);
+        outcome.metric("cpu_ns", cpu as f64 / count as f64);
+        outcome.check("processes that exited", EXITED.count(), count);
+        outcome.check("processes beyond the maximum", count.saturating_sub(maximum), 0);
+        Ok(outcome)
     }
 }
 
@@ -59,36 +86,4 @@ impl Drop for Waiting {
     fn drop(&mut self) {
         EXITED.add(1);
     }
-}
-
-async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
-    let (count, maximum) = (settings.count, settings.get("maximum"));
-    let mut processes = memory::resident_vec(count as usize);
-    EXITED.arm(count);
-
-    let (cpu, clock) = (usage::own_cpu_ns(), Instant::now());
-    for living in 0..count {
-        let spawned = if H::LIMITS_PROCESSES || living < maximum {
-            host.start(Waiting).await
-        } else {
-            Err(io::Error::other(format!("the limit of {maximum} processes is reached")))
-        };
-        let process = spawned.map_err(|error| {
-            let requested = format!("{count} processes requested, {maximum} allowed");
-            io::Error::other(format!("{requested}: number {} was refused: {error}", living + 1))
-        })?;
-        processes.push(process);
-    }
-    let (cpu, wall) = (usage::own_cpu_ns() - cpu, clock.elapsed());
-    for process in &processes {
-        H::send(process, ());
-    }
-    EXITED.complete().await;
-
-    let mut outcome = Outcome::default();
-    outcome.metric("wall_ns", wall.as_nanos() as f64 / count as f64);
-    outcome.metric("cpu_ns", cpu as f64 / count as f64);
-    outcome.check("processes that exited", EXITED.count(), count);
-    outcome.check("processes beyond the maximum", count.saturating_sub(maximum), 0);
-    Ok(outcome)
 }

@@ -17,43 +17,31 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::tally::{Tally, share};
-use crate::host::{ActorHost, Host, Next, OnActors, Receiver, on_actors};
+use crate::host::{ActorHost, Host, Next, OnActors, Receiver};
 use crate::outcome::Outcome;
-use crate::runtimes::{Measured, Work};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn pairs(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Pairs>(row, settings)
-}
-
-pub(crate) fn ring(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Ring>(row, settings)
-}
-
-struct Pairs;
+pub(crate) struct Pairs;
 
 impl OnActors for Pairs {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let count = settings.count;
-            let (elapsed, mut outcome) = measure(host, count, settings.get("pairs"), 2).await?;
-            outcome.metric("message_ns", elapsed.as_nanos() as f64 / count as f64);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let count = settings.count;
+        let (elapsed, mut outcome) = measure(host, count, settings.get("pairs"), 2).await?;
+        outcome.metric("message_ns", elapsed.as_nanos() as f64 / count as f64);
+        Ok(outcome)
     }
 }
 
-struct Ring;
+pub(crate) struct Ring;
 
 impl OnActors for Ring {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let count = settings.count;
-            let (elapsed, mut outcome) = measure(host, count, 1, settings.get("processes")).await?;
-            outcome.metric("wall_s", elapsed.as_secs_f64());
-            outcome.metric("hop_ns", elapsed.as_nanos() as f64 / count as f64);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let count = settings.count;
+        let (elapsed, mut outcome) = measure(host, count, 1, settings.get("processes")).await?;
+        outcome.metric("wall_s", elapsed.as_secs_f64());
+        outcome.metric("hop_ns", elapsed.as_nanos() as f64 / count as f64);
+        Ok(outcome)
     }
 }
 

@@ -21,8 +21,8 @@ use std::time::Instant;
 use super::tally::{Tally, share, sum_below};
 use crate::host::{Host, Next, OnHost, Receiver, on_host};
 use crate::outcome::Outcome;
+use crate::runtimes::Measured;
 use crate::runtimes::throng::feature;
-use crate::runtimes::{Measured, Work};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
@@ -36,15 +36,13 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
 struct Sending;
 
 impl OnHost for Sending {
-    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let receiver = host.start(Adder::new(settings.count)).await?;
-            let send = {
-                let receiver = receiver.clone();
-                move |value| H::send(&receiver, value)
-            };
-            measure(host, send, settings).await
-        }
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+        let receiver = host.start(Adder::new(settings.count)).await?;
+        let send = {
+            let receiver = receiver.clone();
+            move |value| H::send(&receiver, value)
+        };
+        measure(host, send, settings).await
     }
 }
 

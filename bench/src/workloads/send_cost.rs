@@ -34,7 +34,7 @@ use tokio::sync::Semaphore;
 use super::tally::{Tally, sum_below};
 use crate::host::{Host, Next, OnHost, Receiver, on_host};
 use crate::outcome::Outcome;
-use crate::runtimes::{Measured, Work};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
@@ -45,12 +45,6 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
 }
 
 struct SendCost<P>(PhantomData<P>);
-
-impl<P: Payload> OnHost for SendCost<P> {
-    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
-        measure::<P, H>(host, settings)
-    }
-}
 
 const FIRST_CALLS: u64 = 10;
 
@@ -237,46 +231,48 @@ fn is_long_enough(took: Duration, milliseconds: u64) -> bool {
     took >= Duration::from_millis(milliseconds) / 2
 }
 
-async fn measure<P: Payload, H: Host>(host: H, settings: Settings) -> Measured {
-    let (longest, depth) = (settings.count, settings.get("depth"));
-    let mut calls = FIRST_CALLS;
-    let (mut made, mut local) = call_all(calls);
-    for length in lengths(longest) {
-        for _ in 0..ATTEMPTS {
-            calls = calls_in(length, calls, local);
-            (made, local) = call_all(calls);
-            if is_long_enough(local, length) {
-                break;
+impl<P: Payload> OnHost for SendCost<P> {
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+        let (longest, depth) = (settings.count, settings.get("depth"));
+        let mut calls = FIRST_CALLS;
+        let (mut made, mut local) = call_all(calls);
+        for length in lengths(longest) {
+            for _ in 0..ATTEMPTS {
+                calls = calls_in(length, calls, local);
+                (made, local) = call_all(calls);
+                if is_long_enough(local, length) {
+                    break;
+                }
             }
         }
-    }
 
-    let buffer = vec![0; settings.get("payload") as usize];
-    let account = Account { count: 0, sum: 0, payload: PhantomData::<fn(P)> };
-    let receiver = host.start(account).await?;
-    let mut sender: Sender<P, H> = Sender { receiver, buffer, sent: 0, rounds: 0, sum: 0 };
-    let mut messages = FIRST_CALLS;
-    let mut sending = sender.send_all(messages, 0).await;
-    for length in lengths(longest) {
-        let depth = if length == longest { depth } else { 0 };
-        for _ in 0..ATTEMPTS {
-            messages = calls_in(length, messages, sending.sent);
-            sending = sender.send_all(messages, depth).await;
-            if is_long_enough(sending.sent, length) {
-                break;
+        let buffer = vec![0; settings.get("payload") as usize];
+        let account = Account { count: 0, sum: 0, payload: PhantomData::<fn(P)> };
+        let receiver = host.start(account).await?;
+        let mut sender: Sender<P, H> = Sender { receiver, buffer, sent: 0, rounds: 0, sum: 0 };
+        let mut messages = FIRST_CALLS;
+        let mut sending = sender.send_all(messages, 0).await;
+        for length in lengths(longest) {
+            let depth = if length == longest { depth } else { 0 };
+            for _ in 0..ATTEMPTS {
+                messages = calls_in(length, messages, sending.sent);
+                sending = sender.send_all(messages, depth).await;
+                if is_long_enough(sending.sent, length) {
+                    break;
+                }
             }
         }
-    }
 
-    let mut outcome = Outcome::default();
-    outcome.metric("local_ns", local.as_nanos() as f64 / calls as f64);
-    outcome.metric("send_ns", sending.sent.as_nanos() as f64 / messages as f64);
-    outcome.metric("delivered_ns", sending.delivered.as_nanos() as f64 / messages as f64);
-    outcome.check("local calls", made, calls);
-    outcome.check("rounds that were confirmed", CONFIRMED.count(), sender.rounds);
-    outcome.check("messages received", RECEIVED.load(Ordering::Relaxed), sender.sent);
-    outcome.check("the sum received", CONFIRMED.sum(), sender.sum);
-    Ok(outcome)
+        let mut outcome = Outcome::default();
+        outcome.metric("local_ns", local.as_nanos() as f64 / calls as f64);
+        outcome.metric("send_ns", sending.sent.as_nanos() as f64 / messages as f64);
+        outcome.metric("delivered_ns", sending.delivered.as_nanos() as f64 / messages as f64);
+        outcome.check("local calls", made, calls);
+        outcome.check("rounds that were confirmed", CONFIRMED.count(), sender.rounds);
+        outcome.check("messages received", RECEIVED.load(Ordering::Relaxed), sender.sent);
+        outcome.check("the sum received", CONFIRMED.sum(), sender.sum);
+        Ok(outcome)
+    }
 }
 
 #[cfg(test)]

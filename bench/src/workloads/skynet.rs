@@ -20,12 +20,13 @@ use tokio::task::{JoinError, JoinHandle};
 
 use super::tally::{Tally, share, sum_below};
 use crate::outcome::Outcome;
+use crate::runtimes::throng::Throng;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {
-        "throng" => runtimes::throng::drive(settings, false, |runtime, settings| {
+        "throng" => runtimes::throng::drive(settings, false, |Throng { runtime }, settings| {
             measure(settings, async move |leaves| {
                 ROOT.arm(1);
                 runtimes::throng::start(
@@ -43,7 +44,7 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
                 sums.recv().await
             })
         }),
-        "smol" => runtimes::smol::drive(settings, |settings| {
+        "smol" => runtimes::smol::drive(settings, |_, settings| {
             measure(settings, async |leaves| Some(await_all(leaves).await))
         }),
         "threads" => runtimes::threads::drive(settings, |_, settings| {

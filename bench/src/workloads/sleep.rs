@@ -22,6 +22,7 @@ use super::tally::{Tally, sum_below};
 use crate::host::{Host, OnHost, Timed, on_host};
 use crate::memory;
 use crate::outcome::Outcome;
+use crate::runtimes::throng::Throng;
 use crate::runtimes::{self, Measured, Work};
 use crate::settings::Settings;
 
@@ -55,7 +56,7 @@ impl Message for Wake {
 }
 
 /// throng's async processes: each is a function that receives with a time-out.
-fn as_functions(runtime: throng::RuntimeHandle, settings: Settings) -> impl Work {
+fn as_functions(Throng { runtime }: Throng, settings: Settings) -> impl Work {
     measure(settings, |count| async move {
         let start = |number| {
             let state = State(number);

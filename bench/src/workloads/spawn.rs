@@ -16,23 +16,11 @@ use std::convert::Infallible;
 use std::time::Instant;
 
 use super::tally::{Tally, sum_below};
-use crate::host::{Host, Next, OnHost, Receiver, on_host};
+use crate::host::{Host, Next, OnHost, Receiver};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{Measured, Work};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_host::<Spawn>(row, settings)
-}
-
-struct Spawn;
-
-impl OnHost for Spawn {
-    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
-        measure(host, settings)
-    }
-}
 
 /// Number of addresses in a block of the driver's memory; the driver frees each block once its
 /// processes are stopped.
@@ -60,60 +48,64 @@ impl Drop for State {
     }
 }
 
-async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
-    let count = settings.count;
-    let firsts = || (0..count).step_by(ADDRESS_BLOCK as usize);
-    let below = |first: u64| first.saturating_add(ADDRESS_BLOCK).min(count);
-    let mut processes: Vec<Vec<H::Address<State>>> =
-        firsts().map(|first| memory::resident_vec((below(first) - first) as usize)).collect();
-    let resident_before = memory::resident_bytes()?;
+pub(crate) struct Spawn;
 
-    let spawning = Instant::now();
-    for (block, first) in processes.iter_mut().zip(firsts()) {
-        for value in first..below(first) {
-            block.push(host.start(State(value)).await?);
-        }
-    }
-    let spawned = spawning.elapsed();
-    let chunk = settings.get("chunk") as usize;
-    let mut counted = 0;
-    for slice in processes.iter().flat_map(|block| block.chunks(chunk)) {
-        counted += slice.len() as u64;
-        COUNTED.arm(counted);
-        for process in slice {
-            H::send(process, ());
-        }
-        COUNTED.complete().await;
-    }
-    let ready = spawning.elapsed();
-    let resident = memory::resident_bytes()?;
+impl OnHost for Spawn {
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+        let count = settings.count;
+        let firsts = || (0..count).step_by(ADDRESS_BLOCK as usize);
+        let below = |first: u64| first.saturating_add(ADDRESS_BLOCK).min(count);
+        let mut processes: Vec<Vec<H::Address<State>>> =
+            firsts().map(|first| memory::resident_vec((below(first) - first) as usize)).collect();
+        let resident_before = memory::resident_bytes()?;
 
-    let stopping = Instant::now();
-    let mut stopped = 0;
-    for block in processes {
-        let mut left = block.into_iter();
-        while left.len() > 0 {
-            let slice = left.len().min(chunk);
-            stopped += slice as u64;
-            EXITED.arm(stopped);
-            for process in left.by_ref().take(slice) {
-                H::stop(process);
+        let spawning = Instant::now();
+        for (block, first) in processes.iter_mut().zip(firsts()) {
+            for value in first..below(first) {
+                block.push(host.start(State(value)).await?);
             }
-            EXITED.complete().await;
         }
-    }
-    let exited = stopping.elapsed();
+        let spawned = spawning.elapsed();
+        let chunk = settings.get("chunk") as usize;
+        let mut counted = 0;
+        for slice in processes.iter().flat_map(|block| block.chunks(chunk)) {
+            counted += slice.len() as u64;
+            COUNTED.arm(counted);
+            for process in slice {
+                H::send(process, ());
+            }
+            COUNTED.complete().await;
+        }
+        let ready = spawning.elapsed();
+        let resident = memory::resident_bytes()?;
 
-    let each = 1.0 / count as f64;
-    let mut outcome = Outcome::default();
-    outcome.metric("spawn_ns", spawned.as_nanos() as f64 * each);
-    outcome.metric("ready_ns", ready.as_nanos() as f64 * each);
-    outcome.metric("bytes_per_process", resident.saturating_sub(resident_before) as f64 * each);
-    outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
-    outcome.metric("exit_ns", exited.as_nanos() as f64 * each);
-    outcome.check("processes that counted themselves", COUNTED.count(), count);
-    outcome.check("the sum of their states", COUNTED.sum(), sum_below(count));
-    outcome.check("processes that exited", EXITED.count(), count);
-    outcome.check("the sum of their last states", EXITED.sum(), sum_below(count));
-    Ok(outcome)
+        let stopping = Instant::now();
+        let mut stopped = 0;
+        for block in processes {
+            let mut left = block.into_iter();
+            while left.len() > 0 {
+                let slice = left.len().min(chunk);
+                stopped += slice as u64;
+                EXITED.arm(stopped);
+                for process in left.by_ref().take(slice) {
+                    H::stop(process);
+                }
+                EXITED.complete().await;
+            }
+        }
+        let exited = stopping.elapsed();
+
+        let each = 1.0 / count as f64;
+        let mut outcome = Outcome::default();
+        outcome.metric("spawn_ns", spawned.as_nanos() as f64 * each);
+        outcome.metric("ready_ns", ready.as_nanos() as f64 * each);
+        outcome.metric("bytes_per_process", resident.saturating_sub(resident_before) as f64 * each);
+        outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
+        outcome.metric("exit_ns", exited.as_nanos() as f64 * each);
+        outcome.check("processes that counted themselves", COUNTED.count(), count);
+        outcome.check("the sum of their states", COUNTED.sum(), sum_below(count));
+        outcome.check("processes that exited", EXITED.count(), count);
+        outcome.check("the sum of their last states", EXITED.sum(), sum_below(count));
+        Ok(outcome)
+    }
 }

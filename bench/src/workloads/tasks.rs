@@ -22,23 +22,11 @@ use dashmap::DashMap;
 
 use super::latency;
 use super::tally::{Tally, sum_below};
-use crate::host::{Host, OnHost, Timed, on_host};
+use crate::host::{Host, OnHost, Timed};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{Measured, Work};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_host::<Tasks>(row, settings)
-}
-
-struct Tasks;
-
-impl OnHost for Tasks {
-    fn measure<H: Host>(host: H, settings: Settings) -> impl Work {
-        measure(host, settings)
-    }
-}
 
 const EACH: u64 = 4;
 
@@ -163,64 +151,69 @@ impl<H: Host> Drop for Task<H> {
     }
 }
 
-async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
-    let count = settings.count;
-    let mut tasks = memory::resident_vec(count as usize);
-    let shared = Shared {
-        map: DashMap::new(),
-        count,
-        begun: Instant::now(),
-        timeout: Duration::from_secs(settings.get("seconds")),
-        late: (0..count).map(|_| AtomicU32::new(u32::MAX)).collect(),
-    };
-    let shared = SHARED.get_or_init(|| shared);
+pub(crate) struct Tasks;
 
-    READY.arm(count);
-    let clock = Instant::now();
-    for index in 0..count {
-        tasks.push(host.start_timed(Task::<H>::new(index)).await);
-    }
-    let spawned = clock.elapsed();
-    READY.complete().await;
-    let ready = clock.elapsed();
-    let ready_rss = memory::resident_bytes()?;
+impl OnHost for Tasks {
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+        let count = settings.count;
+        let mut tasks = memory::resident_vec(count as usize);
+        let shared = Shared {
+            map: DashMap::new(),
+            count,
+            begun: Instant::now(),
+            timeout: Duration::from_secs(settings.get("seconds")),
+            late: (0..count).map(|_| AtomicU32::new(u32::MAX)).collect(),
+        };
+        let shared = SHARED.get_or_init(|| shared);
 
-    HANDLED.arm(count);
-    EXITED.arm(count);
-    let clock = Instant::now();
-    for (index, task) in tasks.iter().enumerate() {
-        let next = tasks[(index + 1) % tasks.len()].clone();
-        H::send_timed::<Task<H>>(task, Request::Go(next));
-    }
-    HANDLED.complete().await;
-    let handled = clock.elapsed();
-    EXITED.complete().await;
-    drop(tasks);
-    let rss_after = memory::resident_bytes()?;
+        READY.arm(count);
+        let clock = Instant::now();
+        for index in 0..count {
+            tasks.push(host.start_timed(Task::<H>::new(index)).await);
+        }
+        let spawned = clock.elapsed();
+        READY.complete().await;
+        let ready = clock.elapsed();
+        let ready_rss = memory::resident_bytes()?;
 
-    let mut latenesses = latency::histogram()?;
-    for late in &shared.late {
-        latenesses.saturating_record(u64::from(late.load(Ordering::Relaxed)) * 1000);
+        HANDLED.arm(count);
+        EXITED.arm(count);
+        let clock = Instant::now();
+        for (index, task) in tasks.iter().enumerate() {
+            let next = tasks[(index + 1) % tasks.len()].clone();
+            H::send_timed::<Task<H>>(task, Request::Go(next));
+        }
+        HANDLED.complete().await;
+        let handled = clock.elapsed();
+        EXITED.complete().await;
+        drop(tasks);
+        let rss_after = memory::resident_bytes()?;
+
+        let mut latenesses = latency::histogram()?;
+        for late in &shared.late {
+            latenesses.saturating_record(u64::from(late.load(Ordering::Relaxed)) * 1000);
+        }
+        let mut outcome = Outcome::default();
+        outcome.metric("spawn_ns", spawned.as_nanos() as f64 / count as f64);
+        outcome.metric("ready_ns", ready.as_nanos() as f64 / count as f64);
+        outcome.metric("ready_rss_bytes", ready_rss as f64);
+        outcome.metric("messages_per_s", (count * EACH) as f64 / handled.as_secs_f64());
+        latency::report(&mut outcome, "late_", &latenesses);
+        // Read after the histogram is made, which counts in the parent's account of the peak.
+        outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
+        outcome.metric("rss_after_bytes", rss_after as f64);
+        outcome.check("tasks that were ready", READY.count(), count);
+        outcome.check("entries of the map", shared.map.len() as u64, count);
+        let wrong =
+            shared.map.iter().filter(|entry| *entry.value() != value_of(*entry.key())).count();
+        outcome.check("entries with a wrong value", wrong as u64 + WRONG.count(), 0);
+        outcome.check("tasks that handled all their messages", HANDLED.count(), count);
+        outcome.check("the sum of the messages", HANDLED.sum(), sum_below(count * EACH));
+        outcome.check("messages received in the wrong order", MISPLACED.count(), 0);
+        outcome.check("tasks that timed out", TIMED_OUT.count(), count);
+        outcome.check("tasks that timed out early", EARLY.count(), 0);
+        outcome.check("tasks that exited", EXITED.count(), count);
+        outcome.check("the sum of their numbers", EXITED.sum(), sum_below(count));
+        Ok(outcome)
     }
-    let mut outcome = Outcome::default();
-    outcome.metric("spawn_ns", spawned.as_nanos() as f64 / count as f64);
-    outcome.metric("ready_ns", ready.as_nanos() as f64 / count as f64);
-    outcome.metric("ready_rss_bytes", ready_rss as f64);
-    outcome.metric("messages_per_s", (count * EACH) as f64 / handled.as_secs_f64());
-    latency::report(&mut outcome, "late_", &latenesses);
-    // Read after the histogram is made, which counts in the parent's account of the peak.
-    outcome.metric(memory::PEAK, memory::peak_resident_bytes()? as f64);
-    outcome.metric("rss_after_bytes", rss_after as f64);
-    outcome.check("tasks that were ready", READY.count(), count);
-    outcome.check("entries of the map", shared.map.len() as u64, count);
-    let wrong = shared.map.iter().filter(|entry| *entry.value() != value_of(*entry.key())).count();
-    outcome.check("entries with a wrong value", wrong as u64 + WRONG.count(), 0);
-    outcome.check("tasks that handled all their messages", HANDLED.count(), count);
-    outcome.check("the sum of the messages", HANDLED.sum(), sum_below(count * EACH));
-    outcome.check("messages received in the wrong order", MISPLACED.count(), 0);
-    outcome.check("tasks that timed out", TIMED_OUT.count(), count);
-    outcome.check("tasks that timed out early", EARLY.count(), 0);
-    outcome.check("tasks that exited", EXITED.count(), count);
-    outcome.check("the sum of their numbers", EXITED.sum(), sum_below(count));
-    Ok(outcome)
 }

@@ -29,12 +29,13 @@ use super::latency;
 use super::tally::Tally;
 use crate::memory;
 use crate::outcome::Outcome;
+use crate::runtimes::throng::Throng;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {
-        "throng" => runtimes::throng::drive(settings, false, |runtime, settings| {
+        "throng" => runtimes::throng::drive(settings, false, |Throng { runtime }, settings| {
             measure(async move || runtimes::throng::start_owner(&runtime), settings)
         }),
         "tokio" => runtimes::tokio::drive(settings, false, |settings| {
@@ -46,7 +47,7 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
         "actix" => runtimes::actix::drive(settings, 1, false, |_, settings| {
             measure(async || runtimes::actix::start_owner(), settings)
         }),
-        "ractor" => runtimes::ractor::drive(settings, |settings| {
+        "ractor" => runtimes::ractor::drive(settings, |_, settings| {
             measure(runtimes::ractor::start_owner, settings)
         }),
         _ => Err(runtimes::no_row(row)),

@@ -16,15 +16,11 @@ use std::collections::VecDeque;
 
 use super::super::tally::sum_below;
 use super::{Random, Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Banking>(row, settings)
-}
-
-struct Banking;
+pub(crate) struct Banking;
 
 impl Banking {
     /// Number of accounts: two at least, as a transfer needs two.
@@ -34,25 +30,23 @@ impl Banking {
 }
 
 impl OnActors for Banking {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let (transfers, accounts) = (settings.count, Banking::accounts(&settings));
-            let make = |reporter| Teller::<H> {
-                count: accounts,
-                transfers,
-                accounts: Vec::new(),
-                balances: 0,
-                report: Report::default(),
-                reporter,
-            };
-            let (report, mut outcome) = measure(host, make).await;
-            outcome.check("transfers completed", report.transfers, transfers);
-            outcome.check("the sum of their numbers", report.numbers, sum_below(transfers));
-            outcome.check("accounts that reported", report.accounts, accounts);
-            outcome.check("the sum of all balances", report.balances, accounts * OPENING);
-            outcome.check("transfers beside another, or out of turn", report.wrong, 0);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let (transfers, accounts) = (settings.count, Banking::accounts(&settings));
+        let make = |reporter| Teller::<H> {
+            count: accounts,
+            transfers,
+            accounts: Vec::new(),
+            balances: 0,
+            report: Report::default(),
+            reporter,
+        };
+        let (report, mut outcome) = measure(host, make).await;
+        outcome.check("transfers completed", report.transfers, transfers);
+        outcome.check("the sum of their numbers", report.numbers, sum_below(transfers));
+        outcome.check("accounts that reported", report.accounts, accounts);
+        outcome.check("the sum of all balances", report.balances, accounts * OPENING);
+        outcome.check("transfers beside another, or out of turn", report.wrong, 0);
+        Ok(outcome)
     }
 }
 

@@ -13,36 +13,29 @@
 use std::collections::VecDeque;
 
 use super::{Random, Reporter, busy, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Sleeping>(row, settings)
-}
-
-struct Sleeping;
+pub(crate) struct Sleeping;
 
 impl OnActors for Sleeping {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let [places, arrival, work] =
-                ["room", "arrival", "work"].map(|name| settings.get(name));
-            let make = |reporter| Factory::<H> {
-                places,
-                arrival,
-                work,
-                room: None,
-                haircuts: vec![0; settings.count as usize],
-                done: 0,
-                reporter,
-            };
-            let (report, mut outcome) = measure(host, make).await;
-            outcome.check("customers that are done", report.done, settings.count);
-            outcome.check("customers with another number of haircuts than one", report.wrong, 0);
-            outcome.check("haircuts", report.haircuts, settings.count);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let [places, arrival, work] = ["room", "arrival", "work"].map(|name| settings.get(name));
+        let make = |reporter| Factory::<H> {
+            places,
+            arrival,
+            work,
+            room: None,
+            haircuts: vec![0; settings.count as usize],
+            done: 0,
+            reporter,
+        };
+        let (report, mut outcome) = measure(host, make).await;
+        outcome.check("customers that are done", report.done, settings.count);
+        outcome.check("customers with another number of haircuts than one", report.wrong, 0);
+        outcome.check("haircuts", report.haircuts, settings.count);
+        Ok(outcome)
     }
 }
 

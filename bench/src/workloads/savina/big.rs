@@ -11,28 +11,22 @@
 use std::sync::Arc;
 
 use super::{Random, Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Big>(row, settings)
-}
-
-struct Big;
+pub(crate) struct Big;
 
 impl OnActors for Big {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let (pings, actors) = (settings.count, settings.get("actors"));
-            let make = |reporter| Sink::<H>::new(actors, pings, reporter);
-            let (report, mut outcome) = measure(host, make).await;
-            outcome.check("actors that reported", report.actors, actors);
-            outcome.check("pings received", report.pings, pings * actors);
-            outcome.check("pongs received", report.pongs, pings * actors);
-            outcome.check("pongs without their ping", report.misplaced, 0);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let (pings, actors) = (settings.count, settings.get("actors"));
+        let make = |reporter| Sink::<H>::new(actors, pings, reporter);
+        let (report, mut outcome) = measure(host, make).await;
+        outcome.check("actors that reported", report.actors, actors);
+        outcome.check("pings received", report.pings, pings * actors);
+        outcome.check("pongs received", report.pongs, pings * actors);
+        outcome.check("pongs without their ping", report.misplaced, 0);
+        Ok(outcome)
     }
 }
 

@@ -15,44 +15,38 @@
 use std::collections::VecDeque;
 
 use super::{Random, Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Buffer>(row, settings)
-}
-
-struct Buffer;
+pub(crate) struct Buffer;
 
 impl OnActors for Buffer {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let [producers, consumers, capacity, work] =
-                ["producers", "consumers", "capacity", "work"].map(|name| settings.get(name));
-            let make = |reporter| Manager::<H> {
-                items: settings.count,
-                work,
-                room: capacity.saturating_sub(producers).max(1),
-                producers: vec![None; producers as usize],
-                consumers: vec![None; consumers as usize],
-                held: VecDeque::new(),
-                waiting: VecDeque::new(),
-                ready: VecDeque::new(),
-                over: 0,
-                exiting: false,
-                report: Report::default(),
-                reporter,
-            };
-            let (report, mut outcome) = measure(host, make).await;
-            let items = settings.count * producers;
-            outcome.check("consumers that exited", report.consumers, consumers);
-            outcome.check("items consumed", report.items, items);
-            outcome.check("their sum", report.sum, sum(producers, settings.count, work));
-            let bound = capacity.max(producers + 1);
-            outcome.check("items beyond the capacity", report.most_held.saturating_sub(bound), 0);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let [producers, consumers, capacity, work] =
+            ["producers", "consumers", "capacity", "work"].map(|name| settings.get(name));
+        let make = |reporter| Manager::<H> {
+            items: settings.count,
+            work,
+            room: capacity.saturating_sub(producers).max(1),
+            producers: vec![None; producers as usize],
+            consumers: vec![None; consumers as usize],
+            held: VecDeque::new(),
+            waiting: VecDeque::new(),
+            ready: VecDeque::new(),
+            over: 0,
+            exiting: false,
+            report: Report::default(),
+            reporter,
+        };
+        let (report, mut outcome) = measure(host, make).await;
+        let items = settings.count * producers;
+        outcome.check("consumers that exited", report.consumers, consumers);
+        outcome.check("items consumed", report.items, items);
+        outcome.check("their sum", report.sum, sum(producers, settings.count, work));
+        let bound = capacity.max(producers + 1);
+        outcome.check("items beyond the capacity", report.most_held.saturating_sub(bound), 0);
+        Ok(outcome)
     }
 }
 

@@ -11,15 +11,11 @@
 //!   this colour, and each report this number.
 
 use super::{Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Chameneos>(row, settings)
-}
-
-struct Chameneos;
+pub(crate) struct Chameneos;
 
 impl Chameneos {
     /// Number of creatures: two at least, as a meeting needs two.
@@ -29,18 +25,16 @@ impl Chameneos {
 }
 
 impl OnActors for Chameneos {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let (meetings, creatures) = (settings.count, Chameneos::creatures(&settings));
-            let make = |reporter| Mall::<H>::new(creatures, meetings, reporter);
-            let (report, mut outcome) = measure(host, make).await;
-            outcome.check("creatures that reported", report.creatures, creatures);
-            outcome.check("meetings of all creatures", report.meetings, 2 * meetings);
-            outcome.check("creatures that met themselves", report.selves, 0);
-            outcome.check("creatures whose count is not the mall's", report.miscounted, 0);
-            outcome.check("colours that no meeting made", report.miscoloured, 0);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let (meetings, creatures) = (settings.count, Chameneos::creatures(&settings));
+        let make = |reporter| Mall::<H>::new(creatures, meetings, reporter);
+        let (report, mut outcome) = measure(host, make).await;
+        outcome.check("creatures that reported", report.creatures, creatures);
+        outcome.check("meetings of all creatures", report.meetings, 2 * meetings);
+        outcome.check("creatures that met themselves", report.selves, 0);
+        outcome.check("creatures whose count is not the mall's", report.miscounted, 0);
+        outcome.check("colours that no meeting made", report.miscoloured, 0);
+        Ok(outcome)
     }
 }
 

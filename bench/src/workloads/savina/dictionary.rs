@@ -13,35 +13,29 @@
 use std::collections::HashMap;
 
 use super::{Random, Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Concurrent>(row, settings)
-}
-
-struct Concurrent;
+pub(crate) struct Concurrent;
 
 impl OnActors for Concurrent {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let clients = settings.get("clients");
-            let make = |reporter| Master {
-                clients,
-                requests: settings.count,
-                writes_percent: settings.get("writes"),
-                dictionary: None::<H::ActorAddress<Dictionary>>,
-                report: Report::default(),
-                reporter,
-            };
-            let (report, mut outcome) = measure(host, make).await;
-            outcome.check("clients that are done", report.clients, clients);
-            outcome.check("wrong answers", report.misread, 0);
-            outcome.check("writes handled", report.handled, report.writes);
-            outcome.check("entries of the dictionary", report.size, report.keys);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let clients = settings.get("clients");
+        let make = |reporter| Master {
+            clients,
+            requests: settings.count,
+            writes_percent: settings.get("writes"),
+            dictionary: None::<H::ActorAddress<Dictionary>>,
+            report: Report::default(),
+            reporter,
+        };
+        let (report, mut outcome) = measure(host, make).await;
+        outcome.check("clients that are done", report.clients, clients);
+        outcome.check("wrong answers", report.misread, 0);
+        outcome.check("writes handled", report.handled, report.writes);
+        outcome.check("entries of the dictionary", report.size, report.keys);
+        Ok(outcome)
     }
 }
 

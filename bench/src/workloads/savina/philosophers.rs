@@ -11,29 +11,23 @@
 //!   meal is over its forks must be taken, and at the end all must be free.
 
 use super::{Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Dining>(row, settings)
-}
-
-struct Dining;
+pub(crate) struct Dining;
 
 impl OnActors for Dining {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let (meals, philosophers) = (settings.count, settings.get("philosophers"));
-            let make = |reporter| Arbiter::<H>::new(philosophers as usize, meals, reporter);
-            let (report, mut outcome) = measure(host, make).await;
-            outcome.check("philosophers that are done", report.philosophers, philosophers);
-            outcome.check("meals eaten", report.eaten, meals * philosophers);
-            outcome.check("meals granted", report.granted, meals * philosophers);
-            outcome.check("meals beside another, or without forks", report.wrong, 0);
-            outcome.check("forks that are taken at the end", report.taken, 0);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let (meals, philosophers) = (settings.count, settings.get("philosophers"));
+        let make = |reporter| Arbiter::<H>::new(philosophers as usize, meals, reporter);
+        let (report, mut outcome) = measure(host, make).await;
+        outcome.check("philosophers that are done", report.philosophers, philosophers);
+        outcome.check("meals eaten", report.eaten, meals * philosophers);
+        outcome.check("meals granted", report.granted, meals * philosophers);
+        outcome.check("meals beside another, or without forks", report.wrong, 0);
+        outcome.check("forks that are taken at the end", report.taken, 0);
+        Ok(outcome)
     }
 }
 

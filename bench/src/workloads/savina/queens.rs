@@ -11,33 +11,27 @@
 //! - The driver counts the solutions by another method: with sets of columns and diagonals as bits.
 
 use super::{Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Queens>(row, settings)
-}
-
-struct Queens;
+pub(crate) struct Queens;
 
 impl OnActors for Queens {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let make = |reporter| Master::<H> {
-                size: settings.count as usize,
-                count: settings.get("solvers"),
-                threshold: settings.get("threshold") as usize,
-                solvers: Vec::new(),
-                next: 0,
-                sent: 0,
-                report: Report::default(),
-                reporter,
-            };
-            let (report, mut outcome) = measure(host, make).await;
-            outcome.check("solutions", report.solutions, solutions(settings.count, 0, 0, 0));
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let make = |reporter| Master::<H> {
+            size: settings.count as usize,
+            count: settings.get("solvers"),
+            threshold: settings.get("threshold") as usize,
+            solvers: Vec::new(),
+            next: 0,
+            sent: 0,
+            report: Report::default(),
+            reporter,
+        };
+        let (report, mut outcome) = measure(host, make).await;
+        outcome.check("solutions", report.solutions, solutions(settings.count, 0, 0, 0));
+        Ok(outcome)
     }
 }
 

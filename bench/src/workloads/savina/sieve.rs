@@ -13,27 +13,21 @@
 use std::convert::Infallible;
 
 use super::{Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Sieve>(row, settings)
-}
-
-struct Sieve;
+pub(crate) struct Sieve;
 
 impl OnActors for Sieve {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let (limit, block) = (settings.count, settings.get("block"));
-            let make = |reporter| Producer { limit, block, reporter: Some(reporter) };
-            let (report, mut outcome) = measure(host, make).await;
-            let expected = primes_below(limit);
-            outcome.check("primes", report.primes, expected.primes);
-            outcome.check("their sum", report.sum, expected.sum);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let (limit, block) = (settings.count, settings.get("block"));
+        let make = |reporter| Producer { limit, block, reporter: Some(reporter) };
+        let (report, mut outcome) = measure(host, make).await;
+        let expected = primes_below(limit);
+        outcome.check("primes", report.primes, expected.primes);
+        outcome.check("their sum", report.sum, expected.sum);
+        Ok(outcome)
     }
 }
 

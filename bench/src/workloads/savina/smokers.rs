@@ -10,35 +10,29 @@
 //! - Each smoker must have smoked as often as the arbiter chose it.
 
 use super::{Random, Reporter, busy, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors, on_actors};
-use crate::runtimes::{Measured, Work};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
-pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    on_actors::<Smoking>(row, settings)
-}
-
-struct Smoking;
+pub(crate) struct Smoking;
 
 impl OnActors for Smoking {
-    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
-        async move {
-            let (rounds, smokers) = (settings.count, settings.get("smokers"));
-            let make = |reporter| Arbiter::<H> {
-                rounds,
-                chosen: vec![0; smokers as usize],
-                smokers: Vec::new(),
-                random: Random::of(0),
-                report: Report::default(),
-                reporter,
-            };
-            let (report, mut outcome) = measure(host, make).await;
-            outcome.check("rounds", report.rounds, rounds);
-            outcome.check("smokers that reported", report.smokers, smokers);
-            outcome.check("times that they smoked", report.smoked, rounds);
-            outcome.check("smokers that smoked more or less than chosen", report.wrong, 0);
-            Ok(outcome)
-        }
+    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+        let (rounds, smokers) = (settings.count, settings.get("smokers"));
+        let make = |reporter| Arbiter::<H> {
+            rounds,
+            chosen: vec![0; smokers as usize],
+            smokers: Vec::new(),
+            random: Random::of(0),
+            report: Report::default(),
+            reporter,
+        };
+        let (report, mut outcome) = measure(host, make).await;
+        outcome.check("rounds", report.rounds, rounds);
+        outcome.check("smokers that reported", report.smokers, smokers);
+        outcome.check("times that they smoked", report.smoked, rounds);
+        outcome.check("smokers that smoked more or less than chosen", report.wrong, 0);
+        Ok(outcome)
     }
 }
 
