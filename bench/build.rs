@@ -29,9 +29,10 @@ const PACKAGES: [&str; 15] = [
     "oneshot",
 ];
 
-const SOURCES: [&str; 11] = [
+const SOURCES: [&str; 12] = [
     "build.rs",
     "src",
+    "work/src",
     "workloads.toml",
     "runtimes.toml",
     "suite.toml",

@@ -4,12 +4,12 @@
 //! runtime could run; for `setup`, a runtime that was named is not ready. 2: a usage error.
 
 use std::fs;
-use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
+use bench_work::Error;
 use clap::{Args, Parser, Subcommand};
 
 use crate::claims::{ClaimError, Ledger};
@@ -350,9 +350,8 @@ impl Work {
             return Ok(ExitCode::FAILURE);
         }
         let peer = find_peer(settings.workload, runtime)?;
-        let line = peer
-            .run_here(&settings)
-            .unwrap_or_else(|| Err(io::Error::other("not part of this program")));
+        let line = peer.run_here(&settings);
+        let line = line.unwrap_or_else(|| Err("not part of this program".into()));
         Ok(print_line(runtime, line))
     }
 
@@ -362,7 +361,7 @@ impl Work {
         let server = Server { row, process, address };
         let outcome = match workloads::client(settings.workload.name) {
             Some(client) => client(&settings, &server),
-            None => Err(io::Error::other("the workload has no client")),
+            None => Err("the workload has no client".into()),
         };
         let threads = threads.unwrap_or(settings.workers);
         let line = outcome.map(|outcome| outcome.into_line(&runtime_version, threads));
@@ -370,7 +369,7 @@ impl Work {
     }
 }
 
-fn print_line(name: &str, line: io::Result<Line>) -> ExitCode {
+fn print_line(name: &str, line: Result<Line, Error>) -> ExitCode {
     match line {
         Ok(line) => {
             println!("{}", serde_json::json!(line));

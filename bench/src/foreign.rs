@@ -27,6 +27,9 @@ const TARGET_VARIABLE: &str = "BENCH_PEERS_TARGET";
 
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
+/// The crate whose code is part of each peer in Rust.
+const WORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/work");
+
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForeignRuntime {
@@ -199,7 +202,11 @@ impl ForeignRuntime {
     fn hash(&self) -> io::Result<String> {
         let mut hasher = DefaultHasher::new();
         format!("{:?}", self.setup).hash(&mut hasher);
-        for (path, content) in files(&self.source())? {
+        let mut sources = files(&self.source())?;
+        if self.source().join("Cargo.toml").exists() {
+            sources.append(&mut files(Path::new(WORK))?);
+        }
+        for (path, content) in sources {
             (path, content).hash(&mut hasher);
         }
         Ok(format!("{:016x}", hasher.finish()))

@@ -31,7 +31,6 @@ mod limits;
 mod memory;
 mod origin;
 mod originals;
-mod outcome;
 mod peer;
 mod report;
 mod results;
@@ -44,6 +43,8 @@ mod suite;
 mod table;
 mod usage;
 mod workloads;
+
+use bench_work::outcome;
 
 pub use cli::main;
 pub use settings::Allocator;

@@ -3,12 +3,12 @@
 use std::fs;
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use bench_work::disk::moved_bytes;
 
 use crate::settings::Settings;
 
@@ -46,40 +46,16 @@ pub(crate) fn anonymous_bytes() -> io::Result<u64> {
     kibibytes("/proc/self/status", "RssAnon:")
 }
 
-/// Bytes that this process has caused to be sent to the disk so far, as the kernel counts them: when a page of
-/// its cache becomes dirty, and a large folio as a whole. On ext4 of Linux 6.18 that is seven times the bytes
-/// that the disk gets from `store-update`.
-pub(crate) fn disk_written_bytes() -> io::Result<u64> {
-    moved_bytes("write_bytes:")
-}
-
-/// Bytes that the disk below a path was sent so far, by all programs; `None` if the system does not say, as for a
-/// file system without a disk of its own.
-pub(crate) fn device_written_bytes(path: &Path) -> io::Result<Option<u64>> {
-    const SECTOR_BYTES: u64 = 512;
-    let device = fs::metadata(path)?.dev();
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let stat = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat"));
-    let sectors = stat.ok().and_then(|stat| stat.split_whitespace().nth(6)?.parse::<u64>().ok());
-    Ok(sectors.map(|sectors| sectors * SECTOR_BYTES))
-}
-
 /// Bytes that this process has read by system calls so far, from files, the kernel's own included, and from
 /// sockets, whether the disk was read or not. Reads through a map do not count.
 pub(crate) fn read_bytes() -> io::Result<u64> {
-    moved_bytes("rchar:")
+    moved_bytes("self", "rchar:")
 }
 
 /// Bytes that this process has caused to be read from the disk so far, as the kernel counts them; pages that are in
 /// its cache do not count.
 pub(crate) fn disk_read_bytes() -> io::Result<u64> {
-    moved_bytes("read_bytes:")
-}
-
-fn moved_bytes(field: &str) -> io::Result<u64> {
-    let text = fs::read_to_string("/proc/self/io")?;
-    let bytes = text.lines().find_map(|line| line.strip_prefix(field)?.trim().parse().ok());
-    bytes.ok_or_else(|| io::Error::other(format!("/proc/self/io has no field {field}")))
+    moved_bytes("self", "read_bytes:")
 }
 
 /// Runs `work`, and returns its result and the peak of anonymous memory sampled during it, in bytes.

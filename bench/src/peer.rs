@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
+use bench_work::Error;
 use serde::Deserialize;
 use wait4::{ResUse, ResourceUsage, Wait4};
 
@@ -130,7 +131,7 @@ impl Peer {
 
     /// Runs the workload in this process: the child's side of [`Peer::run`]. Returns `None` for a
     /// peer in another language.
-    pub(crate) fn run_here(&self, settings: &Settings) -> Option<io::Result<Line>> {
+    pub(crate) fn run_here(&self, settings: &Settings) -> Option<Result<Line, Error>> {
         let Program::Here { version, threads } = &self.program else { return None };
         let workers = match threads {
             Threads::Workers => settings.workers,
@@ -138,10 +139,8 @@ impl Peer {
             Threads::Cores => thread::available_parallelism().map_or(1, usize::from),
         };
         let version = runtimes::version(version);
-        Some(
-            workloads::run(self.runtime, settings)
-                .map(|outcome| outcome.into_line(&version, workers)),
-        )
+        let outcome = workloads::run(self.runtime, settings);
+        Some(outcome.map(|outcome| outcome.into_line(&version, workers)))
     }
 
     /// The name and value of every setting that concerns the peer: the allocator is that of this program

@@ -11,10 +11,10 @@ pub(crate) mod throng;
 pub(crate) mod tokio;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::pin::Pin;
 use std::sync::LazyLock;
 
+use bench_work::Error;
 use serde::Deserialize;
 
 use crate::foreign::ForeignRuntime;
@@ -22,7 +22,7 @@ use crate::limits::Limit;
 use crate::outcome::Outcome;
 use crate::peer::{Peer, Program, Threads};
 
-pub(crate) type Measured = io::Result<Outcome>;
+pub(crate) type Measured = Result<Outcome, Error>;
 
 /// A workload's driver, as a future.
 pub(crate) trait Work: Future<Output = Measured> + Send + 'static {}
@@ -105,8 +105,8 @@ pub(crate) fn version(packages: &str) -> String {
 }
 
 /// The error of a row or a workload that `runtimes.toml` lists, and this program lacks.
-pub(crate) fn no_row(name: &str) -> io::Error {
-    io::Error::other(format!("this program has no code for {name}"))
+pub(crate) fn no_row(name: &str) -> Error {
+    format!("this program has no code for {name}").into()
 }
 
 #[cfg(test)]

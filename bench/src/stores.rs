@@ -15,7 +15,8 @@ pub(crate) mod writers;
 use std::io;
 use std::path::Path;
 
-pub(crate) use directory::{Directory, disk_bytes};
+pub(crate) use bench_work::disk::disk_bytes;
+pub(crate) use directory::Directory;
 pub(crate) use fjall::Fjall;
 pub(crate) use heed::Heed;
 pub(crate) use redb::Redb;

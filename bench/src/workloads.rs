@@ -21,7 +21,6 @@ pub(crate) mod durable_turns;
 pub(crate) mod fairness;
 pub(crate) mod http;
 pub(crate) mod http_social;
-pub(crate) mod latency;
 pub(crate) mod message_node;
 pub(crate) mod monitors;
 pub(crate) mod once;
@@ -53,6 +52,8 @@ pub(crate) mod timers;
 pub(crate) mod workflow;
 
 use std::sync::LazyLock;
+
+pub(crate) use bench_work::latency;
 
 use serde::Deserialize;
 

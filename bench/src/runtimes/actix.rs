@@ -70,7 +70,7 @@ pub(crate) fn drive<F: Work>(
         if outside {
             return work.await;
         }
-        actix::Actor::start(Driver).send(Drive(work)).await.map_err(io::Error::other)?
+        actix::Actor::start(Driver).send(Drive(work)).await?
     })
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn drive<F: Work>(
     let work = Drive(Box::pin(work(Kameo, settings.clone())));
     super::tokio::runtime(settings)?.block_on(async {
         let driven = start(Plain(Driver)).ask(work).await;
-        driven.map_err(|error| io::Error::other(error.to_string()))
+        Ok(driven.map_err(|error| error.to_string())?)
     })
 }
 

@@ -34,8 +34,8 @@ pub(crate) fn drive<F: Work>(
         let driver = start(Driver, ()).await;
         match driver.call(|done| Drive { workload, done }, None).await {
             Ok(CallResult::Success(outcome)) => outcome,
-            Ok(_) => Err(io::Error::other("the driver died")),
-            Err(error) => Err(io::Error::other(error.to_string())),
+            Ok(_) => Err("the driver died".into()),
+            Err(error) => Err(error.to_string().into()),
         }
     })
 }

@@ -34,7 +34,7 @@ pub(crate) fn drive<F: Work>(
         let (done, outcome) = oneshot::channel();
         let begin: StartWork = Box::new(|tellus| Box::pin(workload(tellus, settings_inside)));
         let _system = ActorSystem::new(Driver(Mutex::new(Some((begin, done)))));
-        outcome.await.map_err(io::Error::other)?
+        outcome.await?
     })
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn drive_with<F: Work>(
     let tokio = super::tokio::runtime(settings)?;
     let runtime = {
         let _entered = tokio.enter();
-        builder(settings, processes).attach().map_err(io::Error::other)?
+        builder(settings, processes).attach()?
     };
     let work: AnyWork = Box::pin(workload(runtime.handle().clone(), settings.clone()));
     tokio.block_on(async {
@@ -90,7 +90,7 @@ fn drive_on<F: Work>(
     settings: &Settings,
     workload: impl FnOnce(RuntimeHandle, Settings) -> F,
 ) -> Measured {
-    let runtime = builder.start().map_err(io::Error::other)?;
+    let runtime = builder.start()?;
     let work: AnyWork = Box::pin(workload(runtime.handle().clone(), settings.clone()));
     drive_alone(runtime, work)
 }
@@ -99,10 +99,8 @@ fn drive_alone(runtime: Runtime, work: AnyWork) -> Measured {
     let work = Drive(work);
     runtime.block_on(async |handle| match start(handle, Driver).call(work).within(DEADLINE).await {
         Ok(outcome) => outcome,
-        Err(CallError::Died(reason)) => {
-            Err(io::Error::other(format!("the driver died: {reason:?}")))
-        }
-        Err(error) => Err(io::Error::other(error.to_string())),
+        Err(CallError::Died(reason)) => Err(format!("the driver died: {reason:?}").into()),
+        Err(error) => Err(error.to_string().into()),
     })
 }
 

@@ -66,7 +66,7 @@ fn drive_on(runtime: &Runtime, outside: bool, work: AnyWork) -> Measured {
     if outside {
         return runtime.block_on(work);
     }
-    runtime.block_on(async { tokio::spawn(work).await.map_err(io::Error::other)? })
+    runtime.block_on(async { tokio::spawn(work).await? })
 }
 
 /// Starts a tokio runtime; also for the runtimes built on tokio.

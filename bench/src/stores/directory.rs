@@ -3,9 +3,9 @@
 use std::env;
 use std::fs;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bench_work::disk::disk_bytes;
 use tempfile::TempDir;
 
 use crate::settings::Settings;
@@ -40,22 +40,6 @@ impl Directory {
     pub(crate) fn disk_bytes(&self) -> io::Result<u64> {
         disk_bytes(self.path())
     }
-}
-
-/// Size of all blocks that the files below a path occupy, in bytes; holes in a file do not count, nor do files that a
-/// store removes meanwhile.
-pub(crate) fn disk_bytes(path: &Path) -> io::Result<u64> {
-    let metadata = fs::symlink_metadata(path)?;
-    let mut bytes = metadata.blocks() * 512;
-    if metadata.is_dir() {
-        for entry in fs::read_dir(path)? {
-            bytes += match disk_bytes(&entry?.path()) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
-                bytes => bytes?,
-            };
-        }
-    }
-    Ok(bytes)
 }
 
 /// Whether the innermost mount of a path keeps its files in memory.

@@ -12,7 +12,6 @@
 //! - `sleeps_per_call` counts the times that a thread of the program gave up its core to wait, divided by N: a call
 //!   whose turn runs on another thread makes the caller's thread sleep until the reply.
 use std::collections::HashMap;
-use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -73,7 +72,7 @@ fn on_throng<const SENDS: bool, const NEVER_BLOCKS: bool>(settings: &Settings) -
 async fn measure<const SENDS: bool, H: AccountHost>(host: H, settings: Settings) -> Measured {
     let accounts = Vec::with_capacity((settings.count + settings.get("samples")) as usize);
     let task = Task::<SENDS, H> { host, accounts };
-    tokio::spawn(task.measure(settings)).await.map_err(io::Error::other)?
+    tokio::spawn(task.measure(settings)).await?
 }
 
 /// The task that contacts the accounts, with those of them that are in no table.

@@ -26,13 +26,14 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, fadvise};
 
-use super::durable::{self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all};
-use super::durable_turns::live_max;
+use super::durable::{
+    self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all, live_max, on_node_at,
+};
 use super::part;
 use super::records::rate;
 use crate::memory::{self, AnonymousSampler};
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 use crate::stores::Directory;
 
@@ -54,15 +55,7 @@ pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
     let inflight = settings.get("inflight");
     let live = live_max(settings, entities).min(entities);
     let processes = durable::processes(live, inflight);
-    let path = directory.path().to_owned();
-    let mut outcome = runtimes::throng::drive_with(
-        settings,
-        processes,
-        false,
-        move |runtime, settings| async move {
-            measure(ThrongHome::new(&runtime, &path), settings).await
-        },
-    )?;
+    let mut outcome = on_node_at(directory.path(), settings, processes, measure)?;
     if is_cold {
         measure_disk(directory.path(), inflight, &mut outcome)?;
     } else {
@@ -71,11 +64,11 @@ pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
     Ok(outcome)
 }
 
-async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
+async fn measure(home: ThrongHome, settings: Settings) -> Measured {
     let entities = settings.get("entities");
     let acknowledged = Acknowledged::all(entities, 1).into();
     let live_max = live_max(&settings, entities);
-    let mut calls = Calls { reads: 100, ..Calls::of(&settings, Order::Rounds) };
+    let mut calls = Calls { reads: 100, ..durable::calls(&settings, Order::Rounds) };
     if live_max >= entities {
         calls.count = calls.count.min(entities);
     }

@@ -8,7 +8,6 @@
 //! - The driver is outside of the runtime's workers, as the future of `block_on`.
 //! - A child counts itself when it is made, and once more when it handles a message; the supervisor
 //!   must then have N children that run.
-use std::io;
 use std::time::Instant;
 
 use throng::{ChildSpec, Context, Handle, Message, Process, RuntimeHandle, Supervisor};
@@ -44,7 +43,7 @@ impl Handle<Count> for Worker {
 
 async fn measure(runtime: RuntimeHandle, settings: Settings) -> Measured {
     let count = settings.count;
-    let supervisor = Supervisor::dynamic().start_async(&runtime).await.map_err(io::Error::other)?;
+    let supervisor = Supervisor::dynamic().start_async(&runtime).await?;
     let mut children = Vec::with_capacity(count as usize);
 
     let clock = Instant::now();
@@ -53,7 +52,7 @@ async fn measure(runtime: RuntimeHandle, settings: Settings) -> Measured {
             MADE.add(1);
             Worker
         });
-        children.push(supervisor.spawn_child(child).await.map_err(io::Error::other)?);
+        children.push(supervisor.spawn_child(child).await?);
     }
     let elapsed = clock.elapsed();
     COUNTED.arm(count);
@@ -62,7 +61,7 @@ async fn measure(runtime: RuntimeHandle, settings: Settings) -> Measured {
         let _ = child.send(Count);
     }
     COUNTED.complete().await;
-    let running = supervisor.count_children().await.map_err(io::Error::other)?;
+    let running = supervisor.count_children().await?;
 
     let mut outcome = Outcome::default();
     outcome.metric("start_ns", elapsed.as_nanos() as f64 / count as f64);

@@ -1,480 +1,53 @@
-//! Durable counters, the calls that load them, and the checks of their values: the shared parts of
-//! `durable-turns`, `durable-http`, `once`, `durable-send`, `durable-live`, `activate`, `durable-rest`, `queue`,
-//! `workflow`, `workflow-rest` and `reminders`.
+//! The places of durable counters: the shared parts of `durable-turns`, `durable-http`, `once`, `durable-send`,
+//! `durable-live`, `activate`, `durable-rest`, `queue`, `workflow`, `workflow-rest` and `reminders`.
 //!
-//! ```text
-//! Home ── open ──► Counters ◄── add, read ── caller × inflight: the next call after the reply to the last
-//!                     │                          └──► Acknowledged: of each counter the additions replied to
-//!                     └──── close ──► the values stay
-//! ```
-//!
-//! - A counter is an entity: a durable process or the like with a `u64` as its state, of the kind `counter`.
-//!   Its key has twenty digits, the hash of its number, so counters that follow each other in number are
-//!   at random places of the store, and no two have the same key.
-//! - Every reply is checked. An addition or a read returns at least the additions that were acknowledged
-//!   before the call; without additions at the same time a read returns exactly that number.
-//! - A caller is a process of the runtime, or a task. The latency of a call includes the formatting of its key
-//!   and the reading of the clock.
+//! The calls and the checks of their values are those of [`bench_work::counters`]. A counter is a durable process or the
+//! like, of the kind `counter`, and a caller is a process of the runtime, or a task.
 
-mod in_turn;
 mod tellus;
 mod throng;
 mod tokio_heed;
 
-use std::collections::HashMap;
-use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use tokio::sync::oneshot;
+use bench_work::Error;
+pub(super) use bench_work::counters::*;
+pub(super) use bench_work::numbers::key;
+pub(super) use bench_work::tasks::{Done, Tasks, in_turn, wait};
 
-pub(super) use self::in_turn::in_turn;
 pub(super) use self::tellus::TellusHome;
-pub(super) use self::throng::{TIMEOUT, ThrongCounters, ThrongHome, load, processes};
+pub(super) use self::throng::{
+    TIMEOUT, ThrongCounters, ThrongHome, load, on_node, on_node_at, processes,
+};
 pub(super) use self::tokio_heed::TokioHeedHome;
-use super::latency;
-use super::records::{rate, scattered};
-use crate::outcome::Outcome;
 use crate::settings::Settings;
-
-/// Number of calls in flight where none is measured: when counters are created, and when values are checked.
-const PREPARING: u64 = 4_096;
-
-/// Number of counters up to which a check reads all of them.
-const CHECKED_MAX: u64 = 1_000_000;
-
-/// Number of latencies that a caller keeps before it adds them to the shared histogram.
-const BUFFERED: usize = 64;
 
 /// Time for which a workload waits until a closed directory can be opened again.
 const REOPENING: Duration = Duration::from_secs(10);
-
-/// A runtime and the place of its counters.
-pub(super) trait Home: Clone + Send + Sync + 'static {
-    type Counters: Counters;
-
-    /// Opens the counters that were stored there, of which `live_max` may be live.
-    fn open(&self, live_max: u64) -> impl Future<Output = io::Result<Self::Counters>> + Send;
-}
-
-/// Open counters, each with the value 0 before its first addition.
-pub(super) trait Counters: Clone + Send + Sync + 'static {
-    /// Adds 1 to a counter, and returns its value as soon as that is durable.
-    fn add(&self, number: u64) -> impl Future<Output = io::Result<u64>> + Send;
-
-    /// Returns the value of a counter, which is durable.
-    fn read(&self, number: u64) -> impl Future<Output = io::Result<u64>> + Send;
-
-    fn start(&self, caller: impl Future<Output = ()> + Send + 'static);
-
-    /// Stops all counters, each of which has handled all calls. Their values stay.
-    fn close(self) -> impl Future<Output = io::Result<()>> + Send;
-}
-
-pub(super) fn key(number: u64) -> [u8; 20] {
-    let (mut digits, mut rest) = ([b'0'; 20], scattered(number));
-    for digit in digits.iter_mut().rev() {
-        *digit += (rest % 10) as u8;
-        rest /= 10;
-    }
-    digits
-}
 
 /// Limit of live counters above any number that a workload reaches.
 pub(super) fn unlimited(counters: u64) -> u64 {
     counters.saturating_mul(2).max(1_000_000)
 }
 
-/// The counter that each call is made to.
-#[derive(Clone)]
-pub(super) enum Order {
-    Numbered,
-    /// A random counter; the same seed gives the same counters.
-    Random(u64),
-    /// Each counter once, in random order, and then all of them again.
-    Rounds,
-    Listed(Arc<[u64]>),
-}
-
-/// Step between the counters of [`Order::Rounds`]: a prime above any number of counters, so that each counter
-/// comes up once in a round.
-const STRIDE: u64 = 0xFFFF_FFFF_FFFF_FFC5;
-
-impl Order {
-    /// The counter of a call, of so many counters.
-    pub(super) fn pick(&self, call: u64, counters: u64) -> u64 {
-        match self {
-            Order::Numbered => call % counters,
-            Order::Random(seed) => below(scattered(call ^ scattered(*seed)), counters),
-            Order::Rounds => (u128::from(call) * u128::from(STRIDE) % u128::from(counters)) as u64,
-            Order::Listed(list) => list[call as usize % list.len()],
-        }
+/// The limit of live counters in the settings, above the number of counters if there is none.
+pub(super) fn live_max(settings: &Settings, counters: u64) -> u64 {
+    match settings.get("cap") {
+        0 => unlimited(counters),
+        cap => cap,
     }
 }
 
-fn below(random: u64, bound: u64) -> u64 {
-    ((u128::from(random) * u128::from(bound)) >> 64) as u64
+/// As many calls in this order as the settings have, for as long as they have it.
+pub(super) fn calls(settings: &Settings, order: Order) -> Calls {
+    let seconds = settings.get("seconds");
+    let count = if seconds > 0 { u64::MAX } else { settings.count };
+    let time = (seconds > 0).then(|| Duration::from_secs(seconds));
+    let inflight = settings.get("inflight");
+    Calls { order, inflight, reads: 0, count, time, on_reply: None }
 }
 
-type OnReply = Arc<dyn Fn(u64) + Send + Sync>;
-
-#[derive(Clone)]
-pub(super) struct Calls {
-    pub(super) order: Order,
-    pub(super) inflight: u64,
-    /// Percentage of the calls that only read.
-    pub(super) reads: u64,
-    pub(super) count: u64,
-    /// Time after which no further call is made.
-    pub(super) time: Option<Duration>,
-    /// Function that gets each counter whose addition was acknowledged.
-    pub(super) on_reply: Option<OnReply>,
-}
-
-impl Calls {
-    /// Makes as many calls in this order as the settings have, for as long as they have it.
-    pub(super) fn of(settings: &Settings, order: Order) -> Calls {
-        let seconds = settings.get("seconds");
-        Calls {
-            order,
-            inflight: settings.get("inflight"),
-            reads: 0,
-            count: if seconds > 0 { u64::MAX } else { settings.count },
-            time: (seconds > 0).then(|| Duration::from_secs(seconds)),
-            on_reply: None,
-        }
-    }
-
-    pub(super) fn creating(counters: u64) -> Calls {
-        Calls { reads: 0, ..Calls::reading(Order::Numbered, counters) }
-    }
-
-    fn reading(order: Order, count: u64) -> Calls {
-        Calls { order, inflight: PREPARING, reads: 100, count, time: None, on_reply: None }
-    }
-}
-
-/// Number of acknowledged additions to each counter.
-pub(super) struct Acknowledged {
-    additions: Vec<AtomicU32>,
-    /// Number of further additions to a counter that may have been made, without a reply.
-    unknown: HashMap<u64, u32>,
-}
-
-impl Acknowledged {
-    /// The same number of additions to each of the counters, in memory that is resident.
-    pub(super) fn all(counters: u64, additions: u32) -> Acknowledged {
-        let additions = (0..counters).map(|_| AtomicU32::new(additions)).collect();
-        Acknowledged { additions, unknown: HashMap::new() }
-    }
-
-    /// Adds an addition of which only the call is known, not the outcome.
-    pub(super) fn add_unknown(&mut self, number: u64) {
-        *self.unknown.entry(number).or_default() += 1;
-    }
-
-    /// Turns an unknown addition into an acknowledged addition.
-    pub(super) fn acknowledge(&mut self, number: u64) {
-        self.additions[number as usize].fetch_add(1, Ordering::Relaxed);
-        if let Some(unknown) = self.unknown.get_mut(&number) {
-            *unknown = unknown.saturating_sub(1);
-        }
-    }
-
-    pub(super) fn counters(&self) -> u64 {
-        self.additions.len() as u64
-    }
-
-    fn of(&self, number: u64) -> u64 {
-        // Relaxed: a caller compares with its own reply only.
-        self.additions[number as usize].load(Ordering::Relaxed).into()
-    }
-
-    fn unknown(&self, number: u64) -> u64 {
-        self.unknown.get(&number).copied().unwrap_or(0).into()
-    }
-}
-
-pub(super) struct Replies {
-    pub(super) count: u64,
-    pub(super) wrong: u64,
-    pub(super) time: Duration,
-    latencies: Histogram<u64>,
-}
-
-impl Replies {
-    pub(super) fn latencies(&self) -> &Histogram<u64> {
-        &self.latencies
-    }
-
-    /// Adds the rate under a name, and the percentiles, to an outcome.
-    pub(super) fn report(&self, outcome: &mut Outcome, name: &str) {
-        outcome.metric(name, rate(self.count, self.time));
-        latency::report(outcome, "", &self.latencies);
-    }
-}
-
-struct Calling<C> {
-    counters: C,
-    calls: Calls,
-    acknowledged: Arc<Acknowledged>,
-    begun: Instant,
-    next: AtomicU64,
-    replies: Mutex<Replies>,
-}
-
-pub(super) async fn call_all<C: Counters>(
-    counters: &C,
-    calls: Calls,
-    acknowledged: &Arc<Acknowledged>,
-) -> io::Result<Replies> {
-    let callers = calls.inflight.min(calls.count);
-    let replies =
-        Replies { count: 0, wrong: 0, time: Duration::ZERO, latencies: latency::histogram()? };
-    let calling = Arc::new(Calling {
-        counters: counters.clone(),
-        calls,
-        acknowledged: acknowledged.clone(),
-        begun: Instant::now(),
-        next: AtomicU64::new(0),
-        replies: Mutex::new(replies),
-    });
-    let mut ends = Vec::with_capacity(callers as usize);
-    for _ in 0..callers {
-        let (done, end) = oneshot::channel();
-        let caller = calling.clone();
-        counters.start(async move {
-            let result = caller.call_in_turn().await;
-            // The counters can be closed only when no caller has them any more.
-            drop(caller);
-            let _ = done.send(result);
-        });
-        ends.push(end);
-    }
-    for end in ends {
-        end.await.map_err(|_| io::Error::other("a caller died"))??;
-    }
-    let time = calling.begun.elapsed();
-    let calling = Arc::into_inner(calling).ok_or_else(|| io::Error::other("a caller goes on"))?;
-    let replies = calling.replies.into_inner().unwrap_or_else(PoisonError::into_inner);
-    Ok(Replies { time, ..replies })
-}
-
-impl<C: Counters> Calling<C> {
-    async fn call_in_turn(&self) -> io::Result<()> {
-        let mut latencies = Vec::with_capacity(BUFFERED);
-        let mut wrong = 0;
-        while let Some(call) = self.next_call() {
-            let number = self.calls.order.pick(call, self.acknowledged.counters());
-            let is_read = below(scattered(!call), 100) < self.calls.reads;
-            let before = self.acknowledged.of(number);
-            let clock = Instant::now();
-            let value = if is_read {
-                self.counters.read(number).await
-            } else {
-                self.counters.add(number).await
-            };
-            latencies.push(clock.elapsed().as_nanos() as u64);
-            wrong += u64::from(!self.is_right(number, is_read, before, value?));
-            if latencies.len() == BUFFERED {
-                self.record(&mut latencies, &mut wrong);
-            }
-        }
-        self.record(&mut latencies, &mut wrong);
-        Ok(())
-    }
-
-    fn next_call(&self) -> Option<u64> {
-        if self.calls.time.is_some_and(|time| self.begun.elapsed() >= time) {
-            return None;
-        }
-        let call = self.next.fetch_add(1, Ordering::Relaxed);
-        (call < self.calls.count).then_some(call)
-    }
-
-    /// Whether a value is possible; counts an addition as acknowledged.
-    fn is_right(&self, number: u64, is_read: bool, before: u64, value: u64) -> bool {
-        if !is_read {
-            self.acknowledged.additions[number as usize].fetch_add(1, Ordering::Relaxed);
-            if let Some(on_reply) = &self.calls.on_reply {
-                on_reply(number);
-            }
-            return value > before;
-        }
-        let most = match self.calls.reads {
-            100 => before + self.acknowledged.unknown(number),
-            _ => u64::MAX,
-        };
-        (before..=most).contains(&value)
-    }
-
-    fn record(&self, latencies: &mut Vec<u64>, wrong: &mut u64) {
-        let mut replies = self.replies.lock().unwrap_or_else(PoisonError::into_inner);
-        replies.count += latencies.len() as u64;
-        replies.wrong += std::mem::take(wrong);
-        for latency in latencies.drain(..) {
-            replies.latencies.saturating_record(latency);
-        }
-    }
-}
-
-/// Reads all counters or, of more than a million, `sample` of them at random, and checks the values.
-pub(super) async fn check_values(
-    counters: &impl Counters,
-    acknowledged: &Arc<Acknowledged>,
-    sample: u64,
-    moment: &str,
-    outcome: &mut Outcome,
-) -> io::Result<()> {
-    let all = acknowledged.counters();
-    let number = if all <= CHECKED_MAX { all } else { sample };
-    check_listed(counters, acknowledged, Calls::reading(Order::Rounds, number), moment, outcome)
-        .await
-}
-
-/// Reads `count` random counters, each once, and checks the values.
-pub(super) async fn check_sample(
-    counters: &impl Counters,
-    acknowledged: &Arc<Acknowledged>,
-    count: u64,
-    moment: &str,
-    outcome: &mut Outcome,
-) -> io::Result<()> {
-    let calls = Calls::reading(Order::Rounds, count.min(acknowledged.counters()));
-    check_listed(counters, acknowledged, calls, moment, outcome).await
-}
-
-/// Reads the counters whose additions have an unknown outcome, and checks the values.
-pub(super) async fn check_unknown(
-    counters: &impl Counters,
-    acknowledged: &Arc<Acknowledged>,
-    moment: &str,
-    outcome: &mut Outcome,
-) -> io::Result<()> {
-    let listed: Arc<[u64]> = acknowledged.unknown.keys().copied().collect();
-    let count = listed.len() as u64;
-    let calls = Calls::reading(Order::Listed(listed), count);
-    check_listed(counters, acknowledged, calls, moment, outcome).await
-}
-
-async fn check_listed(
-    counters: &impl Counters,
-    acknowledged: &Arc<Acknowledged>,
-    calls: Calls,
-    moment: &str,
-    outcome: &mut Outcome,
-) -> io::Result<()> {
-    let due = calls.count;
-    let replies = call_all(counters, calls, acknowledged).await?;
-    outcome.check(&format!("counters read {moment}"), replies.count, due);
-    outcome.check(&format!("wrong counters {moment}"), replies.wrong, 0);
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashSet;
-
-    use super::*;
-
-    /// Counters in memory, of which the counter 0 forgets every second addition if `forgets`.
-    #[derive(Clone)]
-    struct Fake {
-        values: Arc<Vec<AtomicU64>>,
-        forgets: bool,
-    }
-
-    impl Counters for Fake {
-        async fn add(&self, number: u64) -> io::Result<u64> {
-            let value = self.values[number as usize].fetch_add(1, Ordering::SeqCst) + 1;
-            if self.forgets && number == 0 && value == 2 {
-                self.values[0].store(1, Ordering::SeqCst);
-            }
-            Ok(value)
-        }
-
-        async fn read(&self, number: u64) -> io::Result<u64> {
-            Ok(self.values[number as usize].load(Ordering::SeqCst))
-        }
-
-        fn start(&self, caller: impl Future<Output = ()> + Send + 'static) {
-            tokio::spawn(caller);
-        }
-
-        async fn close(self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    /// Adds to ten counters a hundred times, with the counts of `prepare` before; returns the failed checks.
-    fn failures(forgets: bool, prepare: impl FnOnce(&Fake, &mut Acknowledged)) -> usize {
-        let values = Arc::new((0..10).map(|_| AtomicU64::new(0)).collect());
-        let (fake, mut acknowledged) = (Fake { values, forgets }, Acknowledged::all(10, 0));
-        prepare(&fake, &mut acknowledged);
-        let calls = Calls { count: 100, inflight: 7, ..Calls::creating(10) };
-        let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let work = async {
-            let (acknowledged, mut outcome) = (Arc::new(acknowledged), Outcome::default());
-            let replies = call_all(&fake, calls, &acknowledged).await?;
-            outcome.check("replies", replies.count, 100);
-            outcome.check("wrong replies", replies.wrong, 0);
-            check_values(&fake, &acknowledged, 10, "after it", &mut outcome).await?;
-            check_unknown(&fake, &acknowledged, "after it", &mut outcome).await?;
-            io::Result::Ok(outcome.into_line("0", 1).failures.len())
-        };
-        runtime.and_then(|runtime| runtime.block_on(work)).expect("no call fails")
-    }
-
-    #[test]
-    fn a_lost_addition_fails_the_checks() {
-        assert_eq!(failures(false, |_, _| ()), 0);
-        assert_ne!(failures(true, |_, _| ()), 0);
-    }
-
-    #[test]
-    fn an_addition_with_an_unknown_outcome_may_be_kept_once() {
-        for (kept, failed) in [(0, false), (1, false), (2, true)] {
-            let failures = failures(false, |fake, acknowledged| {
-                acknowledged.add_unknown(3);
-                fake.values[3].store(kept, Ordering::SeqCst);
-            });
-            assert_eq!(failures > 0, failed, "{kept}");
-        }
-        // An addition that was acknowledged must be there.
-        let lost = failures(false, |_, acknowledged| {
-            acknowledged.add_unknown(3);
-            acknowledged.acknowledge(3);
-        });
-        assert_ne!(lost, 0);
-    }
-
-    #[test]
-    fn a_key_has_the_digits_of_its_hash() {
-        for number in [0, 1, 77, u64::MAX] {
-            let due = format!("{:020}", scattered(number));
-            assert_eq!(key(number), due.as_bytes());
-        }
-    }
-
-    #[test]
-    fn each_counter_comes_up_once_in_a_round() {
-        for counters in [1, 2, 10, 4_096, 99_999] {
-            let picks = |round: u64| {
-                (round * counters..(round + 1) * counters)
-                    .map(|call| Order::Rounds.pick(call, counters))
-                    .collect::<HashSet<_>>()
-            };
-            assert_eq!(picks(0).len() as u64, counters);
-            assert_eq!(picks(0), picks(1));
-        }
-    }
-
-    #[test]
-    fn random_picks_are_below_the_number_of_counters() {
-        for counters in [1, 3, 1_000] {
-            assert!((0..1_000).all(|call| Order::Random(1).pick(call, counters) < counters));
-        }
-    }
+/// A setting, as the workloads that are written for several programs ask for it.
+pub(super) fn setting(settings: &Settings) -> impl Fn(&str) -> Result<u64, Error> {
+    |name| Ok(settings.get(name))
 }

@@ -21,17 +21,15 @@ mod remote;
 
 pub(crate) use client::run as client;
 
-use std::io;
-
 use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
+use bench_work::Error;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::durable::{self, Counters, Home, ThrongHome, TokioHeedHome};
 use super::served::{on_throng, serve_on_axum, serve_on_throng};
-use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::stores::Directory;
@@ -60,11 +58,11 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
 
 /// Serves counters until the client has ended, and compares their values with those that are there when the counters
 /// were closed and opened again.
-async fn measure<H: Home, F: Future<Output = io::Result<Outcome>>>(
+async fn measure<H: Home, F: Future<Output = Measured>>(
     home: H,
     count: u64,
     serve: impl FnOnce(Router) -> F,
-) -> io::Result<Outcome> {
+) -> Measured {
     let live_max = durable::unlimited(count);
     let counters = home.open(live_max).await?;
     let mut outcome = serve(routes(counters.clone())).await?;
@@ -97,12 +95,12 @@ async fn read<C: Counters>(
     answer(counters.read(number).await)
 }
 
-fn answer(value: io::Result<u64>) -> Result<String, (StatusCode, String)> {
-    let failed = |error: io::Error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
+fn answer(value: Result<u64, Error>) -> Result<String, (StatusCode, String)> {
+    let failed = |error: Error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string());
     value.map(|value| value.to_string()).map_err(failed)
 }
 
-async fn read_all<C: Counters>(counters: &C, count: u64) -> io::Result<Vec<u64>> {
+async fn read_all<C: Counters>(counters: &C, count: u64) -> Result<Vec<u64>, Error> {
     let read = |number| {
         let counters = counters.clone();
         async move { counters.read(number).await }

@@ -12,29 +12,22 @@
 //!   settled memory is the resident memory of the whole program after some seconds, and its part that is not mapped
 //!   from a file: the system can reclaim the mapped pages of the data file at any time.
 
-use std::io;
 use std::time::Instant;
 
-use super::durable::{self, Acknowledged, Calls, Counters, Home, ThrongHome, call_all};
+use super::durable::{self, Acknowledged, Calls, Counters, Home, ThrongHome, call_all, on_node};
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-use crate::stores::Directory;
 
 /// Number of counters that the check reads.
 const SAMPLE: u64 = 10_000;
 
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
-    let directory = Directory::make(settings)?;
-    let processes = durable::processes(settings.count, 0);
-    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
-        let home = ThrongHome::new(&runtime, directory.path());
-        measure(home, settings).await
-    })
+    on_node(settings, durable::processes(settings.count, 0), measure)
 }
 
-async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
+async fn measure(home: ThrongHome, settings: Settings) -> Measured {
     let count = settings.count;
     let acknowledged = Acknowledged::all(count, 0).into();
     let counters = home.open(durable::unlimited(count)).await?;

@@ -27,11 +27,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::durable::{self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all};
+use bench_work::Error;
+
+use super::durable::{
+    self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all, on_node_at,
+};
 use super::part;
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 use crate::stores::{Directory, disk_bytes};
 
@@ -64,15 +68,15 @@ fn processes(settings: &Settings) -> u64 {
 fn fatal_calls(settings: &Settings) -> Calls {
     let (killed, inflight) = (settings.get("killed"), settings.get("inflight"));
     let count = killed.saturating_add(inflight);
-    Calls { count, time: None, ..Calls::of(settings, Order::Random(1)) }
+    Calls { count, time: None, ..durable::calls(settings, Order::Random(1)) }
 }
 
 /// Starts the node until it replies; returns it with the time of the start.
-async fn start(home: ThrongHome, settings: &Settings) -> io::Result<(impl Counters, Duration)> {
+async fn start(home: ThrongHome, settings: &Settings) -> Result<(impl Counters, Duration), Error> {
     let begun = Instant::now();
     let counters = home.open(settings.get("cap")).await?;
     match counters.read(0).await? {
-        0 => Err(io::Error::other("the first counter is lost")),
+        0 => Err("the first counter is lost".into()),
         _ => Ok((counters, begun.elapsed())),
     }
 }
@@ -80,31 +84,24 @@ async fn start(home: ThrongHome, settings: &Settings) -> io::Result<(impl Counte
 /// Starts the node, makes turns, and kills this process. Notes the nanoseconds of the start, and then the
 /// counter of each acknowledged turn, as numbers of eight bytes.
 fn run_victim(settings: &Settings, directory: &Path) -> Measured {
-    let directory = directory.to_owned();
-    runtimes::throng::drive_with(
-        settings,
-        processes(settings),
-        false,
-        |runtime, settings| async move {
-            let notes =
-                OpenOptions::new().create_new(true).append(true).open(directory.join(NOTES))?;
-            let home = ThrongHome::new(&runtime, &directory.join(NODE));
-            let (counters, time) = start(home, &settings).await?;
-            note(&notes, time.as_nanos() as u64);
-            let (killed, acknowledged) = (settings.get("killed"), AtomicU64::new(0));
-            let on_reply = Arc::new(move |number| {
-                note(&notes, number);
-                if acknowledged.fetch_add(1, Ordering::AcqRel) + 1 == killed {
-                    // If the signal failed, the run would find this process alive.
-                    let _ = part::kill_own();
-                }
-            });
-            let calls = Calls { on_reply: Some(on_reply), ..fatal_calls(&settings) };
-            let expected = Acknowledged::all(settings.count, 1).into();
-            call_all(&counters, calls, &expected).await?;
-            Err(io::Error::other("a killed process goes on"))
-        },
-    )
+    let notes = OpenOptions::new().create_new(true).append(true).open(directory.join(NOTES))?;
+    let node = directory.join(NODE);
+    on_node_at(&node, settings, processes(settings), |home, settings| async move {
+        let (counters, time) = start(home, &settings).await?;
+        note(&notes, time.as_nanos() as u64);
+        let (killed, acknowledged) = (settings.get("killed"), AtomicU64::new(0));
+        let on_reply = Arc::new(move |number| {
+            note(&notes, number);
+            if acknowledged.fetch_add(1, Ordering::AcqRel) + 1 == killed {
+                // If the signal failed, the run would find this process alive.
+                let _ = part::kill_own();
+            }
+        });
+        let calls = Calls { on_reply: Some(on_reply), ..fatal_calls(&settings) };
+        let expected = Acknowledged::all(settings.count, 1).into();
+        call_all(&counters, calls, &expected).await?;
+        Err("a killed process goes on".into())
+    })
 }
 
 /// Appends a number in a single write, which stays whole beside the notes of other threads and survives a kill.
@@ -135,23 +132,17 @@ fn run_all(settings: &Settings) -> Measured {
     outcome.metric("start_clean_s", start_clean.as_secs_f64());
     let due = settings.get("killed");
     outcome.check("turns of the victim", u64::from(turns.len() as u64 >= due), 1);
-    runtimes::throng::drive_with(
-        settings,
-        processes(settings),
-        false,
-        move |runtime, settings| async move {
-            measure(ThrongHome::new(&runtime, &node), &node, turns, settings, outcome).await
-        },
-    )
+    on_node_at(&node, settings, processes(settings), |home, settings| {
+        measure(home, turns, settings, outcome)
+    })
 }
 
 async fn measure(
     home: ThrongHome,
-    directory: &Path,
     turns_of_victim: Vec<u64>,
     settings: Settings,
     mut outcome: Outcome,
-) -> io::Result<Outcome> {
+) -> Measured {
     let (counters, start_killed) = start(home.clone(), &settings).await?;
     tokio::time::sleep(IDLE).await;
     let anonymous = memory::anonymous_bytes()?;
@@ -165,9 +156,10 @@ async fn measure(
     }
     turns_of_victim.into_iter().for_each(|number| expected.acknowledge(number));
     let expected = expected.into();
-    let blocks = disk_bytes(directory)?;
-    let turns = call_all(&counters, Calls::of(&settings, Order::Random(2)), &expected).await?;
-    let growth = disk_bytes(directory)?.saturating_sub(blocks);
+    let blocks = disk_bytes(home.directory())?;
+    let calls = durable::calls(&settings, Order::Random(2));
+    let turns = call_all(&counters, calls, &expected).await?;
+    let growth = disk_bytes(home.directory())?.saturating_sub(blocks);
 
     turns.report(&mut outcome, "turns_per_s");
     outcome.metric("file_growth_bytes", growth as f64);

@@ -17,35 +17,27 @@
 //! - Each receiver counts its messages and adds up their numbers. At the end, and when all was closed and opened again,
 //!   each count and the sum over all receivers must be right, and every inbox empty.
 
-use std::io;
+use std::future::ready;
 use std::str;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
+use bench_work::Error;
+use bench_work::disk::device_written_bytes;
+use bench_work::latency::Latencies;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, Entity, Node};
 
 use super::durable::{
-    self, Acknowledged, Calls, Counters, Home, Order, TIMEOUT, ThrongCounters, ThrongHome,
-    call_all, key,
+    self, Acknowledged, Calls, Counters, Done, Home, Order, TIMEOUT, Tasks, ThrongCounters,
+    ThrongHome, call_all, key, live_max, on_node, wait,
 };
-use super::durable_turns::live_max;
-use super::latency;
 use super::records::rate;
-use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-use crate::stores::Directory;
-
-/// Time between two looks at the number of receivers that are done.
-const LOOK: Duration = Duration::from_millis(1);
-
-/// Time in which no receiver is done, after which messages count as lost.
-const LOST: Duration = Duration::from_secs(30);
 
 /// The messages of a run, shared by senders and receivers.
 struct Plan {
@@ -57,7 +49,7 @@ struct Plan {
     begun: Instant,
     /// Number of reports of receivers: of the first message, of the last before the paced ones, of each paced one.
     reports: AtomicU64,
-    latencies: Mutex<Histogram<u64>>,
+    latencies: Latencies,
     /// Sums over the receivers that a check has read.
     sum: AtomicU64,
     waiting: AtomicU64,
@@ -70,9 +62,7 @@ impl Plan {
 
     fn report(&self, sent_ns: Option<u64>) {
         if let Some(sent) = sent_ns {
-            let latency = self.nanoseconds().saturating_sub(sent);
-            let mut latencies = self.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-            latencies.saturating_record(latency);
+            self.latencies.record(self.nanoseconds().saturating_sub(sent));
         }
         self.reports.fetch_add(1, Ordering::Relaxed);
     }
@@ -145,8 +135,14 @@ struct Part {
     begun_ns: u64,
 }
 
+impl Tasks for Exchange {
+    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.counters.start(task);
+    }
+}
+
 impl Counters for Exchange {
-    async fn add(&self, sender: u64) -> io::Result<u64> {
+    async fn add(&self, sender: u64) -> Result<u64, Error> {
         let (Part { first, end, next, pace, begun_ns }, batch) = (&*self.part, self.plan.batch);
         let from = next.fetch_add(batch, Ordering::Relaxed);
         if *pace > 0 {
@@ -155,30 +151,25 @@ impl Counters for Exchange {
             tokio::time::sleep(Duration::from_nanos(wait)).await;
         }
         let sender = entity::<Sender>(self.counters.node(), sender);
-        let sent = sender.tell(from, (*end).min(from + batch), *pace > 0).within(TIMEOUT);
-        sent.await.map_err(io::Error::other)
+        Ok(sender.tell(from, (*end).min(from + batch), *pace > 0).within(TIMEOUT).await?)
     }
 
-    async fn read(&self, receiver: u64) -> io::Result<u64> {
+    async fn read(&self, receiver: u64) -> Result<u64, Error> {
         let receiver = entity::<Receiver>(self.counters.node(), receiver);
-        let (messages, sum) = receiver.counted().within(TIMEOUT).await.map_err(io::Error::other)?;
-        let waiting = receiver.inbox().map_err(io::Error::other)?.waiting.len();
+        let (messages, sum) = receiver.counted().within(TIMEOUT).await?;
+        let waiting = receiver.inbox()?.waiting.len();
         self.plan.sum.fetch_add(sum, Ordering::Relaxed);
         self.plan.waiting.fetch_add(waiting as u64, Ordering::Relaxed);
         Ok(messages)
     }
 
-    fn start(&self, caller: impl Future<Output = ()> + Send + 'static) {
-        self.counters.start(caller);
-    }
-
-    async fn close(self) -> io::Result<()> {
+    async fn close(self) -> Result<(), Error> {
         self.counters.close().await
     }
 }
 
 impl Exchange {
-    async fn open(home: &ThrongHome, live_max: u64, plan: &Arc<Plan>) -> io::Result<Exchange> {
+    async fn open(home: &ThrongHome, live_max: u64, plan: &Arc<Plan>) -> Result<Exchange, Error> {
         let counters = home.open(live_max).await?;
         counters.node().register::<Sender>(plan.clone());
         counters.node().register::<Receiver>(plan.clone());
@@ -192,23 +183,18 @@ impl Exchange {
         (first, end): (u64, u64),
         pace: u64,
         reports: u64,
-    ) -> io::Result<f64> {
+    ) -> Result<f64, Error> {
         let (begun, begun_ns) = (Instant::now(), self.plan.nanoseconds());
         let part = Arc::new(Part { first, end, next: first.into(), pace, begun_ns });
         let senders = turns.counters();
         let count = (end - first).div_ceil(self.plan.batch);
         let calls = Calls { inflight: senders, count, ..Calls::creating(senders) };
         call_all(&Exchange { part, ..self.clone() }, calls, turns).await?;
-        let (mut seen, mut seen_at) = (0, Instant::now());
-        while seen < reports {
-            tokio::time::sleep(LOOK).await;
-            let now = self.plan.reports.load(Ordering::Relaxed);
-            if now != seen {
-                (seen, seen_at) = (now, Instant::now());
-            } else if seen_at.elapsed() > LOST {
-                return Err(io::Error::other(format!("{seen} of {reports} reports have come")));
-            }
-        }
+        wait(|| {
+            let number = self.plan.reports.load(Ordering::Relaxed);
+            ready(Ok(Done { number, is_all: number >= reports }))
+        })
+        .await?;
         Ok(rate(end - first, begun.elapsed()))
     }
 
@@ -219,7 +205,7 @@ impl Exchange {
         end: u64,
         moment: &str,
         outcome: &mut Outcome,
-    ) -> io::Result<()> {
+    ) -> Result<(), Error> {
         durable::check_values(self, handled, handled.counters(), moment, outcome).await?;
         let (sum, waiting) = (&self.plan.sum, &self.plan.waiting);
         let sum = sum.swap(0, Ordering::Relaxed);
@@ -235,20 +221,12 @@ fn entity<P: Durable>(node: &Node, number: u64) -> Entity<P> {
 }
 
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
-    let directory = Directory::make(settings)?;
     let (receivers, senders) = (settings.get("receivers"), settings.get("senders"));
     let live = live_max(settings, receivers + senders).min(receivers + senders);
-    let processes = durable::processes(live, senders);
-    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
-        measure(ThrongHome::new(&runtime, directory.path()), directory, settings).await
-    })
+    on_node(settings, durable::processes(live, senders), measure)
 }
 
-async fn measure(
-    home: ThrongHome,
-    directory: Directory,
-    settings: Settings,
-) -> io::Result<Outcome> {
+async fn measure(home: ThrongHome, settings: Settings) -> Measured {
     let (receivers, senders) = (settings.get("receivers"), settings.get("senders"));
     let due = 1 + settings.count.div_ceil(receivers);
     let plan = Arc::new(Plan {
@@ -257,7 +235,7 @@ async fn measure(
         batch: settings.get("batch"),
         begun: Instant::now(),
         reports: AtomicU64::new(0),
-        latencies: Mutex::new(latency::histogram()?),
+        latencies: Latencies::new()?,
         sum: AtomicU64::new(0),
         waiting: AtomicU64::new(0),
     });
@@ -266,7 +244,7 @@ async fn measure(
     let turns = Acknowledged::all(senders, 0).into();
     let first = exchange.send(&turns, (0, receivers), 0, receivers).await?;
 
-    let device = memory::device_written_bytes(directory.path())?;
+    let device = device_written_bytes(home.directory())?;
     let (all, paced) = (receivers * due, settings.get("paced"));
     let sent = exchange.send(&turns, (receivers, all), 0, 2 * receivers).await?;
     let (end, pace) = (all + paced, settings.get("pace"));
@@ -277,18 +255,14 @@ async fn measure(
     let (handled, mut outcome) = (handled.into(), Outcome::default());
     exchange.check(&handled, end, "after the run", &mut outcome).await?;
     exchange.close().await?;
-    let device = match (device, memory::device_written_bytes(directory.path())?) {
-        (Some(before), Some(after)) => after.saturating_sub(before),
-        _ => 0,
-    };
+    let device = device_written_bytes(home.directory())?.saturating_sub(device);
     let reopened = Exchange::open(&home, live_max, &plan).await?;
     reopened.check(&handled, end, "when opened again", &mut outcome).await?;
     reopened.close().await?;
 
     outcome.metric("sends_per_s", sent);
     outcome.metric("first_per_s", first);
-    let latencies = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    latency::report(&mut outcome, "", &latencies);
+    plan.latencies.report(&mut outcome);
     outcome.metric("device_bytes_per_send", device as f64 / (end - receivers) as f64);
     Ok(outcome)
 }

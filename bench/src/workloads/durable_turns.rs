@@ -19,14 +19,12 @@
 //! - The value of each counter is compared with the number of its acknowledged additions, before and after
 //!   all is closed and opened again; of more than a million, of 100,000 at random.
 
-use std::io;
+use std::path::Path;
 
-use super::durable::{
-    self, Acknowledged, Calls, Counters, Home, Order, TellusHome, ThrongHome, TokioHeedHome,
-    call_all,
-};
-use crate::memory;
-use crate::outcome::Outcome;
+use bench_work::Error;
+use bench_work::turns::{self, Sizes};
+
+use super::durable::{self, Home, TellusHome, TokioHeedHome, live_max, on_node};
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::stores::Directory;
@@ -34,89 +32,38 @@ use crate::stores::Directory;
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {
         "throng" => run_throng(settings),
-        "tokio+heed" => run_tokio_heed(settings),
-        "tellus-memory" => run_tellus(settings),
+        "tokio+heed" => on_tokio(settings, |directory| Ok(TokioHeedHome::new(directory.path())?)),
+        "tellus-memory" => on_tokio(settings, |_| Ok(TellusHome::default())),
         _ => Err(runtimes::no_row(row)),
     }
 }
 
-/// The limit of live counters in the settings, above the number of counters if there is none.
-pub(super) fn live_max(settings: &Settings, counters: u64) -> u64 {
-    match settings.get("cap") {
-        0 => durable::unlimited(counters),
-        cap => cap,
-    }
-}
-
-/// Number of counters that a check reads if there are more than a million.
-const SAMPLE: u64 = 100_000;
-
 fn run_throng(settings: &Settings) -> Measured {
-    let directory = Directory::make(settings)?;
     let entities = settings.get("entities");
     let live = live_max(settings, entities).min(entities);
     let processes = durable::processes(live, settings.get("inflight"));
-    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
-        let mut home = ThrongHome::new(&runtime, directory.path());
+    on_node(settings, processes, |mut home, settings| async move {
         if let mebibytes @ 1.. = settings.get("checkpoint") {
             home = home.checkpoint_bytes(mebibytes << 20);
         }
-        measure(home, directory, settings).await
+        let directory = home.directory().to_owned();
+        measure(home, &directory, settings).await
     })
 }
 
-fn run_tokio_heed(settings: &Settings) -> Measured {
+fn on_tokio<H: Home + Send + Sync + 'static>(
+    settings: &Settings,
+    home: impl FnOnce(&Directory) -> Result<H, Error>,
+) -> Measured {
     let directory = Directory::make(settings)?;
-    let home = TokioHeedHome::new(directory.path())?;
-    runtimes::tokio::drive(settings, false, |settings| measure(home, directory, settings))
-}
-
-fn run_tellus(settings: &Settings) -> Measured {
-    let directory = Directory::make(settings)?;
-    runtimes::tokio::drive(settings, false, |settings| {
-        measure(TellusHome::default(), directory, settings)
+    let home = home(&directory)?;
+    runtimes::tokio::drive(settings, false, |settings| async move {
+        measure(home, directory.path(), settings).await
     })
 }
 
-async fn measure<H: Home>(
-    home: H,
-    directory: Directory,
-    settings: Settings,
-) -> io::Result<Outcome> {
-    let entities = settings.get("entities");
-    let live_max = live_max(&settings, entities);
-    let counters = home.open(live_max).await?;
-    let acknowledged = Acknowledged::all(entities, 0).into();
-    let created = call_all(&counters, Calls::creating(entities), &acknowledged).await?;
-
-    let written = memory::disk_written_bytes()?;
-    let device = memory::device_written_bytes(directory.path())?;
-    let calls = Calls { reads: settings.get("reads"), ..Calls::of(&settings, Order::Random(1)) };
-    let due = calls.count;
-    let turns = call_all(&counters, calls, &acknowledged).await?;
-
-    let mut outcome = Outcome::default();
-    let check = durable::check_values;
-    check(&counters, &acknowledged, SAMPLE, "after the run", &mut outcome).await?;
-    counters.close().await?;
-    let written = memory::disk_written_bytes()?.saturating_sub(written);
-    let device = match (device, memory::device_written_bytes(directory.path())?) {
-        (Some(before), Some(after)) => after.saturating_sub(before),
-        _ => 0,
-    };
-    let disk = directory.disk_bytes()?;
-    let reopened = home.open(live_max).await?;
-    check(&reopened, &acknowledged, SAMPLE, "when opened again", &mut outcome).await?;
-    reopened.close().await?;
-
-    turns.report(&mut outcome, "turns_per_s");
-    outcome.metric("written_bytes_per_turn", written as f64 / turns.count.max(1) as f64);
-    outcome.metric("device_bytes_per_turn", device as f64 / turns.count.max(1) as f64);
-    outcome.metric("disk_bytes_per_entity", disk as f64 / entities as f64);
-    outcome.check("counters created", created.count, entities);
-    if settings.get("seconds") == 0 {
-        outcome.check("turns", turns.count, due);
-    }
-    outcome.check("wrong replies", created.wrong + turns.wrong, 0);
-    Ok(outcome)
+async fn measure(home: impl Home, directory: &Path, settings: Settings) -> Measured {
+    let sizes = Sizes::of(settings.count, durable::setting(&settings))?;
+    let live_max = live_max(&settings, sizes.entities);
+    turns::measure(&home, live_max, directory, &sizes).await
 }

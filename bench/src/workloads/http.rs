@@ -68,7 +68,7 @@ async fn visit<U: Users>(
     Ok(format!("{user} {visits}"))
 }
 
-async fn measure<U: Users>(users: U, settings: Settings) -> io::Result<Outcome> {
+async fn measure<U: Users>(users: U, settings: Settings) -> Measured {
     let samples = settings.get("samples");
     let connection_count = settings.get("connections");
     served::allow_open_files()?;
@@ -90,12 +90,11 @@ async fn measure<U: Users>(users: U, settings: Settings) -> io::Result<Outcome> 
         let correct = warm_up.correct + counted.correct + sampled.correct;
         io::Result::Ok((elapsed, usage, correct, sampled.latencies))
     };
-    let (elapsed, usage, correct, sampled) =
-        timeout(TIMEOUT, work).await.map_err(io::Error::other)??;
+    let (elapsed, usage, correct, sampled) = timeout(TIMEOUT, work).await??;
     server.abort();
     // A task wakes other tasks more cheaply than the future of `block_on`.
     let visits = ::tokio::spawn(async move { users.visits().await });
-    let visits = visits.await.map_err(io::Error::other)?;
+    let visits = visits.await?;
     let mut latencies = latency::histogram()?;
     for nanoseconds in sampled {
         latencies.saturating_record(nanoseconds);

@@ -13,7 +13,7 @@ use throng_durable::Node;
 use throng_node::http::{Signer, Sockets};
 
 use super::served;
-use crate::outcome::Outcome;
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
 /// Key that signs the tokens: the client makes its own, because a login costs a hash of a password.
@@ -39,22 +39,18 @@ impl Tokens {
 pub(crate) fn on_node(
     settings: &Settings,
     directory: &Path,
-    work: impl AsyncFnOnce(&RuntimeHandle, Social) -> io::Result<Outcome>,
-) -> io::Result<Outcome> {
+    work: impl AsyncFnOnce(&RuntimeHandle, Social) -> Measured,
+) -> Measured {
     served::on_throng(settings, async |runtime| {
-        let node = Node::options(directory).open(runtime).map_err(io::Error::other)?;
-        let social = Social::new(node.clone(), runtime.clone(), 0).map_err(io::Error::other)?;
+        let node = Node::options(directory).open(runtime)?;
+        let social = Social::new(node.clone(), runtime.clone(), 0)?;
         let outcome = work(runtime, social).await;
         node.shutdown().await;
         outcome
     })
 }
 
-pub(crate) async fn serve(
-    runtime: &RuntimeHandle,
-    social: Social,
-    settings: Settings,
-) -> io::Result<Outcome> {
+pub(crate) async fn serve(runtime: &RuntimeHandle, social: Social, settings: Settings) -> Measured {
     let service = ServiceSettings {
         signer: Tokens::new().0,
         token_ttl: TOKEN_TTL,

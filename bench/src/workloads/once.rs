@@ -11,27 +11,26 @@
 //!   reply. All values are checked after that, and again when all was closed and opened.
 //! - The percentiles are of calls with an id.
 
-use std::io;
 use std::str;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bench_work::Error;
+use bench_work::turns::SAMPLE;
+
 use super::durable::{
-    self, Acknowledged, Calls, Counters, Home, Order, ThrongCounters, ThrongHome, call_all, key,
+    self, Acknowledged, Calls, Counters, Home, Order, Tasks, ThrongCounters, ThrongHome, call_all,
+    key, on_node,
 };
 use super::latency;
 use super::records::rate;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-use crate::stores::Directory;
 
 /// Number of parts of each kind.
 const PARTS: u64 = 4;
-
-/// Number of counters that a check reads if there are more than a million.
-const SAMPLE: u64 = 100_000;
 
 /// Counters whose additions each have an id of their own.
 #[derive(Clone)]
@@ -43,14 +42,20 @@ struct OnceCounters {
 }
 
 impl OnceCounters {
-    async fn add_once(&self, number: u64, call: u64) -> io::Result<u64> {
+    async fn add_once(&self, number: u64, call: u64) -> Result<u64, Error> {
         let id = key(call);
-        self.counters.add_once(number, str::from_utf8(&id).map_err(io::Error::other)?).await
+        self.counters.add_once(number, str::from_utf8(&id)?).await
+    }
+}
+
+impl Tasks for OnceCounters {
+    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.counters.start(task);
     }
 }
 
 impl Counters for OnceCounters {
-    async fn add(&self, number: u64) -> io::Result<u64> {
+    async fn add(&self, number: u64) -> Result<u64, Error> {
         let call = self.next.fetch_add(1, Ordering::Relaxed);
         let reply = self.add_once(number, call).await?;
         let (counter, first) = &self.made[call as usize];
@@ -60,30 +65,23 @@ impl Counters for OnceCounters {
     }
 
     /// Repeats a call, and returns 1 if its reply is the first one's.
-    async fn read(&self, call: u64) -> io::Result<u64> {
+    async fn read(&self, call: u64) -> Result<u64, Error> {
         let (counter, first) = &self.made[call as usize];
         let reply = self.add_once(counter.load(Ordering::Relaxed), call).await?;
         Ok(u64::from(reply == first.load(Ordering::Relaxed)))
     }
 
-    fn start(&self, caller: impl Future<Output = ()> + Send + 'static) {
-        self.counters.start(caller);
-    }
-
-    async fn close(self) -> io::Result<()> {
+    async fn close(self) -> Result<(), Error> {
         self.counters.close().await
     }
 }
 
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
-    let directory = Directory::make(settings)?;
     let processes = durable::processes(settings.get("entities"), settings.get("inflight"));
-    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
-        measure(ThrongHome::new(&runtime, directory.path()), settings).await
-    })
+    on_node(settings, processes, measure)
 }
 
-async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
+async fn measure(home: ThrongHome, settings: Settings) -> Measured {
     let entities = settings.get("entities");
     let live_max = durable::unlimited(entities);
     let counters = home.open(live_max).await?;
@@ -106,7 +104,7 @@ async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
         plain_time += plain.time;
         once_time += replies.time;
         wrong += plain.wrong + replies.wrong;
-        latencies.add(replies.latencies()).map_err(io::Error::other)?;
+        latencies.add(replies.latencies())?;
     }
     let repeats = Calls { order: Order::Rounds, inflight, reads: 100, ..Calls::creating(ids) };
     let repeated = call_all(&once, repeats, &Acknowledged::all(ids, 1).into()).await?;

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::ops::Deref;
 use std::time::Duration;
 
+use bench_work::numbers::below;
+pub(crate) use bench_work::numbers::{rate, scattered};
 use hdrhistogram::Histogram;
 
 use super::latency;
@@ -80,7 +82,7 @@ impl Random {
     }
 
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+        below(self.next(), bound)
     }
 }
 
@@ -91,14 +93,6 @@ pub(crate) fn shuffled(count: u64) -> Vec<u64> {
         numbers.swap(last, random.below(last as u64 + 1) as usize);
     }
     numbers
-}
-
-/// Hashes a number with splitmix64.
-pub(crate) fn scattered(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    mixed ^ (mixed >> 31)
 }
 
 /// A value for each number: a slice of a shared buffer of noise, so that no value has to be made or
@@ -173,10 +167,6 @@ impl RoleStats {
     pub(crate) fn report_percentiles(&self, outcome: &mut Outcome, name: &str) {
         latency::report(outcome, &format!("{name}_"), &self.latencies);
     }
-}
-
-pub(crate) fn rate(times: u64, time: Duration) -> f64 {
-    times as f64 / time.as_secs_f64().max(1e-9)
 }
 
 #[cfg(test)]

@@ -17,27 +17,28 @@
 //! - Each due reminder must have come once, none before its time, and be gone when all was opened again. Those of next
 //!   month must be set then.
 
-use std::io;
+use std::future::ready;
 use std::str;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use hdrhistogram::Histogram;
+use bench_work::Error;
+use bench_work::latency::Latencies;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, Entity, EntityError, Node, Schedule};
 
 use super::durable::{
-    self, Counters, Home, Order, TIMEOUT, ThrongCounters, ThrongHome, in_turn, key,
+    self, Counters, Done, Home, Order, TIMEOUT, ThrongCounters, ThrongHome, in_turn, key, on_node,
+    wait,
 };
-use super::latency;
 use super::records::rate;
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-use crate::stores::{Directory, disk_bytes};
+use crate::stores::disk_bytes;
 
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
 
@@ -53,11 +54,6 @@ const SETTERS: u64 = 1_000;
 /// Number of entities with a reminder for next month that the check reads.
 const SAMPLE: u64 = 10_000;
 
-/// Time between two looks at the number of reminders that have come, and the time in which none comes, after which
-/// reminders count as lost.
-const LOOK: Duration = Duration::from_millis(1);
-const LOST: Duration = Duration::from_secs(30);
-
 /// The due reminders of a run.
 struct Plan {
     /// Number of times that each has come.
@@ -65,7 +61,7 @@ struct Plan {
     /// Number of those whose turn is on the disk.
     stored: AtomicU64,
     early: AtomicU64,
-    latencies: Mutex<Histogram<u64>>,
+    latencies: Latencies,
 }
 
 impl Plan {
@@ -99,11 +95,7 @@ impl Trial {
         let due = cx.reminded_at().unwrap_or(SystemTime::UNIX_EPOCH);
         let plan = cx.deps().clone();
         match SystemTime::now().duration_since(due) {
-            Ok(late) => {
-                let latencies = plan.latencies.lock();
-                let mut latencies = latencies.unwrap_or_else(PoisonError::into_inner);
-                latencies.saturating_record(late.as_nanos() as u64);
-            }
+            Ok(late) => plan.latencies.record(late.as_nanos() as u64),
             Err(_) => {
                 plan.early.fetch_add(1, Ordering::Relaxed);
             }
@@ -151,7 +143,7 @@ impl Times {
 }
 
 impl Trials {
-    async fn open(home: &ThrongHome, entities: u64, plan: &Arc<Plan>) -> io::Result<Trials> {
+    async fn open(home: &ThrongHome, entities: u64, plan: &Arc<Plan>) -> Result<Trials, Error> {
         let counters = home.open(durable::unlimited(entities)).await?;
         counters.node().register::<Trial>(plan.clone());
         Ok(Trials { counters, plan: plan.clone() })
@@ -159,16 +151,15 @@ impl Trials {
 
     /// Calls entities, and has each set a reminder if there are times; returns the time until no entity is in memory any
     /// more.
-    async fn set(&self, first: u64, count: u64, times: Option<Times>) -> io::Result<Duration> {
+    async fn set(&self, first: u64, count: u64, times: Option<Times>) -> Result<Duration, Error> {
         let (begun, trials) = (Instant::now(), self.clone());
-        let set = move |number: u64| {
+        let set = move |_, number: u64| {
             let trial = trial(trials.counters.node(), number);
             let due = times.map(|times| times.of(number - first));
             async move {
-                let calls = trial.begin(number, due).within(TIMEOUT).await;
-                match calls.map_err(io::Error::other)? {
+                match trial.begin(number, due).within(TIMEOUT).await? {
                     1 => Ok(()),
-                    calls => Err(io::Error::other(format!("a first call is number {calls}"))),
+                    calls => Err(format!("a first call is number {calls}").into()),
                 }
             }
         };
@@ -179,21 +170,14 @@ impl Trials {
 
     /// Waits until the turns of so many reminders, of which the first is due at a time since 1970, are on the disk; returns
     /// the time since 1970 then.
-    async fn wait(&self, reminders: u64, first: Duration) -> io::Result<Duration> {
+    async fn wait(&self, reminders: u64, first: Duration) -> Result<Duration, Error> {
         tokio::time::sleep(first.saturating_sub(since_1970())).await;
-        let (mut seen, mut seen_at) = (0, Instant::now());
-        loop {
-            let now = self.plan.stored.load(Ordering::Relaxed);
-            if now >= reminders {
-                return Ok(since_1970());
-            }
-            if now != seen {
-                (seen, seen_at) = (now, Instant::now());
-            } else if seen_at.elapsed() > LOST {
-                return Err(io::Error::other(format!("{now} of {reminders} reminders have come")));
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+        wait(|| {
+            let number = self.plan.stored.load(Ordering::Relaxed);
+            ready(Ok(Done { number, is_all: number >= reminders }))
+        })
+        .await?;
+        Ok(since_1970())
     }
 
     /// Reads entities, each of which has had a call; returns how many have these numbers of reminders that have come and
@@ -204,15 +188,14 @@ impl Trials {
         of: u64,
         sample: u64,
         expected: (u64, u64),
-    ) -> io::Result<u64> {
+    ) -> Result<u64, Error> {
         let (trials, found) = (self.clone(), Arc::new(AtomicU64::new(0)));
         let right = found.clone();
-        let read = move |number| {
+        let read = move |_, number| {
             let number = first + Order::Rounds.pick(number, of);
             let (trial, right) = (trial(trials.counters.node(), number), right.clone());
             async move {
-                let counts = trial.counts().within(TIMEOUT).await.map_err(io::Error::other)?;
-                let (calls, came, set) = counts.map_err(io::Error::other)?;
+                let (calls, came, set) = trial.counts().within(TIMEOUT).await??;
                 let is_right = (calls, (came, set)) == (1, expected);
                 right.fetch_add(u64::from(is_right), Ordering::Relaxed);
                 Ok(())
@@ -224,29 +207,21 @@ impl Trials {
 }
 
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
-    let directory = Directory::make(settings)?;
     let entities = settings.count + settings.get("due") + settings.get("paced");
     let processes = durable::processes(2 * entities, SETTERS);
-    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
-        measure(&runtime, directory, settings).await
-    })
+    on_node(settings, processes, |home, settings| measure(home.idle_after(IDLE), settings))
 }
 
-async fn measure(
-    runtime: &RuntimeHandle,
-    directory: Directory,
-    settings: Settings,
-) -> io::Result<Outcome> {
+async fn measure(place: ThrongHome, settings: Settings) -> Measured {
     let count = settings.count;
     let (due, paced) = (settings.get("due"), settings.get("paced"));
     let plan = Arc::new(Plan {
         comings: (0..count + due + paced).map(|_| AtomicU8::new(0)).collect(),
         stored: AtomicU64::new(0),
         early: AtomicU64::new(0),
-        latencies: Mutex::new(latency::histogram()?),
+        latencies: Latencies::new()?,
     });
-    let [path, bare] = ["node", "bare"].map(|name| directory.path().join(name));
-    let home = ThrongHome::new(runtime, &path).idle_after(IDLE);
+    let [home, bare] = ["node", "bare"].map(|name| place.within(name));
     let mut outcome = Outcome::default();
 
     let trials = Trials::open(&home, count, &plan).await?;
@@ -256,12 +231,11 @@ async fn measure(
     tokio::time::sleep(Duration::from_secs(settings.get("settle"))).await;
     let grown = memory::anonymous_bytes()?.saturating_sub(before);
     trials.counters.close().await?;
-    let disk = disk_bytes(&path)?;
-    let bare_home = ThrongHome::new(runtime, &bare).idle_after(IDLE);
-    let trials = Trials::open(&bare_home, count, &plan).await?;
+    let disk = disk_bytes(home.directory())?;
+    let trials = Trials::open(&bare, count, &plan).await?;
     trials.set(0, count, None).await?;
     trials.counters.close().await?;
-    let of_reminders = disk.saturating_sub(disk_bytes(&bare)?);
+    let of_reminders = disk.saturating_sub(disk_bytes(bare.directory())?);
 
     let trials = Trials::open(&home, count + due + paced, &plan).await?;
     let ahead = |calls: u64| AHEAD + time.mul_f64(3.0 * calls as f64 / count as f64);
@@ -270,9 +244,9 @@ async fn measure(
     outcome.check("reminders before all are at rest", plan.stored.load(Ordering::Relaxed), 0);
     let due_time = trials.wait(due, first).await?.saturating_sub(first);
 
-    let of_due = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner).len();
+    let of_due = plan.latencies.lock().len();
     outcome.check("due reminders", of_due + plan.early.load(Ordering::Relaxed), due);
-    plan.latencies.lock().unwrap_or_else(PoisonError::into_inner).reset();
+    plan.latencies.lock().reset();
     let first = since_1970() + ahead(paced);
     let times = Times { first, pace: settings.get("pace") };
     trials.set(count + due, paced, Some(times)).await?;
@@ -296,7 +270,6 @@ async fn measure(
     outcome.metric("disk_bytes_per_reminder", of_reminders as f64 / count as f64);
     outcome.metric("anonymous_bytes_per_reminder", grown as f64 / count as f64);
     outcome.metric("due_per_s", rate(due, due_time));
-    let latencies = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    latency::report(&mut outcome, "", &latencies);
+    plan.latencies.report(&mut outcome);
     Ok(outcome)
 }

@@ -30,6 +30,7 @@ use tokio::time::timeout;
 
 use super::tally::TIMEOUT;
 use crate::outcome::{Line, Outcome};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 
 /// Name of the variable that tells a server in another language where the program of the client is.
@@ -39,7 +40,7 @@ pub(crate) const CLIENT_VARIABLE: &str = "BENCH_CLIENT";
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// The function that runs a workload's client in this process.
-pub(crate) type Client = fn(&Settings, &Server) -> io::Result<Outcome>;
+pub(crate) type Client = fn(&Settings, &Server) -> Measured;
 
 /// The server that a client measures.
 pub(crate) struct Server {
@@ -49,11 +50,7 @@ pub(crate) struct Server {
 }
 
 /// Runs the client of a server of this process in a process of its own, and returns its result.
-pub(crate) fn run_client(
-    row: &str,
-    address: SocketAddr,
-    settings: &Settings,
-) -> io::Result<Outcome> {
+pub(crate) fn run_client(row: &str, address: SocketAddr, settings: &Settings) -> Measured {
     let mut client = Command::new(env::current_exe()?);
     client.args(["client", "--server", row, "--address", &address.to_string()]);
     client.args(["--process", &process::id().to_string(), settings.workload.name]);
@@ -64,23 +61,23 @@ pub(crate) fn run_client(
     }
     let output = client.stdin(Stdio::null()).stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
-        return Err(io::Error::other(format!("the client failed ({})", output.status)));
+        return Err(format!("the client failed ({})", output.status).into());
     }
-    let line: Line = serde_json::from_slice(&output.stdout).map_err(io::Error::other)?;
+    let line: Line = serde_json::from_slice(&output.stdout)?;
     Ok(Outcome::of_line(line))
 }
 
 /// Does work on throng as a service starts it, with threads of throng's own for the sockets.
 pub(crate) fn on_throng(
     settings: &Settings,
-    work: impl AsyncFnOnce(&RuntimeHandle) -> io::Result<Outcome>,
-) -> io::Result<Outcome> {
+    work: impl AsyncFnOnce(&RuntimeHandle) -> Measured,
+) -> Measured {
     let mut builder = Runtime::builder().workers(settings.workers);
     match settings.get("io") {
         0 => {}
         threads => builder = builder.io_threads(threads as usize),
     }
-    let runtime = builder.start().map_err(io::Error::other)?;
+    let runtime = builder.start()?;
     let mut outcome = runtime.block_on(work)?;
     let shutdown = runtime.shutdown(DEADLINE);
     outcome.check("processes that did not end", shutdown.abandoned, 0);
@@ -92,13 +89,13 @@ pub(crate) async fn serve_on_throng(
     runtime: &RuntimeHandle,
     routes: Router,
     settings: Settings,
-) -> io::Result<Outcome> {
+) -> Measured {
     let limits = Limits { connections_max: usize::MAX, ..Limits::default() };
     let server = NodeServer::bind(([127, 0, 0, 1], 0).into(), limits).await?;
     let address = server.address();
     let serving = server.start(routes, runtime.tokio());
     let client = spawn_blocking(move || run_client("throng", address, &settings));
-    let outcome = client.await.map_err(io::Error::other)?;
+    let outcome = client.await?;
     let drained = serving.drain().await;
     let mut outcome = outcome?;
     outcome.check("connections that were cut", drained.cut as u64, 0);
@@ -110,7 +107,7 @@ pub(crate) async fn serve_on_axum(
     row: &'static str,
     routes: Router,
     settings: Settings,
-) -> io::Result<Outcome> {
+) -> Measured {
     allow_open_files()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
@@ -121,21 +118,18 @@ pub(crate) async fn serve_on_axum(
     });
     let server = tokio::spawn(server.into_future());
     let client = spawn_blocking(move || run_client(row, address, &settings));
-    let outcome = client.await.map_err(io::Error::other)?;
+    let outcome = client.await?;
     drop(stop);
-    server.await.map_err(io::Error::other)??;
+    server.await??;
     outcome
 }
 
 /// Drives a client in this process, on half as many threads as the server has workers, as in `http`.
-pub(crate) fn drive(
-    settings: &Settings,
-    work: impl Future<Output = io::Result<Outcome>>,
-) -> io::Result<Outcome> {
+pub(crate) fn drive(settings: &Settings, work: impl Future<Output = Measured>) -> Measured {
     allow_open_files()?;
     let threads = settings.workers.div_ceil(2);
     let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().build()?;
-    runtime.block_on(async { timeout(TIMEOUT, work).await.map_err(io::Error::other)? })
+    runtime.block_on(async { timeout(TIMEOUT, work).await? })
 }
 
 /// Allows this process as many open files as its hard limit: the usual limit of 1,024 is too low for many

@@ -9,7 +9,6 @@
 //! - No messages are sent: each receive must end by its time-out, and never early.
 //! - Every address is kept until the end, so that a message could still arrive.
 //! - The rows that only sleep have no mailbox; many comparisons call such tasks "a million tasks".
-use std::io;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -149,7 +148,7 @@ async fn measure<K, F: Future<Output = K> + Send>(
     let begun = Instant::now();
     let timeout = Duration::from_secs(settings.get("seconds"));
     if TIMING.set(Timing { begun, timeout }).is_err() {
-        return Err(io::Error::other("the workload can run only once per process"));
+        return Err("the workload can run only once per process".into());
     }
 
     let kept = start(count).await;

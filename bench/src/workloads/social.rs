@@ -19,8 +19,6 @@
 mod plan;
 mod throng;
 
-use std::io;
-
 use self::plan::{Kind as Requested, Sums};
 use self::throng::Service;
 use super::latency;
@@ -67,10 +65,10 @@ struct Settled {
     wrong_texts: u64,
 }
 
-async fn measure(service: Service, settings: &Settings) -> io::Result<Outcome> {
+async fn measure(service: Service, settings: &Settings) -> Measured {
     let (rounds, dropped) = (settings.get("rounds") as usize, settings.get("dropped") as usize);
     if dropped >= rounds {
-        return Err(io::Error::other("dropped must be less than rounds"));
+        return Err("dropped must be less than rounds".into());
     }
     let failed = service.prepare().await;
     let (mut unkept, mut kept, mut elapsed) = (Counted::default(), Counted::default(), 0);

@@ -31,7 +31,7 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     }
 }
 
-fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn measure<E: Engine>(settings: &Settings) -> Measured {
     let (gets, samples) = (settings.get("gets"), settings.get("samples"));
     let read = store_read::on_threads(settings, |engine: &E, entries, thread| {
         let mut reader = engine.reader(View::Frozen)?;

@@ -327,7 +327,7 @@ impl StatsByRole {
         self.rows.merge(&listing.rows)
     }
 
-    fn report(&self, plan: Plan, engine: &impl Engine) -> io::Result<Outcome> {
+    fn report(&self, plan: Plan, engine: &impl Engine) -> Measured {
         let mut outcome = Outcome::default();
         let gets = self.hits.attempts + self.misses.attempts;
         let time = self.hits.time.max(self.misses.time);

@@ -15,7 +15,6 @@
 
 mod throng;
 
-use std::io;
 use std::time::{Duration, Instant};
 
 use super::records::{Key as RecordKey, RoleStats, Values};
@@ -62,12 +61,7 @@ impl Entries {
     }
 
     /// Reports the metrics, and checks that every entry is in the store.
-    fn report(
-        &self,
-        puts: &RoleStats,
-        wall: Duration,
-        engine: &impl Engine,
-    ) -> io::Result<Outcome> {
+    fn report(&self, puts: &RoleStats, wall: Duration, engine: &impl Engine) -> Measured {
         let mut outcome = Outcome::default();
         outcome.metric("wall_s", wall.as_secs_f64());
         puts.report(&mut outcome, "put");
@@ -86,7 +80,7 @@ impl Entries {
 }
 
 /// Runs the workload on a store that leaves batching to its users, in a single thread.
-fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn measure<E: Engine>(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let entries = Entries::of(settings);

@@ -24,6 +24,8 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
+use bench_work::Error;
+
 use super::part;
 use super::records::{Key as RecordKey, Values, rate, shuffled};
 use crate::memory;
@@ -58,12 +60,7 @@ impl Entries {
     }
 
     /// Puts all entries into a new store, and kills this process.
-    fn fill<E: Engine>(
-        &self,
-        directory: &Path,
-        settings: &Settings,
-        batch: u64,
-    ) -> io::Result<Outcome> {
+    fn fill<E: Engine>(&self, directory: &Path, settings: &Settings, batch: u64) -> Measured {
         let options =
             OpenOptions { checkpoint_bytes: Some(usize::MAX), ..OpenOptions::of(settings) };
         let engine = E::open(directory, options)?;
@@ -77,7 +74,7 @@ impl Entries {
             let entries: Vec<_> = numbers.iter().map(|number| self.entry(*number)).collect();
             engine.commit(&entries)?;
         }
-        Err(part::kill_own())
+        Err(part::kill_own().into())
     }
 
     fn check(&self, engine: &impl Engine, outcome: &mut Outcome) -> io::Result<()> {
@@ -99,23 +96,23 @@ impl Entries {
 const TREE_BATCH: u64 = 1_000_000;
 
 /// Runs the workload on throng, and checks that the log had all entries.
-fn run_logged(settings: &Settings) -> io::Result<Outcome> {
+fn run_logged(settings: &Settings) -> Measured {
     let (mut outcome, read) = recover::<Throng>(settings, settings.get("batch"))?;
     let bytes = settings.count.saturating_mul(10 + settings.get("value"));
     outcome.check("whether the log had all entries", u64::from(read >= bytes), 1);
     Ok(outcome)
 }
 
-fn run_in_tree(settings: &Settings) -> io::Result<Outcome> {
+fn run_in_tree(settings: &Settings) -> Measured {
     Ok(recover::<Redb>(settings, settings.get("batch").max(TREE_BATCH))?.0)
 }
 
-fn run_journaled(settings: &Settings) -> io::Result<Outcome> {
+fn run_journaled(settings: &Settings) -> Measured {
     Ok(recover::<Fjall>(settings, settings.get("batch"))?.0)
 }
 
 /// Runs the workload with `batch` entries per transaction; returns also the bytes that the opening read.
-fn recover<E: Engine>(settings: &Settings, batch: u64) -> io::Result<(Outcome, u64)> {
+fn recover<E: Engine>(settings: &Settings, batch: u64) -> Result<(Outcome, u64), Error> {
     let entries = Entries::of(settings);
     if let Some((_, directory)) = part::own() {
         return Ok((entries.fill::<E>(&directory, settings, batch)?, 0));

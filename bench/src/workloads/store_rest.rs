@@ -91,7 +91,7 @@ impl Entries {
     }
 }
 
-fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn measure<E: Engine>(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let batch = usize::try_from(settings.get("batch").max(1)).unwrap_or(usize::MAX);

@@ -5,7 +5,6 @@
 //! - `rows_per_s` is the rate per thread. Each pass reads a snapshot: in heed, redb and fjall the
 //!   same snapshot for all passes of a thread, in throng the latest state at the start of the pass.
 
-use std::io;
 use std::time::Instant;
 
 use super::records::RoleStats;
@@ -25,7 +24,7 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     }
 }
 
-fn measure<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn measure<E: Engine>(settings: &Settings) -> Measured {
     let passes = settings.get("passes");
     let read = store_read::on_threads(settings, |engine: &E, entries, _| {
         let from = entries.key(0);

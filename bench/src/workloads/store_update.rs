@@ -17,10 +17,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
+use bench_work::disk;
 use throng_store::{Batch, Ticket};
 
 use super::records::{Key as RecordKey, Random, RoleStats};
-use crate::memory;
 use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
@@ -84,7 +84,7 @@ impl Expected {
         directory: &Directory,
         engine: E,
         settings: &Settings,
-    ) -> io::Result<Outcome> {
+    ) -> Measured {
         let disk = directory.disk_bytes()?;
         let mut due = (0..).zip(&self.turns);
         let mut wrong = 0;
@@ -96,7 +96,7 @@ impl Expected {
             wrong += u64::from(!right);
         })?;
         drop(engine);
-        let written = memory::disk_written_bytes()?.saturating_sub(written);
+        let written = disk::written_bytes("self")?.saturating_sub(written);
         let keys = self.turns.len() as u64;
         let mut outcome = Outcome::default();
         outcome.metric("wall_s", puts.time.as_secs_f64());
@@ -110,13 +110,13 @@ impl Expected {
     }
 }
 
-fn run_pipelined(settings: &Settings) -> io::Result<Outcome> {
+fn run_pipelined(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let inflight = settings.get("inflight").max(1);
     let engine = Throng::open_for(directory.path(), OpenOptions::of(settings), inflight)?;
     let mut expected = Expected::of(settings);
     expected.load(&engine)?;
-    let written = memory::disk_written_bytes()?;
+    let written = disk::written_bytes("self")?;
     let mut puts = RoleStats::new()?;
     let mut tickets: VecDeque<(Instant, Ticket)> = VecDeque::new();
     let complete = |puts: &mut RoleStats, (begun, ticket): (Instant, Ticket)| {
@@ -143,12 +143,12 @@ fn run_pipelined(settings: &Settings) -> io::Result<Outcome> {
     expected.report(&puts, written, &directory, engine, settings)
 }
 
-fn run_batched<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+fn run_batched<E: Engine>(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let engine = E::open(directory.path(), OpenOptions::of(settings))?;
     let mut expected = Expected::of(settings);
     expected.load(&engine)?;
-    let written = memory::disk_written_bytes()?;
+    let written = disk::written_bytes("self")?;
     let (mut puts, mut batch) = (RoleStats::new()?, Vec::new());
     let begun = Instant::now();
     while puts.attempts < settings.count {

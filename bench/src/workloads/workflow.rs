@@ -14,39 +14,16 @@
 pub(crate) mod rest;
 
 use std::io;
-use std::ops::Range;
 use std::str;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::Arc;
 
-use hdrhistogram::Histogram;
+use bench_work::Error;
+use bench_work::workflow::{self, Engine, NAMES, Plan, Sizes};
 use throng_durable::{Failure, Node, Retry, Steps, Workflow, WorkflowRun, Workflows};
 
-use super::durable::{self, Counters, Home, Order, ThrongCounters, ThrongHome, in_turn, key};
-use super::latency;
-use super::records::rate;
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use super::durable::{self, Counters, Home, Tasks, ThrongCounters, ThrongHome, key, on_node};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-use crate::stores::Directory;
-
-/// Number of steps of a run, which have the names below.
-const STEPS: u64 = 5;
-const NAMES: [&str; STEPS as usize] = ["check", "charge", "pack", "ship", "tell"];
-
-/// Number of runs whose results are read again.
-const SAMPLE: u64 = 10_000;
-
-/// Number of tasks that read results.
-const READERS: u64 = 1_000;
-
-/// The numbers of a run of the benchmark.
-struct Plan {
-    steps: AtomicU64,
-    right: AtomicU64,
-    latencies: Mutex<Histogram<u64>>,
-}
 
 struct PlaceOrder(Arc<Plan>);
 
@@ -58,19 +35,11 @@ impl Workflow for PlaceOrder {
     async fn run(&self, cx: &Steps, input: u64) -> Result<u64, Failure> {
         let mut sum = 0;
         for (place, name) in (0..).zip(NAMES) {
-            let step = async || {
-                self.0.steps.fetch_add(1, Ordering::Relaxed);
-                Ok::<u64, io::Error>(input + place)
-            };
+            let step = async || Ok::<u64, io::Error>(self.0.step(input, place));
             sum += cx.step(name, Retry::none(), step).await?;
         }
         Ok(sum)
     }
-}
-
-/// Returns the result of a run with this input.
-fn result(input: u64) -> u64 {
-    STEPS * input + STEPS * (STEPS - 1) / 2
 }
 
 /// Returns the run with a number. Its id has twenty digits, the hash of the number.
@@ -78,92 +47,51 @@ fn numbered<W: Workflow>(node: &Node, number: u64) -> WorkflowRun<W> {
     node.workflow(str::from_utf8(&key(number)).unwrap_or_default())
 }
 
-#[derive(Clone)]
-struct Shop {
-    counters: ThrongCounters,
-    plan: Arc<Plan>,
+/// The place of so many runs.
+struct Street {
+    home: ThrongHome,
+    runs: u64,
 }
 
-impl Shop {
-    async fn open(home: &ThrongHome, runs: u64, plan: &Arc<Plan>) -> io::Result<Shop> {
-        let counters = home.open(durable::unlimited(runs)).await?;
+impl workflow::Home for Street {
+    type Engine = Shop;
+
+    async fn open(&self, plan: &Arc<Plan>) -> Result<Shop, Error> {
+        let counters = self.home.open(durable::unlimited(self.runs)).await?;
         counters.node().run_workflows(Workflows::new().with(PlaceOrder(plan.clone())));
-        Ok(Shop { counters, plan: plan.clone() })
+        Ok(Shop(counters))
+    }
+}
+
+#[derive(Clone)]
+struct Shop(ThrongCounters);
+
+impl Tasks for Shop {
+    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.start(task);
+    }
+}
+
+impl Engine for Shop {
+    async fn run(&self, number: u64) -> Result<u64, Error> {
+        numbered::<PlaceOrder>(self.0.node(), number).start(&number).await?;
+        self.read(number).await
     }
 
-    async fn read(&self, number: u64) -> io::Result<()> {
-        let run = numbered::<PlaceOrder>(self.counters.node(), number);
-        let found = run.result().await.map_err(io::Error::other)?;
-        self.plan.right.fetch_add(u64::from(found == result(number)), Ordering::Relaxed);
-        Ok(())
+    async fn read(&self, number: u64) -> Result<u64, Error> {
+        Ok(numbered::<PlaceOrder>(self.0.node(), number).result().await?)
     }
 
-    /// Makes runs, `pace` a second in all unless that is 0, and notes their times then.
-    async fn make(&self, runs: Range<u64>, inflight: u64, pace: u64) -> io::Result<()> {
-        let shop = self.clone();
-        let make = move |number| {
-            let shop = shop.clone();
-            async move {
-                let begun = Instant::now();
-                let run = numbered::<PlaceOrder>(shop.counters.node(), number);
-                run.start(&number).await.map_err(io::Error::other)?;
-                shop.read(number).await?;
-                if pace > 0 {
-                    let latencies = shop.plan.latencies.lock();
-                    let mut latencies = latencies.unwrap_or_else(PoisonError::into_inner);
-                    latencies.saturating_record(begun.elapsed().as_nanos() as u64);
-                }
-                Ok(())
-            }
-        };
-        in_turn(&self.counters, runs, inflight, pace, make).await
-    }
-
-    async fn read_sample(&self, of: u64, sample: u64) -> io::Result<()> {
-        let shop = self.clone();
-        let read = move |number| {
-            let shop = shop.clone();
-            async move { shop.read(Order::Rounds.pick(number, of)).await }
-        };
-        in_turn(&self.counters, 0..sample, READERS, 0, read).await
+    async fn close(self) -> Result<(), Error> {
+        self.0.close().await
     }
 }
 
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
-    let directory = Directory::make(settings)?;
     let runs = settings.count + settings.get("paced");
     let processes = durable::processes(2 * runs, settings.get("inflight"));
-    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
-        measure(ThrongHome::new(&runtime, directory.path()), settings).await
+    on_node(settings, processes, move |home, settings| async move {
+        let sizes = Sizes::of(settings.count, durable::setting(&settings))?;
+        workflow::measure(&Street { home, runs }, &sizes).await
     })
-}
-
-async fn measure(home: ThrongHome, settings: Settings) -> io::Result<Outcome> {
-    let (count, inflight) = (settings.count, settings.get("inflight"));
-    let runs = count + settings.get("paced");
-    let plan = Arc::new(Plan {
-        steps: AtomicU64::new(0),
-        right: AtomicU64::new(0),
-        latencies: Mutex::new(latency::histogram()?),
-    });
-    let shop = Shop::open(&home, runs, &plan).await?;
-    let clock = Instant::now();
-    shop.make(0..count, inflight, 0).await?;
-    let time = clock.elapsed();
-    shop.make(count..runs, inflight, settings.get("pace")).await?;
-    shop.counters.close().await?;
-
-    let mut outcome = Outcome::default();
-    outcome.check("right results", plan.right.swap(0, Ordering::Relaxed), runs);
-    let (reopened, sample) = (Shop::open(&home, runs, &plan).await?, SAMPLE.min(runs));
-    reopened.read_sample(runs, sample).await?;
-    reopened.counters.close().await?;
-    let right = plan.right.load(Ordering::Relaxed);
-    outcome.check("right results when opened again", right, sample);
-    outcome.check("steps", plan.steps.load(Ordering::Relaxed), STEPS * runs);
-    outcome.metric("steps_per_s", rate(STEPS * count, time));
-    outcome.metric("runs_per_s", rate(count, time));
-    let latencies = plan.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    latency::report(&mut outcome, "", &latencies);
-    Ok(outcome)
 }

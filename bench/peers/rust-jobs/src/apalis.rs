@@ -6,6 +6,7 @@
 //! - A worker without jobs looks for some every 20 milliseconds; on PostgreSQL `NOTIFY` of the crate's trigger wakes it besides.
 //! - On SQLite the migrations run without the crate's `setup`, which has commits not flushed (`synchronous = OFF`).
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,16 +15,17 @@ use std::time::Duration;
 use apalis::prelude::*;
 use apalis_postgres::{PgPool, PostgresStorage};
 use apalis_sqlite::{SqlitePool, SqliteStorage};
+use bench_work::Error;
+use bench_work::queue::{self, Plan, TEXT};
+use bench_work::tasks::{Done, Tasks};
 use serde::{Deserialize, Serialize};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use tokio::sync::Mutex;
 use tokio::task::JoinHandle;
 
-use crate::Error;
-use crate::plan::{Plan, TEXT};
+use crate::commits;
 use crate::postgres::{Cluster, USER};
-use crate::queue;
 
 /// Number of workers on PostgreSQL.
 const WORKERS: usize = 4;
@@ -48,8 +50,15 @@ impl Letter {
     }
 }
 
-async fn run(letter: Letter, plan: Data<Arc<Plan>>) -> Result<(), BoxDynError> {
-    plan.run(letter.number, &letter.text);
+/// The plan of a run, and the number of attempts since the queue was opened.
+struct Jobs {
+    plan: Arc<Plan>,
+    ran: AtomicU64,
+}
+
+async fn run(letter: Letter, jobs: Data<Arc<Jobs>>) -> Result<(), BoxDynError> {
+    jobs.plan.run(letter.number, &letter.text);
+    jobs.ran.fetch_add(1, Ordering::Relaxed);
     Ok(())
 }
 
@@ -81,7 +90,7 @@ macro_rules! queue {
         pub(crate) struct $queue {
             pool: $pool,
             storage: $storage<Letter>,
-            plan: Arc<Plan>,
+            jobs: Arc<Jobs>,
             concurrency: usize,
             workers: Arc<Workers>,
         }
@@ -94,17 +103,22 @@ macro_rules! queue {
             ) -> Result<$queue, Error> {
                 let config = $config().queue(QUEUE).batch_size(concurrency).lock_tasks(false);
                 let storage = $storage::new(&pool).with_config(config);
-                let (plan, workers) = (plan.clone(), Arc::default());
-                let queue = $queue { pool, storage, plan, concurrency, workers };
+                let jobs = Arc::new(Jobs { plan: plan.clone(), ran: AtomicU64::new(0) });
+                let queue = $queue { pool, storage, jobs, concurrency, workers: Arc::default() };
                 queue::Queue::resume(&queue).await?;
                 Ok(queue)
             }
         }
 
+        impl Tasks for $queue {}
+
         impl queue::Queue for $queue {
-            async fn push_together(&self, first: u64, end: u64) -> Result<(), Error> {
-                let letters = (first..end).map(Letter::new).collect();
-                Ok(self.storage.clone().push_bulk(letters).await?)
+            async fn push_all(&self, jobs: Range<u64>) -> Result<(), Error> {
+                for part in commits(jobs) {
+                    let letters = part.map(Letter::new).collect();
+                    self.storage.clone().push_bulk(letters).await?;
+                }
+                Ok(())
             }
 
             async fn push(&self, _: u64, number: u64) -> Result<(), Error> {
@@ -121,7 +135,7 @@ macro_rules! queue {
                 for _ in 0..$workers {
                     let worker = WorkerBuilder::new(self.workers.name())
                         .backend($backend(self.storage.clone()))
-                        .data(self.plan.clone())
+                        .data(self.jobs.clone())
                         .concurrency(self.concurrency)
                         .build(run);
                     running.push(tokio::spawn(async move {
@@ -133,11 +147,15 @@ macro_rules! queue {
                 Ok(())
             }
 
-            async fn is_done(&self, _: u64) -> Result<bool, Error> {
+            async fn done(&self, pushed: u64) -> Result<Done, Error> {
+                let number = self.jobs.ran.load(Ordering::Relaxed);
+                if number < pushed {
+                    return Ok(Done { number, is_all: false });
+                }
                 let exists = format!("select exists(select 1 {})", $left);
                 let (exists,): (bool,) =
                     sqlx::query_as(sqlx::AssertSqlSafe(exists)).fetch_one(&self.pool).await?;
-                Ok(!exists)
+                Ok(Done { number, is_all: !exists })
             }
 
             async fn left(&self) -> Result<u64, Error> {

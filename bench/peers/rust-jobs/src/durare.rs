@@ -6,9 +6,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bench_work::Error;
+use bench_work::tasks::Tasks;
+use bench_work::workflow::{self, NAMES, Plan};
 use durare::{
     DurableContext, DurableEngine, PostgresProvider, SqliteProvider, StateProvider, WorkflowHandle,
     WorkflowOptions,
@@ -18,9 +20,7 @@ use sqlx_08::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous,
 };
 
-use crate::Error;
 use crate::postgres::{Cluster, USER};
-use crate::workflow::{NAMES, Plan};
 
 /// Number of connections to PostgreSQL. The crate's own pool has eight.
 const CONNECTIONS: u32 = 64;
@@ -64,9 +64,11 @@ async fn provider(home: &Home<'_>) -> Result<Arc<dyn StateProvider>, Error> {
     })
 }
 
-impl Engine {
-    pub(crate) async fn open(home: &Home<'_>, plan: &Arc<Plan>) -> Result<Engine, Error> {
-        let mut builder = DurableEngine::builder(provider(home).await?);
+impl workflow::Home for Home<'_> {
+    type Engine = Engine;
+
+    async fn open(&self, plan: &Arc<Plan>) -> Result<Engine, Error> {
+        let mut builder = DurableEngine::builder(provider(self).await?);
         let plan = plan.clone();
         builder.register(WORKFLOW, move |cx: DurableContext, input: u64| {
             let plan = plan.clone();
@@ -74,10 +76,7 @@ impl Engine {
                 let mut sum = 0;
                 for (place, name) in (0..).zip(NAMES) {
                     let plan = &plan;
-                    let step = async move || {
-                        plan.steps.fetch_add(1, Ordering::Relaxed);
-                        Ok::<u64, durare::Error>(input + place)
-                    };
+                    let step = async move || Ok::<u64, durare::Error>(plan.step(input, place));
                     sum += cx.step(name, step).await?;
                 }
                 Ok::<u64, durare::Error>(sum)
@@ -85,21 +84,23 @@ impl Engine {
         });
         Ok(Engine(Arc::new(builder.build().await?)))
     }
+}
 
-    /// Makes a run, and returns its result.
-    pub(crate) async fn run(&self, number: u64) -> Result<u64, Error> {
+impl Tasks for Engine {}
+
+impl workflow::Engine for Engine {
+    async fn run(&self, number: u64) -> Result<u64, Error> {
         let options = WorkflowOptions::with_id(id(number));
         let handle: WorkflowHandle<u64> = self.0.start(WORKFLOW, number, options).await?;
         Ok(handle.result().await?)
     }
 
-    /// Returns the result of a run that has ended.
-    pub(crate) async fn read(&self, number: u64) -> Result<u64, Error> {
+    async fn read(&self, number: u64) -> Result<u64, Error> {
         let handle: WorkflowHandle<u64> = self.0.retrieve_workflow(&id(number)).await?;
         Ok(handle.result().await?)
     }
 
-    pub(crate) async fn close(self) -> Result<(), Error> {
+    async fn close(self) -> Result<(), Error> {
         Ok(self.0.shutdown(CLOSING).await?)
     }
 }

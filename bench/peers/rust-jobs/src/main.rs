@@ -1,5 +1,5 @@
 //! Durable counters, queues of jobs and workflows on databases, for the workloads `durable-turns`, `queue` and
-//! `workflow` of bench/src/workloads, in the same order of steps and with the same checks.
+//! `workflow` of bench/src/workloads, by the steps and with the checks of bench/work.
 //!
 //! ```text
 //! peer skip-locked | apalis-sqlite | apalis-postgres | durare-sqlite | durare-postgres
@@ -19,27 +19,25 @@
 mod apalis;
 mod counters;
 mod durare;
-mod outcome;
-mod plan;
 mod postgres;
-mod queue;
 mod server;
 mod skip_locked;
-mod tasks;
-mod workflow;
 
 use std::collections::HashMap;
 use std::env;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use bench_work::Error;
+use bench_work::outcome::Outcome;
+use bench_work::{queue, workflow};
 use tempfile::TempDir;
 
-use crate::outcome::Outcome;
 use crate::postgres::Cluster;
 
-/// An error of the run, whichever library it comes from.
-type Error = Box<dyn std::error::Error + Send + Sync>;
+/// Number of jobs that are pushed together.
+const JOBS_AT_ONCE: u64 = 500;
 
 /// The arguments of the run.
 struct Settings {
@@ -75,6 +73,14 @@ impl Settings {
         Ok(value.parse()?)
     }
 
+    async fn queue(&self, home: &impl queue::Home) -> Result<Outcome, Error> {
+        queue::measure(home, &queue::Sizes::of(self.count, |key| self.get(key))?).await
+    }
+
+    async fn workflow(&self, home: &impl workflow::Home) -> Result<Outcome, Error> {
+        workflow::measure(home, &workflow::Sizes::of(self.count, |key| self.get(key))?).await
+    }
+
     /// Makes the directory of the run: in the one that the settings name, or beside this program.
     fn directory(&self) -> Result<TempDir, Error> {
         let parent = match self.keys.get("dir").map(String::as_str) {
@@ -104,6 +110,21 @@ fn told(error: &(dyn std::error::Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
+/// Parts of some jobs that are stored in one commit each.
+fn commits(jobs: Range<u64>) -> impl Iterator<Item = Range<u64>> {
+    let end = jobs.end;
+    jobs.step_by(JOBS_AT_ONCE as usize).map(move |first| first..end.min(first + JOBS_AT_ONCE))
+}
+
+/// Returns the version of a package, from the lock file.
+fn version(package: &str) -> Result<String, Error> {
+    let lock = include_str!("../Cargo.lock");
+    let entry = lock.split_once(&format!("name = \"{package}\"\nversion = \""));
+    let version = entry.and_then(|(_, rest)| rest.split_once('"'));
+    let (version, _) = version.ok_or_else(|| format!("{package} is not in the lock file"))?;
+    Ok(version.to_owned())
+}
+
 fn run(settings: &Settings) -> Result<String, Error> {
     let directory = settings.directory()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -120,23 +141,23 @@ fn run(settings: &Settings) -> Result<String, Error> {
         match (settings.row.as_str(), settings.workload.as_str(), &cluster) {
             ("skip-locked", "queue", Some(cluster)) => {
                 let home = skip_locked::Home { cluster };
-                Ok((queue::run(&home, settings).await?, postgres::version()?))
+                Ok((settings.queue(&home).await?, postgres::version()?))
             }
             ("apalis-postgres", "queue", Some(cluster)) => {
                 let home = apalis::PostgresHome { cluster };
-                Ok((queue::run(&home, settings).await?, outcome::version("apalis-postgres")?))
+                Ok((settings.queue(&home).await?, version("apalis-postgres")?))
             }
             ("apalis-sqlite", "queue", None) => {
                 let home = apalis::SqliteHome { file: &file };
-                Ok((queue::run(&home, settings).await?, outcome::version("apalis-sqlite")?))
+                Ok((settings.queue(&home).await?, version("apalis-sqlite")?))
             }
             ("durare-postgres", "workflow", Some(cluster)) => {
                 let home = durare::Home::Postgres(cluster);
-                Ok((workflow::run(&home, settings).await?, outcome::version("durare")?))
+                Ok((settings.workflow(&home).await?, version("durare")?))
             }
             ("durare-sqlite", "workflow", None) => {
                 let home = durare::Home::Sqlite(&file);
-                Ok((workflow::run(&home, settings).await?, outcome::version("durare")?))
+                Ok((settings.workflow(&home).await?, version("durare")?))
             }
             (_, "durable-turns", _) => counters::run(path, settings).await,
             (row, workload, _) => Err(Error::from(format!("{row} has no workload {workload}"))),
@@ -148,5 +169,5 @@ fn run(settings: &Settings) -> Result<String, Error> {
         cluster.server.stop()?;
     }
     let (outcome, version): (Outcome, String) = result?;
-    Ok(outcome.line(&version, settings.workers))
+    Ok(serde_json::to_string(&outcome.into_line(&version, settings.workers))?)
 }

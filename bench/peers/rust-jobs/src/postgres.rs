@@ -12,8 +12,8 @@ use std::process::{Command, Stdio};
 use rustix::process::geteuid;
 use tokio_postgres::{Client, Config, NoTls};
 
-use crate::Error;
 use crate::server::Server;
+use bench_work::Error;
 
 /// The superuser of the server, and the database that it has from the start.
 pub(crate) const USER: &str = "postgres";

@@ -13,18 +13,21 @@
 //!   program would see to it by the look that a consumer takes each tenth of a second.
 //! - Single jobs come by many connections, so that PostgreSQL flushes their commits together.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bench_work::Error;
+use bench_work::queue::{self, Plan, TEXT};
+use bench_work::tasks::{Done, Tasks};
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Statement};
 
-use crate::plan::{Plan, TEXT};
 use crate::postgres::Cluster;
-use crate::{Error, queue, told};
+use crate::{commits, told};
 
 /// Number of connections that take jobs.
 const CONSUMERS: usize = 2;
@@ -133,13 +136,17 @@ impl Shared {
     }
 }
 
+impl Tasks for Queue {}
+
 impl queue::Queue for Queue {
-    async fn push_together(&self, first: u64, end: u64) -> Result<(), Error> {
+    async fn push_all(&self, jobs: Range<u64>) -> Result<(), Error> {
         let Own { client, insert_many } = &self.0.own;
-        let numbers = (first..end).map(i64::try_from).collect::<Result<Vec<_>, _>>()?;
-        let texts = vec![TEXT; numbers.len()];
-        client.execute(insert_many, &[&numbers, &texts]).await?;
-        self.0.shared.wake.notify_waiters();
+        for part in commits(jobs) {
+            let numbers = part.map(i64::try_from).collect::<Result<Vec<_>, _>>()?;
+            let texts = vec![TEXT; numbers.len()];
+            client.execute(insert_many, &[&numbers, &texts]).await?;
+            self.0.shared.wake.notify_waiters();
+        }
         Ok(())
     }
 
@@ -163,11 +170,12 @@ impl queue::Queue for Queue {
         Ok(())
     }
 
-    async fn is_done(&self, pushed: u64) -> Result<bool, Error> {
+    async fn done(&self, pushed: u64) -> Result<Done, Error> {
         let shared = &self.0.shared;
+        let number = shared.done.load(Ordering::Relaxed);
         match shared.failed.load(Ordering::Relaxed) {
             true => Err("a consumer has failed".into()),
-            false => Ok(shared.done.load(Ordering::Relaxed) >= pushed),
+            false => Ok(Done { number, is_all: number >= pushed }),
         }
     }
 

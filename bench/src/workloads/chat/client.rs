@@ -16,6 +16,7 @@ use super::socket::{Pace, Shared, Socket};
 use super::{Layout, user_name};
 use crate::memory;
 use crate::outcome::Outcome;
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 use crate::usage;
 use crate::workloads::latency;
@@ -32,11 +33,11 @@ const FILES: u64 = 200;
 /// Time in which no message may come at the end.
 const SILENCE: Duration = Duration::from_millis(200);
 
-pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
+pub(crate) fn run(settings: &Settings, server: &Server) -> Measured {
     served::drive(settings, drive(settings, server))
 }
 
-async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
+async fn drive(settings: &Settings, server: &Server) -> Measured {
     let layout = Layout::of(settings)?;
     check_files(layout.sockets)?;
     let before = memory::resident_bytes_of(server.process)?;
@@ -82,7 +83,7 @@ async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
         silent.spawn(socket.check_silence(SILENCE));
     }
     while let Some(done) = silent.join_next().await {
-        done.map_err(io::Error::other)??;
+        done??;
     }
     Ok(outcome)
 }

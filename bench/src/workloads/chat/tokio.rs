@@ -75,7 +75,7 @@ pub(super) fn run(settings: &Settings) -> Measured {
         let address = listener.local_addr()?;
         let server = tokio::spawn(accept(listener));
         let client = spawn_blocking(move || served::run_client("tokio", address, &settings));
-        let outcome = client.await.map_err(io::Error::other)?;
+        let outcome = client.await?;
         server.abort();
         outcome
     })

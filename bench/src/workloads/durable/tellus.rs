@@ -6,10 +6,10 @@
 //! The callers are tokio tasks, which await their reply at a oneshot.
 
 use std::convert::Infallible;
-use std::io;
 use std::str;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bench_work::Error;
 use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
 use tellus::{
@@ -18,7 +18,7 @@ use tellus::{
 };
 use tokio::sync::oneshot;
 
-use super::{Counters, Home, key};
+use super::{Counters, Home, Tasks, key};
 
 /// The journal.
 #[derive(Clone, Default)]
@@ -136,7 +136,7 @@ impl EventSourced for Counter {
 impl Home for TellusHome {
     type Counters = TellusCounters;
 
-    async fn open(&self, _: u64) -> io::Result<TellusCounters> {
+    async fn open(&self, _: u64) -> Result<TellusCounters, Error> {
         let addresses = Addresses::default();
         let system = ActorSystem::new(Root { store: self.0.clone(), addresses: addresses.clone() });
         let root = system.root().clone();
@@ -146,7 +146,7 @@ impl Home for TellusHome {
 }
 
 impl TellusCounters {
-    async fn call(&self, number: u64, add: u64) -> io::Result<u64> {
+    async fn call(&self, number: u64, add: u64) -> Result<u64, Error> {
         let key = key(number);
         let found = self.0.addresses.get(&key).map(|address| address.clone());
         let counter = match found {
@@ -154,33 +154,31 @@ impl TellusCounters {
             None => {
                 let (address, started) = oneshot::channel();
                 self.0.root.tell(Start { key, address });
-                started.await.map_err(io::Error::other)?
+                started.await?
             }
         };
         let (reply, value) = oneshot::channel();
         counter.tell(Request { add, reply });
-        value.await.map_err(io::Error::other)
+        Ok(value.await?)
     }
 }
 
+impl Tasks for TellusCounters {}
+
 impl Counters for TellusCounters {
-    async fn add(&self, number: u64) -> io::Result<u64> {
+    async fn add(&self, number: u64) -> Result<u64, Error> {
         self.call(number, 1).await
     }
 
-    async fn read(&self, number: u64) -> io::Result<u64> {
+    async fn read(&self, number: u64) -> Result<u64, Error> {
         self.call(number, 0).await
     }
 
-    fn start(&self, caller: impl Future<Output = ()> + Send + 'static) {
-        tokio::spawn(caller);
-    }
-
-    async fn close(self) -> io::Result<()> {
+    async fn close(self) -> Result<(), Error> {
         let system = self.0.system.lock().unwrap_or_else(PoisonError::into_inner).take();
         self.0.addresses.clear();
         let Some(system) = system else { return Ok(()) };
         system.stop();
-        system.terminated().await.map_err(io::Error::other)
+        Ok(system.terminated().await?)
     }
 }

@@ -1,19 +1,20 @@
 //! Durable counters in throng: entities of a node.
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::str;
 use std::time::{Duration, Instant};
 
+use bench_work::Error;
 use serde::{Deserialize, Serialize};
-use throng::{Context, Handle, Message, Process, RuntimeHandle};
+use throng::prelude::*;
 use throng_durable::{Durable, Entity, Node, OpenError};
 use throng_store::Store;
 
-use super::{Acknowledged, Calls, Counters, Home, PREPARING, REOPENING, call_all, key};
+use super::{Acknowledged, Calls, Counters, Home, PREPARING, REOPENING, Tasks, call_all, key};
 use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, Measured, Work};
 use crate::settings::Settings;
+use crate::stores::Directory;
 
 /// Limit of each call, and idle time after which an entity leaves memory; far longer than any run.
 pub(in super::super) const TIMEOUT: Duration = Duration::from_secs(3600);
@@ -44,32 +45,17 @@ struct Counter {
     value: u64,
 }
 
-impl Process for Counter {
-    // In `durable-http` tasks of tokio call the counters, and the tokio runtime's threads run the turns themselves.
-    const NEVER_BLOCKS: bool = true;
-}
-
-struct Add(u64);
-
-impl Message for Add {
-    type Reply = u64;
-}
-
-impl Handle<Add> for Counter {
-    async fn handle(&mut self, Add(number): Add, _: &mut Context<Self>) -> u64 {
+// In `durable-http` tasks of tokio call the counters, and the tokio runtime's threads run the turns themselves.
+#[process(never_blocks)]
+impl Counter {
+    #[message]
+    fn add(&mut self, number: u64) -> u64 {
         self.value += number;
         self.value
     }
-}
 
-struct Read;
-
-impl Message for Read {
-    type Reply = u64;
-}
-
-impl Handle<Read> for Counter {
-    async fn handle(&mut self, _: Read, _: &mut Context<Self>) -> u64 {
+    #[message]
+    fn read(&self) -> u64 {
         self.value
     }
 }
@@ -78,6 +64,15 @@ impl ThrongHome {
     pub(in super::super) fn new(runtime: &RuntimeHandle, directory: &Path) -> ThrongHome {
         let (runtime, directory) = (runtime.clone(), directory.to_owned());
         ThrongHome { runtime, directory, store: Store::options(), idle_after: TIMEOUT }
+    }
+
+    pub(in super::super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The same place in a directory within this one.
+    pub(in super::super) fn within(&self, name: &str) -> ThrongHome {
+        ThrongHome { directory: self.directory.join(name), ..self.clone() }
     }
 
     /// Sets the bytes of changes that are kept in memory before they are written to the data file.
@@ -96,7 +91,7 @@ impl Home for ThrongHome {
     type Counters = ThrongCounters;
 
     /// Starts the node. If the processes of a node before it still end, tries again for some seconds.
-    async fn open(&self, live_max: u64) -> io::Result<ThrongCounters> {
+    async fn open(&self, live_max: u64) -> Result<ThrongCounters, Error> {
         let live_max = usize::try_from(live_max).unwrap_or(usize::MAX);
         let options = Node::options(&self.directory).live_max(live_max).idle_after(self.idle_after);
         let options = options.store(self.store.clone());
@@ -106,7 +101,7 @@ impl Home for ThrongHome {
                 Err(OpenError::InUse { .. }) if begun.elapsed() < REOPENING => {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                 }
-                node => break node.map_err(io::Error::other)?,
+                node => break node?,
             }
         };
         Ok(ThrongCounters { node, runtime: self.runtime.clone() })
@@ -123,12 +118,11 @@ impl ThrongCounters {
     }
 
     /// Waits until no entity is in memory.
-    pub(in super::super) async fn rest(&self) -> io::Result<()> {
+    pub(in super::super) async fn rest(&self) -> Result<(), Error> {
         let begun = Instant::now();
         while self.live() > 0 {
             if begun.elapsed() > RESTING {
-                let live = self.live();
-                return Err(io::Error::other(format!("{live} entities do not leave memory")));
+                return Err(format!("{} entities do not leave memory", self.live()).into());
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -136,37 +130,36 @@ impl ThrongCounters {
     }
 
     /// Number of times that a counter was brought into memory since the node was started.
-    pub(in super::super) fn activations(&self) -> io::Result<u64> {
-        Ok(self.node.stat().map_err(io::Error::other)?.activations)
+    pub(in super::super) fn activations(&self) -> Result<u64, Error> {
+        Ok(self.node.stat()?.activations)
     }
 
     /// Adds 1 to a counter unless an addition with this id was made before; returns the value after that addition.
-    pub(in super::super) async fn add_once(&self, number: u64, id: &str) -> io::Result<u64> {
-        let call = self.entity(number)?.call(Add(1)).once(id).within(TIMEOUT);
-        call.await.map_err(io::Error::other)
+    pub(in super::super) async fn add_once(&self, number: u64, id: &str) -> Result<u64, Error> {
+        Ok(self.entity(number)?.add(1).once(id).within(TIMEOUT).await?)
     }
 
-    fn entity(&self, number: u64) -> io::Result<Entity<Counter>> {
-        Ok(self.node.entity(str::from_utf8(&key(number)).map_err(io::Error::other)?))
+    fn entity(&self, number: u64) -> Result<Entity<Counter>, Error> {
+        Ok(self.node.entity(str::from_utf8(&key(number))?))
+    }
+}
+
+impl Tasks for ThrongCounters {
+    fn start(&self, task: impl Future<Output = ()> + Send + 'static) {
+        runtimes::throng::run(&self.runtime, task);
     }
 }
 
 impl Counters for ThrongCounters {
-    async fn add(&self, number: u64) -> io::Result<u64> {
-        let call = self.entity(number)?.call(Add(1)).within(TIMEOUT);
-        call.await.map_err(io::Error::other)
+    async fn add(&self, number: u64) -> Result<u64, Error> {
+        Ok(self.entity(number)?.add(1).within(TIMEOUT).await?)
     }
 
-    async fn read(&self, number: u64) -> io::Result<u64> {
-        let call = self.entity(number)?.call(Read).within(TIMEOUT);
-        call.await.map_err(io::Error::other)
+    async fn read(&self, number: u64) -> Result<u64, Error> {
+        Ok(self.entity(number)?.read().within(TIMEOUT).await?)
     }
 
-    fn start(&self, caller: impl Future<Output = ()> + Send + 'static) {
-        runtimes::throng::run(&self.runtime, caller);
-    }
-
-    async fn close(self) -> io::Result<()> {
+    async fn close(self) -> Result<(), Error> {
         self.node.shutdown().await;
         Ok(())
     }
@@ -178,24 +171,41 @@ pub(in super::super) fn processes(live: u64, inflight: u64) -> u64 {
     live.saturating_add(live / 4).saturating_add(4 * (inflight + PREPARING))
 }
 
+/// Runs a workload on throng with a node in a new directory, and with room for so many processes.
+pub(in super::super) fn on_node<F: Work>(
+    settings: &Settings,
+    processes: u64,
+    work: impl FnOnce(ThrongHome, Settings) -> F,
+) -> Measured {
+    let directory = Directory::make(settings)?;
+    on_node_at(directory.path(), settings, processes, work)
+}
+
+/// The same with a node in a directory that is there.
+pub(in super::super) fn on_node_at<F: Work>(
+    directory: &Path,
+    settings: &Settings,
+    processes: u64,
+    work: impl FnOnce(ThrongHome, Settings) -> F,
+) -> Measured {
+    runtimes::throng::drive_with(settings, processes, false, |runtime, settings| {
+        work(ThrongHome::new(&runtime, directory), settings)
+    })
+}
+
 /// Stores counters, each with the value 1, in the order of their numbers, in which their keys are at random.
 /// The node has no call that stores many entities at once, so each counter has a turn, with many calls in flight.
-pub(in super::super) fn load(
-    settings: &Settings,
-    directory: &Path,
-    counters: u64,
-) -> io::Result<Outcome> {
-    let directory = directory.to_owned();
+pub(in super::super) fn load(settings: &Settings, directory: &Path, counters: u64) -> Measured {
     let limit = processes(LIVE_MAX_LOADING, 0);
-    runtimes::throng::drive_with(settings, limit, false, move |runtime, _| async move {
-        let open = ThrongHome::new(&runtime, &directory).open(LIVE_MAX_LOADING).await?;
+    on_node_at(directory, settings, limit, move |home, _| async move {
+        let open = home.open(LIVE_MAX_LOADING).await?;
         let acknowledged = Acknowledged::all(counters, 0).into();
         let replies = call_all(&open, Calls::creating(counters), &acknowledged).await?;
         open.close().await?;
         let wrong = replies.count.abs_diff(counters) + replies.wrong;
         match wrong {
             0 => Ok(Outcome::default()),
-            _ => Err(io::Error::other(format!("{wrong} counters were not stored"))),
+            _ => Err(format!("{wrong} counters were not stored").into()),
         }
     })
 }

@@ -21,10 +21,11 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
+use bench_work::Error;
 use dashmap::DashMap;
 use tokio::sync::{mpsc, oneshot};
 
-use super::{Counters, Home, key};
+use super::{Counters, Home, Tasks, key};
 use crate::stores::{Engine, Heed, OpenOptions, Read, View};
 
 /// Number of messages that a task takes at once, at most.
@@ -80,7 +81,7 @@ fn opened(environment: &OnceLock<Heed>) -> io::Result<&Heed> {
 impl Home for TokioHeedHome {
     type Counters = TokioHeedCounters;
 
-    async fn open(&self, _: u64) -> io::Result<TokioHeedCounters> {
+    async fn open(&self, _: u64) -> Result<TokioHeedCounters, Error> {
         let (writes, queue) = mpsc::unbounded_channel();
         let (end, ended) = oneshot::channel();
         let environment = self.0.clone();
@@ -115,7 +116,7 @@ fn commit_all(heed: &Heed, mut queue: mpsc::UnboundedReceiver<Write>) -> io::Res
 }
 
 impl TokioHeedCounters {
-    async fn call(&self, number: u64, add: u64) -> io::Result<u64> {
+    async fn call(&self, number: u64, add: u64) -> Result<u64, Error> {
         let (reply, value) = oneshot::channel();
         let (key, request) = (key(number), Request { add, reply });
         let unsent = match self.0.tasks.get(&key) {
@@ -124,9 +125,9 @@ impl TokioHeedCounters {
         };
         if let Some(request) = unsent {
             let task = self.0.tasks.entry(key).or_insert_with(|| self.activate(key));
-            task.send(request).map_err(|_| io::Error::other("the counter's task has ended"))?;
+            task.send(request).map_err(|_| "the counter's task has ended")?;
         }
-        value.await.map_err(|_| io::Error::other("the counter's task gave no reply"))
+        Ok(value.await.map_err(|_| "the counter's task gave no reply")?)
     }
 
     fn activate(&self, key: [u8; 20]) -> mpsc::UnboundedSender<Request> {
@@ -181,23 +182,21 @@ fn load(heed: &Heed, key: &[u8; 20]) -> io::Result<u64> {
     value.ok_or_else(|| io::Error::other("a state does not have eight bytes"))
 }
 
+impl Tasks for TokioHeedCounters {}
+
 impl Counters for TokioHeedCounters {
-    async fn add(&self, number: u64) -> io::Result<u64> {
+    async fn add(&self, number: u64) -> Result<u64, Error> {
         self.call(number, 1).await
     }
 
-    async fn read(&self, number: u64) -> io::Result<u64> {
+    async fn read(&self, number: u64) -> Result<u64, Error> {
         self.call(number, 0).await
     }
 
-    fn start(&self, caller: impl Future<Output = ()> + Send + 'static) {
-        tokio::spawn(caller);
-    }
-
-    async fn close(self) -> io::Result<()> {
+    async fn close(self) -> Result<(), Error> {
         let Shared { tasks, writes, ended, .. } =
-            Arc::into_inner(self.0).ok_or_else(|| io::Error::other("the counters are in use"))?;
+            Arc::into_inner(self.0).ok_or("the counters are in use")?;
         drop((tasks, writes));
-        ended.await.map_err(io::Error::other)?
+        Ok(ended.await??)
     }
 }

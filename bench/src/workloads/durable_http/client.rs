@@ -1,22 +1,20 @@
 //! The client of `durable-http`: it drives the run, and the server does nothing but serve.
 
-use std::io;
+use bench_work::turns::SAMPLE;
 
 use super::remote::Remote;
 use crate::outcome::Outcome;
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 use crate::usage;
 use crate::workloads::durable::{Acknowledged, Calls, Order, call_all, check_values};
 use crate::workloads::served::{self, Server};
 
-/// Number of counters that the check reads if there are more than a million.
-const SAMPLE: u64 = 100_000;
-
-pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
+pub(crate) fn run(settings: &Settings, server: &Server) -> Measured {
     served::drive(settings, drive(settings, server))
 }
 
-async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
+async fn drive(settings: &Settings, server: &Server) -> Measured {
     let (entities, connections) = (settings.get("entities"), settings.get("connections"));
     let counters = Remote::connect(server, connections).await?;
     let acknowledged = Acknowledged::all(entities, 0).into();

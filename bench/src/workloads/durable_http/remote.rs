@@ -11,11 +11,12 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use bench_work::Error;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::workloads::answer::{self, malformed, next_line, number};
-use crate::workloads::durable::{Counters, key};
+use crate::workloads::durable::{Counters, Tasks, key};
 use crate::workloads::served::Server;
 
 #[derive(Clone, Copy)]
@@ -77,20 +78,18 @@ impl Remote {
     }
 }
 
+impl Tasks for Remote {}
+
 impl Counters for Remote {
-    async fn add(&self, counter: u64) -> io::Result<u64> {
-        self.call(Operation::Add, counter).await
+    async fn add(&self, counter: u64) -> Result<u64, Error> {
+        Ok(self.call(Operation::Add, counter).await?)
     }
 
-    async fn read(&self, counter: u64) -> io::Result<u64> {
-        self.call(Operation::Read, counter).await
+    async fn read(&self, counter: u64) -> Result<u64, Error> {
+        Ok(self.call(Operation::Read, counter).await?)
     }
 
-    fn start(&self, caller: impl Future<Output = ()> + Send + 'static) {
-        tokio::spawn(caller);
-    }
-
-    async fn close(self) -> io::Result<()> {
+    async fn close(self) -> Result<(), Error> {
         Ok(())
     }
 }

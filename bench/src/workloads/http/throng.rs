@@ -1,22 +1,20 @@
 //! `http` with a throng process for each user, which the handler calls; the runtime is attached to the
 //! server's.
 
-use std::io;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
 use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
 
 use super::Users;
-use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
-pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+pub(super) fn run(settings: &Settings) -> Measured {
     runtimes::throng::drive_with(settings, settings.get("users"), true, measure)
 }
 
-async fn measure(runtime: RuntimeHandle, settings: Settings) -> io::Result<Outcome> {
+async fn measure(runtime: RuntimeHandle, settings: Settings) -> Measured {
     let start = |_| runtimes::throng::start(&runtime, User { visits: 0 });
     let users: Arc<[Address<User>]> = (0..settings.get("users")).map(start).collect();
     super::measure(Processes(users), settings).await

@@ -1,7 +1,6 @@
 //! `http` with a tokio task for each user, on the server's runtime: the handler sends a request with a
 //! oneshot for the reply.
 
-use std::io;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -9,11 +8,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::Users;
-use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 
-pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+pub(super) fn run(settings: &Settings) -> Measured {
     runtimes::tokio::drive(settings, true, async |settings| {
         let start = |_| {
             let (mailbox, requests) = unbounded_channel();

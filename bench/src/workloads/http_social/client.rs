@@ -11,6 +11,7 @@ use super::AXUM_HELLO;
 use super::connection::{Connection, Requests, Round, Target};
 use super::population::Population;
 use crate::outcome::Outcome;
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 use crate::usage;
 use crate::workloads::latency;
@@ -18,15 +19,15 @@ use crate::workloads::records::rate;
 use crate::workloads::served::{self, Server};
 use crate::workloads::tally::share;
 
-pub(crate) fn run(settings: &Settings, server: &Server) -> io::Result<Outcome> {
+pub(crate) fn run(settings: &Settings, server: &Server) -> Measured {
     served::drive(settings, drive(settings, server))
 }
 
-async fn drive(settings: &Settings, server: &Server) -> io::Result<Outcome> {
+async fn drive(settings: &Settings, server: &Server) -> Measured {
     let population = Population::of(settings);
     let connection_count = settings.get("connections");
     if population.users < connection_count {
-        return Err(io::Error::other("each connection needs a user: set fewer connections"));
+        return Err("each connection needs a user: set fewer connections".into());
     }
     let target = Target {
         address: server.address,

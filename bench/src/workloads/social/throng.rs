@@ -10,14 +10,13 @@ use social::{Name, Text};
 
 use super::plan::{Kind, Plan, Request, Sums, sum};
 use super::{Counted, SAMPLED, Settled, measure};
-use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::workloads::tally::Tally;
 
 static DONE: Tally = Tally::new();
 
-pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+pub(super) fn run(settings: &Settings) -> Measured {
     let processes = super::processes(settings);
     runtimes::throng::drive_with(settings, processes, false, async |runtime, settings| {
         let plan = Plan::new(&settings);

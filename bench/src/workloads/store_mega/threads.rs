@@ -9,12 +9,12 @@ use super::super::records::RoleStats;
 use super::{
     LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare,
 };
-use crate::outcome::Outcome;
+use crate::runtimes::Measured;
 use crate::settings::Settings;
 use crate::stores::writers::{Committer, with_committer};
 use crate::stores::{Engine, View};
 
-pub(super) fn run<E: Engine>(settings: &Settings) -> io::Result<Outcome> {
+pub(super) fn run<E: Engine>(settings: &Settings) -> Measured {
     let plan = Plan::of(settings);
     let (_directory, engine) = prepare(settings, |at, options| E::open(at.path(), options))?;
     let roles =

@@ -17,8 +17,7 @@ use super::super::records::RoleStats;
 use super::{
     LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare,
 };
-use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::stores::{PutsInFlight, Throng};
 
@@ -30,7 +29,7 @@ const GETS_PER_TURN: u64 = 64;
 /// Number of rows after which a lister yields: some tens of microseconds.
 const ROWS_PER_TURN: u64 = 256;
 
-pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+pub(super) fn run(settings: &Settings) -> Measured {
     let plan = Plan::of(settings);
     let (_directory, engine) = prepare(settings, |directory, options| {
         Throng::open_for(directory.path(), options, WRITERS * plan.inflight)

@@ -10,15 +10,14 @@ use throng::{Context, Handle, Message, Process};
 
 use super::super::records::RoleStats;
 use super::Entries;
-use crate::outcome::Outcome;
-use crate::runtimes;
+use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::stores::{Directory, OpenOptions, PutsInFlight, Throng};
 
 /// Limit of each call, so that a lost reply cannot hang the benchmark; far longer than any run.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-pub(super) fn run(settings: &Settings) -> io::Result<Outcome> {
+pub(super) fn run(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;
     let (processes, inflight) = (settings.get("processes"), settings.get("inflight"));
     let waiting = processes.saturating_mul(inflight);

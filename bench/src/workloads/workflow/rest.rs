@@ -13,15 +13,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bench_work::Error;
+use bench_work::workflow::{READERS, SAMPLE};
 use throng_durable::{Failure, Retry, RunStatus, Steps, Workflow, Workflows};
 
-use super::{READERS, SAMPLE, numbered};
+use super::numbered;
 use crate::memory;
 use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
+use crate::runtimes::Measured;
 use crate::settings::Settings;
-use crate::stores::{Directory, disk_bytes};
-use crate::workloads::durable::{self, Counters, Home, Order, ThrongCounters, ThrongHome, in_turn};
+use crate::stores::disk_bytes;
+use crate::workloads::durable::{
+    self, Counters, Home, Order, ThrongCounters, ThrongHome, in_turn, on_node,
+};
 
 /// Time for which a run sleeps, far longer than the benchmark runs.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
@@ -48,49 +52,45 @@ impl Workflow for Trial {
 }
 
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
-    let directory = Directory::make(settings)?;
     let processes = durable::processes(2 * settings.count, settings.get("inflight"));
-    runtimes::throng::drive_with(settings, processes, false, move |runtime, settings| async move {
-        let home = ThrongHome::new(&runtime, directory.path()).idle_after(IDLE);
-        measure(home, directory, settings).await
-    })
+    on_node(settings, processes, |home, settings| measure(home.idle_after(IDLE), settings))
 }
 
-async fn open(home: &ThrongHome, runs: u64, steps: &Arc<AtomicU64>) -> io::Result<ThrongCounters> {
+async fn open(
+    home: &ThrongHome,
+    runs: u64,
+    steps: &Arc<AtomicU64>,
+) -> Result<ThrongCounters, Error> {
     let counters = home.open(durable::unlimited(runs)).await?;
     counters.node().run_workflows(Workflows::new().with(Trial(steps.clone())));
     Ok(counters)
 }
 
-async fn measure(
-    home: ThrongHome,
-    directory: Directory,
-    settings: Settings,
-) -> io::Result<Outcome> {
+async fn measure(home: ThrongHome, settings: Settings) -> Measured {
     let (count, steps) = (settings.count, Arc::new(AtomicU64::new(0)));
     let counters = open(&home, count, &steps).await?;
     let before = memory::anonymous_bytes()?;
     let starter = counters.clone();
-    let start = move |number| {
+    let start = move |_, number| {
         let run = numbered::<Trial>(starter.node(), number);
-        async move { run.start(&number).await.map_err(io::Error::other) }
+        async move { Ok(run.start(&number).await?) }
     };
     in_turn(&counters, 0..count, settings.get("inflight"), 0, start).await?;
     counters.rest().await?;
     tokio::time::sleep(Duration::from_secs(settings.get("settle"))).await;
     let grown = memory::anonymous_bytes()?.saturating_sub(before);
     counters.close().await?;
-    let disk = disk_bytes(directory.path())?;
+    let disk = disk_bytes(home.directory())?;
 
     let (reopened, sample) = (open(&home, count, &steps).await?, SAMPLE.min(count));
     let asleep = Arc::new(AtomicU64::new(0));
     let (reader, found) = (reopened.clone(), asleep.clone());
-    let read = move |number| {
+    let read = move |_, number| {
         let run = numbered::<Trial>(reader.node(), Order::Rounds.pick(number, count));
         let found = found.clone();
         async move {
-            let status = run.status().await.map_err(io::Error::other)?;
-            let steps = run.steps().await.map_err(io::Error::other)?;
+            let status = run.status().await?;
+            let steps = run.steps().await?;
             let kinds: Vec<_> = steps.iter().map(|step| (step.kind, step.is_over)).collect();
             let is_asleep =
                 status == RunStatus::Running && kinds == [("step", true), ("sleep", false)];

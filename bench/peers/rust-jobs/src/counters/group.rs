@@ -10,14 +10,20 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io;
+use std::sync::Arc;
 
+use bench_work::Error;
+use bench_work::counters::Counters;
+use bench_work::numbers::{Key, key};
+use bench_work::tasks::Tasks;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{Counters, Key, key};
+use super::disk::written_with;
 use crate::server::Server;
-use crate::{Error, told};
+use crate::told;
 
 /// Number of calls in a commit, at most.
 const CALLS_MAX: usize = 4_096;
@@ -133,29 +139,42 @@ async fn commit_all(
 
 /// Groups on connections of their own to a server. A counter belongs to one of them, so that no two commits wait for
 /// each other's locks.
-pub(super) struct Lanes {
-    pub(super) writers: Vec<Group>,
-    pub(super) readers: Vec<Group>,
-    pub(super) server: Server,
+#[derive(Clone)]
+pub(super) struct Lanes(Arc<Shared>);
+
+struct Shared {
+    writers: Vec<Group>,
+    readers: Vec<Group>,
+    server: Server,
 }
+
+impl Lanes {
+    pub(super) fn new(writers: Vec<Group>, readers: Vec<Group>, server: Server) -> Lanes {
+        Lanes(Arc::new(Shared { writers, readers, server }))
+    }
+}
+
+impl Tasks for Lanes {}
 
 impl Counters for Lanes {
     async fn add(&self, number: u64) -> Result<u64, Error> {
-        self.writers[number as usize % self.writers.len()].call(number, 1).await
+        self.0.writers[number as usize % self.0.writers.len()].call(number, 1).await
     }
 
     async fn read(&self, number: u64) -> Result<u64, Error> {
-        self.readers[number as usize % self.readers.len()].call(number, 0).await
+        self.0.readers[number as usize % self.0.readers.len()].call(number, 0).await
     }
 
-    fn server(&self) -> Option<&Server> {
-        Some(&self.server)
+    fn written_bytes(&self) -> io::Result<u64> {
+        written_with(&self.0.server)
     }
 
     async fn close(self) -> Result<(), Error> {
-        for group in self.writers.into_iter().chain(self.readers) {
+        let Shared { writers, readers, server } =
+            Arc::into_inner(self.0).ok_or("the counters are in use")?;
+        for group in writers.into_iter().chain(readers) {
             group.close().await?;
         }
-        self.server.stop()
+        server.stop()
     }
 }

@@ -7,15 +7,19 @@
 //! - Pages have room for a new version of each row, so that an update leaves the index alone.
 //! - The server ends when the counters are closed.
 
+use std::io;
 use std::path::Path;
 use std::str;
+use std::sync::Arc;
 
+use bench_work::numbers::key;
+use bench_work::tasks::Tasks;
+use bench_work::{Error, counters};
 use tokio_postgres::{Client, Statement};
 
+use super::disk::written_with;
 use super::group::{Group, Lanes, Ledger, Sum};
-use super::key;
-use crate::Error;
-use crate::postgres::{self, Cluster};
+use crate::postgres::Cluster;
 use crate::server::Server;
 
 /// Number of connections that write batches, and of those that read them.
@@ -59,10 +63,10 @@ async fn start(directory: &Path) -> Result<Cluster, Error> {
     Ok(cluster)
 }
 
-impl super::Home for Rows<'_> {
+impl counters::Home for Rows<'_> {
     type Counters = Lanes;
 
-    async fn open(&self) -> Result<Lanes, Error> {
+    async fn open(&self, _: u64) -> Result<Lanes, Error> {
         let cluster = start(self.path).await?;
         let (mut writers, mut readers) = (Vec::new(), Vec::new());
         for (groups, text) in [(&mut writers, ADD_MANY), (&mut readers, READ_MANY)] {
@@ -77,11 +81,7 @@ impl super::Home for Rows<'_> {
                 groups.push(Group::of_task(Lane { client, statement, insert }));
             }
         }
-        Ok(Lanes { writers, readers, server: cluster.server })
-    }
-
-    fn version(&self) -> Result<String, Error> {
-        postgres::version()
+        Ok(Lanes::new(writers, readers, cluster.server))
     }
 }
 
@@ -113,7 +113,10 @@ pub(super) struct Calls<'a> {
     pub(super) path: &'a Path,
 }
 
-pub(super) struct Pool {
+#[derive(Clone)]
+pub(super) struct Pool(Arc<Shared>);
+
+struct Shared {
     connections: Vec<Connection>,
     server: Server,
 }
@@ -124,10 +127,10 @@ struct Connection {
     read: Statement,
 }
 
-impl super::Home for Calls<'_> {
+impl counters::Home for Calls<'_> {
     type Counters = Pool;
 
-    async fn open(&self) -> Result<Pool, Error> {
+    async fn open(&self, _: u64) -> Result<Pool, Error> {
         let cluster = start(self.path).await?;
         let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
@@ -136,11 +139,7 @@ impl super::Home for Calls<'_> {
             let (add, read) = (client.prepare(ADD).await?, client.prepare(READ).await?);
             connections.push(Connection { client, add, read });
         }
-        Ok(Pool { connections, server: cluster.server })
-    }
-
-    fn version(&self) -> Result<String, Error> {
-        postgres::version()
+        Ok(Pool(Arc::new(Shared { connections, server: cluster.server })))
     }
 }
 
@@ -151,14 +150,16 @@ impl Pool {
         number: u64,
         statement: impl Fn(&Connection) -> &Statement,
     ) -> Result<u64, Error> {
-        let connection = &self.connections[number as usize % CONNECTIONS];
+        let connection = &self.0.connections[number as usize % CONNECTIONS];
         let (client, key) = (&connection.client, key(number));
         let row = client.query_one(statement(connection), &[&str::from_utf8(&key)?]).await?;
         Ok(u64::try_from(row.try_get::<_, i64>(0)?)?)
     }
 }
 
-impl super::Counters for Pool {
+impl Tasks for Pool {}
+
+impl counters::Counters for Pool {
     async fn add(&self, number: u64) -> Result<u64, Error> {
         self.call(number, |connection| &connection.add).await
     }
@@ -167,12 +168,14 @@ impl super::Counters for Pool {
         self.call(number, |connection| &connection.read).await
     }
 
-    fn server(&self) -> Option<&Server> {
-        Some(&self.server)
+    fn written_bytes(&self) -> io::Result<u64> {
+        written_with(&self.0.server)
     }
 
     async fn close(self) -> Result<(), Error> {
-        drop(self.connections);
-        self.server.stop()
+        let Shared { connections, server } =
+            Arc::into_inner(self.0).ok_or("the counters are in use")?;
+        drop(connections);
+        server.stop()
     }
 }

@@ -9,11 +9,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bench_work::{Error, counters};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
 
 use super::group::{Group, Lanes, Ledger, Sum};
-use crate::Error;
 use crate::server::Server;
 
 const PROGRAM: &str = "redis-server";
@@ -52,10 +52,10 @@ impl Home<'_> {
     }
 }
 
-impl super::Home for Home<'_> {
+impl counters::Home for Home<'_> {
     type Counters = Lanes;
 
-    async fn open(&self) -> Result<Lanes, Error> {
+    async fn open(&self, _: u64) -> Result<Lanes, Error> {
         let (server, socket) = self.start()?;
         let client = Client::open(format!("redis+unix://{}", socket.display()))?;
         let unlimited = AsyncConnectionConfig::new();
@@ -67,15 +67,15 @@ impl super::Home for Home<'_> {
                 groups.push(Group::of_task(Connection(connection.await?)));
             }
         }
-        Ok(Lanes { writers, readers, server })
+        Ok(Lanes::new(writers, readers, server))
     }
+}
 
-    fn version(&self) -> Result<String, Error> {
-        let output = Command::new(PROGRAM).arg("--version").output()?;
-        let text = String::from_utf8(output.stdout)?;
-        let version = text.split_whitespace().find_map(|part| part.strip_prefix("v="));
-        Ok(version.ok_or("the server does not state its version")?.to_owned())
-    }
+pub(super) fn version() -> Result<String, Error> {
+    let output = Command::new(PROGRAM).arg("--version").output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let version = text.split_whitespace().find_map(|part| part.strip_prefix("v="));
+    Ok(version.ok_or("the server does not state its version")?.to_owned())
 }
 
 impl Ledger for Connection {

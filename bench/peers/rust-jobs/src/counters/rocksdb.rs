@@ -9,11 +9,12 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use bench_work::numbers::{Key, key};
+use bench_work::tasks::Tasks;
+use bench_work::{Error, counters};
 use rocksdb::{DB, Options, WriteBatch, WriteOptions};
 
 use super::group::{Group, Ledger, Sum, Values};
-use super::{Key, key};
-use crate::Error;
 
 const MEMTABLE_BYTES: usize = 4 << 20;
 
@@ -23,8 +24,9 @@ pub(super) struct Home<'a> {
     pub(super) path: &'a Path,
 }
 
+#[derive(Clone)]
 pub(super) struct Counters {
-    writer: Group,
+    writer: Arc<Group>,
     database: Arc<DB>,
 }
 
@@ -33,32 +35,32 @@ struct Writer {
     values: Values,
 }
 
-impl super::Home for Home<'_> {
+impl counters::Home for Home<'_> {
     type Counters = Counters;
 
-    async fn open(&self) -> Result<Counters, Error> {
+    async fn open(&self, _: u64) -> Result<Counters, Error> {
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_write_buffer_size(MEMTABLE_BYTES);
         options.optimize_for_point_lookup(CACHE_MEBIBYTES);
         let database = Arc::new(DB::open(&options, self.path)?);
         let writer = Writer { database: database.clone(), values: Values::default() };
-        Ok(Counters { writer: Group::of_thread(writer), database })
+        Ok(Counters { writer: Arc::new(Group::of_thread(writer)), database })
     }
+}
 
-    /// Returns the version that the library, which may be the system's, notes in its file of options.
-    fn version(&self) -> Result<String, Error> {
-        for entry in fs::read_dir(self.path)? {
-            let entry = entry?;
-            if entry.file_name().to_string_lossy().starts_with("OPTIONS-") {
-                let text = fs::read_to_string(entry.path())?;
-                let version =
-                    text.lines().find_map(|line| line.trim().strip_prefix("rocksdb_version="));
-                return Ok(version.ok_or("the options do not state a version")?.to_owned());
-            }
+/// Returns the version that the library, which may be the system's, notes in its file of options.
+pub(super) fn version(path: &Path) -> Result<String, Error> {
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("OPTIONS-") {
+            let text = fs::read_to_string(entry.path())?;
+            let version =
+                text.lines().find_map(|line| line.trim().strip_prefix("rocksdb_version="));
+            return Ok(version.ok_or("the options do not state a version")?.to_owned());
         }
-        Err("the database has no file of options".into())
     }
+    Err("the database has no file of options".into())
 }
 
 fn read(database: &DB, key: &Key) -> Result<u64, Error> {
@@ -83,7 +85,9 @@ impl Ledger for Writer {
     }
 }
 
-impl super::Counters for Counters {
+impl Tasks for Counters {}
+
+impl counters::Counters for Counters {
     async fn add(&self, number: u64) -> Result<u64, Error> {
         self.writer.call(number, 1).await
     }
@@ -93,6 +97,6 @@ impl super::Counters for Counters {
     }
 
     async fn close(self) -> Result<(), Error> {
-        self.writer.close().await
+        Arc::into_inner(self.writer).ok_or("the counters are in use")?.close().await
     }
 }

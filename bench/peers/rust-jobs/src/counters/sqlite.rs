@@ -8,13 +8,14 @@
 //!   has flushes of its own.
 
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use bench_work::numbers::{Key, key};
+use bench_work::tasks::Tasks;
+use bench_work::{Error, counters};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::group::{Group, Ledger, Sum, Values};
-use super::{Key, key};
-use crate::Error;
 
 const TABLE: &str = "create table if not exists counters (
     key blob primary key, value integer not null
@@ -30,9 +31,10 @@ pub(super) struct Home<'a> {
     pub(super) workers: usize,
 }
 
+#[derive(Clone)]
 pub(super) struct Counters {
-    writer: Group,
-    readers: Vec<Mutex<Connection>>,
+    writer: Arc<Group>,
+    readers: Arc<[Mutex<Connection>]>,
 }
 
 struct Writer {
@@ -51,21 +53,17 @@ impl Home<'_> {
     }
 }
 
-impl super::Home for Home<'_> {
+impl counters::Home for Home<'_> {
     type Counters = Counters;
 
-    async fn open(&self) -> Result<Counters, Error> {
+    async fn open(&self, _: u64) -> Result<Counters, Error> {
         let writer = self.connect()?;
         writer.execute_batch(TABLE)?;
         // More than threads, so that a caller rarely finds its connection in use.
         let readers = (0..4 * self.workers).map(|_| Ok(Mutex::new(self.connect()?)));
         let readers = readers.collect::<Result<_, Error>>()?;
         let writer = Writer { connection: writer, values: Values::default() };
-        Ok(Counters { writer: Group::of_thread(writer), readers })
-    }
-
-    fn version(&self) -> Result<String, Error> {
-        Ok(rusqlite::version().to_owned())
+        Ok(Counters { writer: Arc::new(Group::of_thread(writer)), readers })
     }
 }
 
@@ -92,7 +90,9 @@ impl Ledger for Writer {
     }
 }
 
-impl super::Counters for Counters {
+impl Tasks for Counters {}
+
+impl counters::Counters for Counters {
     async fn add(&self, number: u64) -> Result<u64, Error> {
         self.writer.call(number, 1).await
     }
@@ -105,6 +105,6 @@ impl super::Counters for Counters {
 
     async fn close(self) -> Result<(), Error> {
         drop(self.readers);
-        self.writer.close().await
+        Arc::into_inner(self.writer).ok_or("the counters are in use")?.close().await
     }
 }

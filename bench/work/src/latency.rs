@@ -1,6 +1,7 @@
 //! Histograms of latencies, and the quantiles reported from them.
 
 use std::io;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
@@ -8,8 +9,7 @@ use hdrhistogram::Histogram;
 use crate::outcome::{Outcome, Quantiles};
 
 /// The probabilities of the quantiles that a run reports of each distribution, for the figures.
-pub(crate) const PROBABILITIES: [f64; 10] =
-    [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0];
+pub const PROBABILITIES: [f64; 10] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0];
 
 /// Name of a distribution whose metrics have no prefix.
 const UNNAMED: &str = "latency";
@@ -19,13 +19,16 @@ const LATENCY_MAX: Duration = Duration::from_secs(3600);
 
 /// Creates an empty histogram of nanoseconds with three significant digits. Its range is fixed from
 /// the start, since a saturating record does not extend the range.
-pub(crate) fn histogram() -> io::Result<Histogram<u64>> {
+///
+/// # Errors
+/// None, as the range is valid.
+pub fn histogram() -> io::Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).map_err(io::Error::other)
 }
 
 /// Adds the distribution to an outcome: its quantiles at all [`PROBABILITIES`], as `put` for the prefix `put_` of
 /// metrics, and as `latency` if there is no prefix.
-pub(crate) fn report(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>) {
+pub fn report(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>) {
     let at = |probability| latencies.value_at_quantile(probability) as f64;
     let name = prefix.strip_suffix('_').unwrap_or(UNNAMED);
     outcome.quantiles(name, PROBABILITIES.map(at).to_vec());
@@ -33,7 +36,7 @@ pub(crate) fn report(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<
 
 /// The value of a metric such as `put_p99_ns`, which is a percentile of the distribution `put`; `None` for any other
 /// metric, and if the run has no such distribution.
-pub(crate) fn percentile(metric: &str, quantiles: &Quantiles) -> Option<f64> {
+pub fn percentile(metric: &str, quantiles: &Quantiles) -> Option<f64> {
     let name = metric.strip_suffix("_ns")?;
     let (distribution, percentile) = name.rsplit_once('_').unwrap_or((UNNAMED, name));
     let probability = match percentile {
@@ -45,6 +48,35 @@ pub(crate) fn percentile(metric: &str, quantiles: &Quantiles) -> Option<f64> {
     };
     let at = PROBABILITIES.iter().position(|known| *known == probability)?;
     quantiles.get(distribution)?.get(at).copied()
+}
+
+/// Latencies that several tasks record.
+pub struct Latencies(Mutex<Histogram<u64>>);
+
+impl Latencies {
+    /// Creates an empty histogram, as [`histogram`] does.
+    ///
+    /// # Errors
+    /// As those of [`histogram`].
+    pub fn new() -> io::Result<Latencies> {
+        Ok(Latencies(Mutex::new(histogram()?)))
+    }
+
+    /// Returns the histogram, which no task records in meanwhile.
+    pub fn lock(&self) -> MutexGuard<'_, Histogram<u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Records nanoseconds.
+    #[inline]
+    pub fn record(&self, nanoseconds: u64) {
+        self.lock().saturating_record(nanoseconds);
+    }
+
+    /// Adds the distribution to an outcome, as `latency`.
+    pub fn report(&self, outcome: &mut Outcome) {
+        report(outcome, "", &self.lock());
+    }
 }
 
 #[cfg(test)]
