@@ -370,14 +370,17 @@ fn short<'v>(version: &'v str, runtime: &str) -> &'v str {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
     pub(super) fn row(runtime: &str, median: f64) -> String {
-        format!(
-            r#"{{"measurement":"send","workload":"send","runtime":"{runtime}","class":"actor","version":"1.2.3","commit":null,"machine":"m","params":{{}},"metrics":{{"send_ns":{{"median":{median}}}}},"cpu_s":null,"cores_used":null,"steal":null,"max_rss_bytes":null,"instructions_per_op":null,"runs":[],"verified":true}}"#
-        ) + "\n"
+        let metrics = json!({"send_ns": {"median": median}});
+        Row::with(json!({"runtime": runtime, "metrics": metrics})).line()
+            + "
+"
     }
 
     const ONE_OF_EACH: &str = r#"

@@ -26,7 +26,7 @@ use crate::row::Row;
 use crate::runtimes;
 use crate::settings::{ALLOCATOR, Allocator, Key, Kind, Settings};
 use crate::setup;
-use crate::suite::{Measurement, measurements, suite};
+use crate::suite::{Measurement, grouped, measurements, suite};
 use crate::table;
 use crate::workloads::served::Server;
 use crate::workloads::{self, Workload};
@@ -282,10 +282,8 @@ impl Run {
         };
         let (mut measured, mut unverified) = (0, 0);
         let all = measurements().count();
-        let of_groups = suite().group.iter().flat_map(|group| {
-            group.measurement.iter().map(move |measurement| (group.name, measurement))
-        });
-        for (index, (group, measurement)) in of_groups.enumerate() {
+        for (index, (group, measurement)) in grouped().enumerate() {
+            let group = group.name;
             let Some(settings) = measurement.settings(self.quick, cores) else { continue };
             let peers = runtimes::peers(settings.workload.name);
             let peers: Vec<_> = peers.filter(|peer| is_wanted(measurement, peer)).collect();

@@ -20,6 +20,7 @@ use crate::memory;
 use crate::peer::{Peer, Program};
 use crate::runtimes::has;
 use crate::settings::Settings;
+use crate::stores::files_below;
 use crate::workloads::served;
 
 /// The environment variable that names another place for `bench/peers/target`.
@@ -214,16 +215,7 @@ impl ForeignRuntime {
 }
 
 fn files(directory: &Path) -> io::Result<BTreeMap<PathBuf, Vec<u8>>> {
-    let mut found = BTreeMap::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.append(&mut files(&path)?);
-        } else {
-            found.insert(path.clone(), fs::read(path)?);
-        }
-    }
-    Ok(found)
+    files_below(directory)?.into_iter().map(|path| Ok((path.clone(), fs::read(path)?))).collect()
 }
 
 #[cfg(test)]

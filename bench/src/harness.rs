@@ -233,7 +233,39 @@ impl PeerRuns {
     }
 }
 
+#[cfg(test)]
+impl Request {
+    /// A single run of some peers.
+    pub(crate) fn once(peers: Vec<Peer>, settings: Settings) -> Request {
+        let (warms_up, repeats, spares_time) = (true, true, false);
+        Request { peers, settings, runs: 1, warms_up, repeats, spares_time, measurement: None }
+    }
+}
+
 impl Row {
+    /// A verified row without runs.
+    #[cfg(test)]
+    pub(crate) fn without_runs(peer: Peer) -> Row {
+        Row {
+            peer,
+            version: None,
+            workers: 1,
+            metrics: Vec::new(),
+            instructions_per_op: None,
+            quantiles: Quantiles::new(),
+            runs: Vec::new(),
+            failures: Vec::new(),
+        }
+    }
+
+    pub(crate) fn summary(&self, metric: &str) -> Option<&Summary> {
+        self.metrics.iter().find(|summary| summary.name == metric)
+    }
+
+    pub(crate) fn median(&self, metric: &str) -> Option<f64> {
+        self.summary(metric).map(|summary| summary.median)
+    }
+
     /// The median of a value over the counted runs; `None` if there are none.
     pub(crate) fn median_usage(&self, value: impl Fn(&Usage) -> Option<f64>) -> Option<f64> {
         median_of(&self.runs, value)

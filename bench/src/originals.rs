@@ -21,15 +21,11 @@ pub(crate) fn lines(request: &Request, rows: &[Row]) -> String {
     text
 }
 
-fn median(row: &Row, metric: &str) -> Option<f64> {
-    row.metrics.iter().find(|summary| summary.name == metric).map(|summary| summary.median)
-}
-
 /// The lines of `processes:max(N)`: times of each process in microseconds, then of all in milliseconds.
 fn of_processes(request: &Request, row: &Row) -> Option<String> {
     let count = request.settings.count;
     let maximum = request.settings.get("maximum");
-    let (cpu, wall) = (median(row, "cpu_ns")?, median(row, "wall_ns")?);
+    let (cpu, wall) = (row.median("cpu_ns")?, row.median("wall_ns")?);
     let (each, all) = (1e-3, 1e-6 * count as f64);
     Some(format!(
         "Maximum allowed processes: {maximum}\n\
@@ -53,7 +49,7 @@ fn of_send_cost(request: &Request, row: &Row) -> Option<String> {
     };
     let mut text = String::new();
     for (name, metric) in [("local", "local_ns"), ("remote", "send_ns")] {
-        let microseconds = median(row, metric)? * 1e-3;
+        let microseconds = row.median(metric)? * 1e-3;
         let calls = (milliseconds as f64 * 1e3 / microseconds).round() as u64;
         let _ = writeln!(
             text,
@@ -73,30 +69,14 @@ mod tests {
 
     fn row(workload: &str, medians: &[(&'static str, f64)]) -> Row {
         let summary = |&(name, median)| Summary { name, unit: "ns", median, min: 0.0, max: 0.0 };
-        Row {
-            peer: runtimes::peer(workload, "throng").expect("there is a row"),
-            version: None,
-            workers: 1,
-            metrics: medians.iter().map(summary).collect(),
-            instructions_per_op: None,
-            quantiles: Default::default(),
-            runs: Vec::new(),
-            failures: Vec::new(),
-        }
+        let peer = runtimes::peer(workload, "throng").expect("there is a row");
+        Row { metrics: medians.iter().map(summary).collect(), ..Row::without_runs(peer) }
     }
 
     fn request(workload: &str, count: u64) -> Request {
         let workload = workloads::find(workload).expect("the workload exists");
         let settings = Settings::new(workload, count, 1);
-        Request {
-            peers: runtimes::peers(workload.name).collect(),
-            settings,
-            runs: 1,
-            warms_up: true,
-            repeats: true,
-            spares_time: false,
-            measurement: None,
-        }
+        Request::once(runtimes::peers(workload.name).collect(), settings)
     }
 
     #[test]

@@ -21,7 +21,7 @@ use std::path::Path;
 pub(crate) use standings::{Standing, standings};
 
 use crate::row::Row;
-use crate::suite::{Group, Measurement, suite};
+use crate::suite::{Group, Measurement, grouped, suite};
 use crate::workloads::{self, Metric};
 
 pub(crate) const PAGE: &str = "report.html";
@@ -42,9 +42,7 @@ const FIGURE_STYLE: &str = include_str!("report/figure.css");
 pub(crate) fn write(rows: &[Row], again: &[Row], directory: &Path) -> io::Result<()> {
     let measured = measured(rows);
     fs::write(directory.join(PAGE), page::page(rows, again, &measured).into_string())?;
-    let of_series = in_series(&measured, |_| true);
-    let of_series = of_series.iter().flat_map(|(series, rows)| figures_over(series, rows));
-    for Figure { name, svg } in of_series.chain(measured.iter().flat_map(figures)) {
+    for Figure { name, svg } in all_figures(&measured) {
         fs::write(directory.join(format!("{name}.svg")), standing_alone(&svg))?;
     }
     Ok(())
@@ -53,11 +51,15 @@ pub(crate) fn write(rows: &[Row], again: &[Row], directory: &Path) -> io::Result
 /// Draws the figure of a name, as a file of its own; `None` if the rows have no such figure.
 pub(crate) fn figure(rows: &[Row], name: &str) -> Option<String> {
     let measured = measured(rows);
-    let of_series = in_series(&measured, |_| true);
-    let mut of_series = of_series.iter().flat_map(|(series, rows)| figures_over(series, rows));
-    let of_series = of_series.find(|figure| figure.name == name);
-    let found = of_series.or_else(|| measured.iter().flat_map(figures).find(|of| of.name == name));
+    let found = all_figures(&measured).find(|figure| figure.name == name);
     found.map(|figure| standing_alone(&figure.svg))
+}
+
+/// The figures of all series, and then of all measurements, each drawn when it is asked for.
+fn all_figures(measured: &[Measured<'_>]) -> impl Iterator<Item = Figure> {
+    let of_series = in_series(measured, |_| true).into_iter();
+    let of_series = of_series.flat_map(|(series, rows)| figures_over(series, &rows));
+    of_series.chain(measured.iter().flat_map(figures))
 }
 
 /// A figure and its name, which no other figure of the page has.
@@ -114,8 +116,7 @@ fn measured(rows: &[Row]) -> Vec<Measured<'_>> {
         });
         Measured { group, measurement, verified, unverified }
     };
-    let all = suite().group.iter();
-    let all = all.flat_map(|group| group.measurement.iter().map(move |one| of(group, one)));
+    let all = grouped().map(|(group, one)| of(group, one));
     all.filter(|of| !of.verified.is_empty() || !of.unverified.is_empty()).collect()
 }
 
@@ -155,14 +156,12 @@ mod tests {
     use serde_json::json;
 
     fn row(runtime: &str, median: f64, verified: bool) -> Row {
-        serde_json::from_value(json!({
-            "measurement": "ring", "workload": "ring", "runtime": runtime, "class": "actor", "version": "1 <b>",
-            "commit": "abc", "machine": "m", "params": {"count": 1, "workers": 2},
+        Row::with(json!({
+            "measurement": "ring", "workload": "ring", "runtime": runtime, "version": "1 <b>",
+            "commit": "abc", "params": {"count": 1, "workers": 2}, "verified": verified,
             "metrics": {"wall_s": {"median": median, "min": median, "max": median, "unit": "s"}},
-            "cpu_s": null, "cores_used": null, "steal": null, "max_rss_bytes": null,
-            "instructions_per_op": null, "runs": [{"wall_s": median}], "verified": verified
+            "runs": [{"wall_s": median}]
         }))
-        .expect("it is a row")
     }
 
     fn written(rows: &[Row]) -> (String, Vec<String>) {

@@ -68,6 +68,22 @@ const MOVED: f64 = 2.0;
 const CONFIDENCE: f64 = 0.95;
 
 impl Row {
+    /// A verified row of `send`, but for some fields.
+    #[cfg(test)]
+    pub(crate) fn with(fields: Value) -> Row {
+        let mut row = json!({
+            "measurement": "send", "workload": "send", "runtime": "throng", "class": "actor",
+            "version": "1.2.3", "commit": null, "machine": "m", "params": {},
+            "metrics": {"send_ns": {"median": 1.5}}, "cpu_s": null, "cores_used": null,
+            "steal": null, "max_rss_bytes": null, "instructions_per_op": null, "runs": [],
+            "verified": true
+        });
+        for (name, value) in fields.as_object().into_iter().flatten() {
+            row[name] = value.clone();
+        }
+        serde_json::from_value(row).expect("it is a row")
+    }
+
     pub(crate) fn of(request: &Request, origin: &Origin, row: &harness::Row) -> Row {
         let metrics = row.metrics.iter().map(|summary| {
             let Summary { name, unit, median, min, max } = summary;

@@ -16,7 +16,7 @@ use std::io;
 use std::path::Path;
 
 pub(crate) use bench_work::disk::disk_bytes;
-pub(crate) use directory::Directory;
+pub(crate) use directory::{Directory, files_below};
 pub(crate) use fjall::Fjall;
 pub(crate) use heed::Heed;
 pub(crate) use redb::Redb;

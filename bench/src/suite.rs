@@ -91,7 +91,12 @@ pub(crate) fn suite() -> &'static Suite {
 
 /// All measurements, in the order in which they are made and shown.
 pub(crate) fn measurements() -> impl Iterator<Item = &'static Measurement> + Clone {
-    SUITE.group.iter().flat_map(|group| &group.measurement)
+    grouped().map(|(_, measurement)| measurement)
+}
+
+/// The same, each with its group.
+pub(crate) fn grouped() -> impl Iterator<Item = (&'static Group, &'static Measurement)> + Clone {
+    SUITE.group.iter().flat_map(|group| group.measurement.iter().map(move |one| (group, one)))
 }
 
 impl Measurement {

@@ -1,6 +1,6 @@
 //! Formats the rows of a request as a table.
 
-use crate::harness::{Request, Row, Summary};
+use crate::harness::{Request, Row};
 use crate::row::{SUBJECT, params};
 
 /// Formats all rows as a table: per metric, each runtime's median, minimum, maximum, and ratio to
@@ -16,10 +16,10 @@ pub(crate) fn table(request: &Request, rows: &[Row]) -> String {
     ]];
     let subject = rows.iter().find(|row| row.peer.runtime == SUBJECT);
     for metric in request.settings.workload.metrics() {
-        let subject = subject.and_then(|row| find(row, metric.name)).map(|found| found.median);
+        let subject = subject.and_then(|row| row.median(metric.name));
         let mut label = format!("{} ({})", metric.name, metric.unit());
         for row in rows {
-            let Some(summary) = find(row, metric.name) else { continue };
+            let Some(summary) = row.summary(metric.name) else { continue };
             lines.push(vec![
                 std::mem::take(&mut label),
                 row.peer.runtime.to_owned(),
@@ -64,10 +64,6 @@ pub(crate) fn ratio(value: f64, subject: Option<f64>) -> String {
         Some(subject) if subject > 0.0 => format!("{:.2}", value / subject),
         _ => "–".to_owned(),
     }
-}
-
-fn find<'a>(row: &'a Row, metric: &str) -> Option<&'a Summary> {
-    row.metrics.iter().find(|summary| summary.name == metric)
 }
 
 /// Formats a number with three digits below 1, a decimal below 100, and grouped thousands above.
@@ -130,25 +126,11 @@ mod tests {
         let peers: Vec<_> = crate::runtimes::peers("send").take(2).collect();
         let settings = crate::settings::Settings::new(workload, 10, 1);
         let rows = [250.0, 750.0].iter().zip(&peers).map(|(instructions, peer)| Row {
-            peer: *peer,
-            version: None,
-            workers: 1,
-            metrics: Vec::new(),
             instructions_per_op: Some(*instructions),
-            quantiles: Default::default(),
-            runs: Vec::new(),
-            failures: Vec::new(),
+            ..Row::without_runs(*peer)
         });
         let rows: Vec<Row> = rows.collect();
-        let request = Request {
-            peers,
-            settings,
-            runs: 1,
-            warms_up: true,
-            repeats: true,
-            spares_time: false,
-            measurement: None,
-        };
+        let request = Request::once(peers, settings);
         let table = table(&request, &rows);
         let of = |name| table.lines().rfind(|line| line.contains(name)).map(str::trim_end);
         assert!(of(" throng ").is_some_and(|line| line.ends_with("1.00")), "{table}");

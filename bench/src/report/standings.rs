@@ -1,7 +1,7 @@
 //! The figures that throng has in common with other runtimes, and whether it is first in them.
 
 use crate::row::{Row, SUBJECT};
-use crate::suite::suite;
+use crate::suite::grouped;
 
 /// A metric that throng and another runtime have.
 pub(crate) struct Standing<'a> {
@@ -27,10 +27,7 @@ impl Standing<'_> {
 /// common, the largest factor first.
 pub(crate) fn standings<'a>(rows: &'a [Row], rivals: &str) -> Vec<Standing<'a>> {
     let mut standings = Vec::new();
-    let of_groups = suite().group.iter();
-    let of_groups =
-        of_groups.flat_map(|group| group.measurement.iter().map(move |one| (group.name, one)));
-    for (group, measurement) in of_groups {
+    for (group, measurement) in grouped() {
         let own: Vec<&Row> = rows
             .iter()
             .filter(|row| row.verified && row.measurement.as_deref() == Some(measurement.name))
@@ -55,7 +52,7 @@ pub(crate) fn standings<'a>(rows: &'a [Row], rivals: &str) -> Vec<Standing<'a>> 
             };
             standings.push(Standing {
                 measurement: measurement.name,
-                group,
+                group: group.name,
                 metric: metric.name,
                 rival,
                 throng: ours,

@@ -123,6 +123,23 @@ pub(crate) fn start<P: Process>(runtime: &RuntimeHandle, process: P) -> Address<
     }
 }
 
+/// A process that does a work on a call; the process limit must include it.
+pub(crate) struct Worker(Address<Driver>);
+
+impl Worker {
+    pub(crate) fn start(runtime: &RuntimeHandle) -> Worker {
+        Worker(start(runtime, Driver))
+    }
+
+    pub(crate) async fn run<T: Send + 'static>(
+        self,
+        work: impl Future<Output = io::Result<T>> + Send + 'static,
+    ) -> io::Result<T> {
+        let called = self.0.call(Drive(work)).within(DEADLINE).await;
+        called.map_err(|error| io::Error::other(error.to_string()))?
+    }
+}
+
 struct Driver;
 
 impl Process for Driver {}

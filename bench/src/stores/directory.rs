@@ -42,6 +42,20 @@ impl Directory {
     }
 }
 
+/// All files below a directory.
+pub(crate) fn files_below(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(files_below(&path)?);
+        } else {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
 /// Whether the innermost mount of a path keeps its files in memory.
 fn is_memory(path: &Path) -> io::Result<bool> {
     let path = path.canonicalize()?;

@@ -16,10 +16,10 @@
 //!   of the data file for two seconds, or each block once: `disk_reads_per_s`, which is 0 otherwise. This is the limit
 //!   that the disk sets to a node that reads a block per activation.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -35,7 +35,7 @@ use crate::memory::{self, AnonymousSampler};
 use crate::outcome::Outcome;
 use crate::runtimes::Measured;
 use crate::settings::Settings;
-use crate::stores::Directory;
+use crate::stores::{Directory, files_below};
 
 const BLOCK_BYTES: u64 = 4_096;
 
@@ -96,22 +96,9 @@ async fn measure(home: ThrongHome, settings: Settings) -> Measured {
     Ok(outcome)
 }
 
-fn files(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            files.extend(self::files(&path)?);
-        } else {
-            files.push(path);
-        }
-    }
-    Ok(files)
-}
-
 /// Drops all files below a directory from the system's cache, after a flush. Pages that are mapped stay.
 fn drop_cached(directory: &Path) -> io::Result<()> {
-    for path in files(directory)? {
+    for path in files_below(directory)? {
         let file = File::open(path)?;
         file.sync_all()?;
         fadvise(&file, 0, None, Advice::DontNeed)?;

@@ -14,6 +14,7 @@
 use std::time::Instant;
 
 use super::latency;
+use super::records::Random;
 use crate::host::{Host, OnHost, Service, Successor, on_host};
 use crate::outcome::Outcome;
 use crate::runtimes::Measured;
@@ -90,23 +91,19 @@ pub(crate) async fn measure<C: Callees>(callees: C, settings: Settings) -> Measu
     Ok(outcome)
 }
 
-/// Random indices below a bound: xorshift64* with a fixed seed.
+/// Random indices below a bound, the same in each language.
 struct Pick {
-    state: u64,
+    random: Random,
     bound: u64,
 }
 
 impl Pick {
     fn among(bound: u64) -> Self {
-        Self { state: 0x9E37_79B9_7F4A_7C15, bound }
+        Self { random: Random::of(0x9E37_79B9_7F4A_7C15), bound }
     }
 
     fn next(&mut self) -> usize {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        let random = self.state.wrapping_mul(0x2545_F491_4F6C_DD1D);
-        ((u128::from(random) * u128::from(self.bound)) >> 64) as usize
+        self.random.below(self.bound) as usize
     }
 }
 

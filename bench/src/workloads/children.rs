@@ -10,7 +10,7 @@
 //!   must then have N children that run.
 use std::time::Instant;
 
-use throng::{ChildSpec, Context, Handle, Message, Process, RuntimeHandle, Supervisor};
+use throng::prelude::*;
 
 use super::tally::Tally;
 use crate::outcome::Outcome;
@@ -27,16 +27,10 @@ static COUNTED: Tally = Tally::new();
 
 struct Worker;
 
-impl Process for Worker {}
-
-struct Count;
-
-impl Message for Count {
-    type Reply = ();
-}
-
-impl Handle<Count> for Worker {
-    async fn handle(&mut self, _: Count, _: &mut Context<Self>) {
+#[process]
+impl Worker {
+    #[message]
+    fn count(&mut self) {
         COUNTED.add(1);
     }
 }
@@ -58,7 +52,7 @@ async fn measure(runtime: RuntimeHandle, settings: Settings) -> Measured {
     COUNTED.arm(count);
     for child in &children {
         // A message without a receiver is missing in the count.
-        let _ = child.send(Count);
+        let _ = child.send_count();
     }
     COUNTED.complete().await;
     let running = supervisor.count_children().await?;

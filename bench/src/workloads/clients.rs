@@ -87,12 +87,8 @@ async fn measure<H: ActorHost>(
         group.start(caller, |host, callee| sample_all(host, callee, values)).await;
     }
     DONE.complete().await;
-    let mut latencies = latency::histogram()?;
-    for nanoseconds in
-        std::mem::take(&mut *LATENCIES.lock().unwrap_or_else(PoisonError::into_inner))
-    {
-        latencies.saturating_record(nanoseconds);
-    }
+    let times = std::mem::take(&mut *LATENCIES.lock().unwrap_or_else(PoisonError::into_inner));
+    let latencies = latency::of(times)?;
 
     let mut outcome = Outcome::default();
     outcome.metric("round_trip_ns", elapsed.as_nanos() as f64 / settings.count as f64);

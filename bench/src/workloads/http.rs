@@ -95,10 +95,7 @@ async fn measure<U: Users>(users: U, settings: Settings) -> Measured {
     // A task wakes other tasks more cheaply than the future of `block_on`.
     let visits = ::tokio::spawn(async move { users.visits().await });
     let visits = visits.await?;
-    let mut latencies = latency::histogram()?;
-    for nanoseconds in sampled {
-        latencies.saturating_record(nanoseconds);
-    }
+    let latencies = latency::of(sampled)?;
 
     let requests = connection_count + settings.count + samples;
     let mut outcome = Outcome::default();

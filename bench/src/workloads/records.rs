@@ -71,7 +71,12 @@ pub(crate) struct Random(u64);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(scattered(seed) | 1)
+        Random::of(scattered(seed) | 1)
+    }
+
+    /// A generator in a state, which is not 0.
+    pub(crate) fn of(state: u64) -> Random {
+        Random(state)
     }
 
     pub(crate) fn next(&mut self) -> u64 {

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::Instant;
 
 use smol::Task;
-use throng::{Address, Context, ExitReason, Handle, Message, Process};
+use throng::prelude::*;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::{JoinError, JoinHandle};
 
@@ -161,14 +161,16 @@ impl Node {
     fn report(&self, cx: &mut Context<Self>) {
         match self.parent {
             // A report without a receiver is missing in the sum.
-            Some(parent) => drop(parent.send(Sum(self.sum))),
+            Some(parent) => drop(parent.send_sum(self.sum)),
             None => ROOT.add(self.sum),
         }
         cx.stop(ExitReason::Normal);
     }
 }
 
-impl Process for Node {
+#[process]
+impl Node {
+    #[hook]
     async fn started(&mut self, cx: &mut Context<Self>) {
         if self.leaves.end - self.leaves.start == 1 {
             self.sum = self.leaves.start;
@@ -181,16 +183,9 @@ impl Process for Node {
             runtimes::throng::start(cx.runtime(), Node { parent, leaves, missing: 0, sum: 0 });
         }
     }
-}
 
-struct Sum(u64);
-
-impl Message for Sum {
-    type Reply = ();
-}
-
-impl Handle<Sum> for Node {
-    async fn handle(&mut self, Sum(sum): Sum, cx: &mut Context<Self>) {
+    #[message]
+    fn sum(&mut self, sum: u64, cx: &mut Context<Self>) {
         self.sum += sum;
         self.missing -= 1;
         if self.missing == 0 {

@@ -100,11 +100,7 @@ async fn measure(service: Service, settings: &Settings) -> Measured {
             outcome.metric(name, count as f64 * 1e9 / elapsed as f64);
         }
     }
-    let mut latencies = latency::histogram()?;
-    for nanoseconds in &kept.latencies {
-        latencies.saturating_record(*nanoseconds);
-    }
-    latency::report(&mut outcome, "", &latencies);
+    latency::report(&mut outcome, "", &latency::of(kept.latencies)?);
     latency::report(&mut outcome, "round_", &round_times);
     outcome.check("requests before the clock that failed", failed, 0);
     outcome.check("wrong answers", kept.wrong + unkept.wrong, 0);

@@ -189,10 +189,8 @@ impl OnHost for Tasks {
         drop(tasks);
         let rss_after = memory::resident_bytes()?;
 
-        let mut latenesses = latency::histogram()?;
-        for late in &shared.late {
-            latenesses.saturating_record(u64::from(late.load(Ordering::Relaxed)) * 1000);
-        }
+        let late = shared.late.iter().map(|late| u64::from(late.load(Ordering::Relaxed)) * 1000);
+        let latenesses = latency::of(late)?;
         let mut outcome = Outcome::default();
         outcome.metric("spawn_ns", spawned.as_nanos() as f64 / count as f64);
         outcome.metric("ready_ns", ready.as_nanos() as f64 / count as f64);

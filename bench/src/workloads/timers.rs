@@ -292,14 +292,9 @@ async fn measure<F: Future<Output = ()>>(
         FIRED.complete().await;
     }
 
-    let mut latenesses = latency::histogram()?;
-    for late in &shared.late {
-        match late.load(Ordering::Relaxed) {
-            // A timer that has not fired, or early, is missing in the checks.
-            u64::MAX => {}
-            late => latenesses.saturating_record(late),
-        }
-    }
+    let late = shared.late.iter().map(|late| late.load(Ordering::Relaxed));
+    // A timer that has not fired, or early, is missing in the checks.
+    let latenesses = latency::of(late.filter(|late| *late != u64::MAX))?;
     let (before, resident) = (bytes(&shared.resident_before)?, bytes(&shared.resident)?);
     let cancels = count - fire_count;
     let sum = |of: &AtomicU64| of.load(Ordering::Relaxed) as f64;

@@ -19,6 +19,11 @@ fn output(mut command: Command) -> Output {
     command.output().expect("the program starts")
 }
 
+/// Runs the program with the arguments of a line.
+fn run(line: &str) -> Output {
+    output(bench(&line.split_whitespace().collect::<Vec<_>>()))
+}
+
 fn status(output: &Output) -> i32 {
     output.status.code().expect("no signal ended it")
 }
@@ -27,9 +32,15 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 fn json_rows(output: &Output) -> Vec<Value> {
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines().map(|line| serde_json::from_str(line).expect("each line is JSON")).collect()
+    stdout(output)
+        .lines()
+        .map(|line| serde_json::from_str(line).expect("each line is JSON"))
+        .collect()
 }
 
 #[derive(Deserialize)]
@@ -286,9 +297,8 @@ fn check_runs(row: &Value, metrics: &[(String, &str)], number: usize) {
 fn processes_beyond_the_maximum_are_refused_on_each_runtime() {
     for (runtime, workers) in rows("processes").iter().flat_map(|row| [(row, "1"), (row, "2")]) {
         let limit = if runtime == "throng" { 1001 } else { 1000 };
-        let arguments = ["run", "processes", "--count", "1001", "--set", "maximum=1000"];
-        let further = ["--runs", "1", "--workers", workers, "--runtime", runtime];
-        let output = output(bench(&[arguments, further].concat()));
+        let of = format!("--workers {workers} --runtime {runtime}");
+        let output = run(&format!("run processes --count 1001 --set maximum=1000 --runs 1 {of}"));
         assert_eq!(status(&output), 1, "{runtime}");
         let requested = "1001 processes requested, 1000 allowed: number 1001 was refused";
         let refused = format!("{requested}: the limit of {limit} processes is reached");
@@ -298,9 +308,7 @@ fn processes_beyond_the_maximum_are_refused_on_each_runtime() {
 
 #[test]
 fn processes_prints_the_lines_of_the_original() {
-    let arguments = ["run", "processes", "--count", "1000", "--runs", "1", "--runtime", "tokio"];
-    let output = output(bench(&arguments));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = stdout(&run("run processes --count 1000 --runs 1 --runtime tokio"));
     for line in [
         "Maximum allowed processes: 10000000\nRequested number of processes: 1000\nProcess spawn time: ",
         " [µs], wall time: ",
@@ -312,9 +320,7 @@ fn processes_prints_the_lines_of_the_original() {
 
 #[test]
 fn send_cost_prints_the_lines_of_the_original() {
-    let arguments = ["run", "send-cost", "--count", "2", "--runs", "1", "--runtime", "tokio"];
-    let output = output(bench(&arguments));
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = stdout(&run("run send-cost --count 2 --runs 1 --runtime tokio"));
     for line in ["\nlocal 2ms: calls/usec=", "\nremote 2ms: calls/usec=", " calls_2ms="] {
         assert!(text.contains(line), "{text}");
     }
@@ -322,8 +328,7 @@ fn send_cost_prints_the_lines_of_the_original() {
 
 #[test]
 fn sleep_is_verified_on_each_runtime() {
-    let arguments = ["run", "sleep", "--count", "1000", "--set", "seconds=1", "--quick"];
-    let output = output(bench(&[&arguments[..], &["--workers", "2", "--json"]].concat()));
+    let output = run("run sleep --count 1000 --set seconds=1 --quick --workers 2 --json");
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     for row in json_rows(&output) {
         assert_eq!(row["verified"], true, "{row}");
@@ -338,17 +343,15 @@ fn sleep_is_verified_on_each_runtime() {
 
 #[test]
 fn http_refuses_more_connections_than_users() {
-    let arguments = ["run", "http", "--set", "users=3", "--set", "connections=4", "--quick"];
-    let output = output(bench(&arguments));
+    let output = run("run http --set users=3 --set connections=4 --quick");
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("fewer connections"), "{}", stderr(&output));
 }
 
 #[test]
 fn a_burst_holds_every_message_until_it_is_measured() {
-    let arguments = ["run", "burst", "--quick", "--workers", "2", "--json"];
-    let small = ["--count", "300000", "--set", "receivers=1", "--set", "settle=0"];
-    let output = output(bench(&[&arguments[..], &small].concat()));
+    let small = "--count 300000 --set receivers=1 --set settle=0";
+    let output = run(&format!("run burst --quick --workers 2 --json {small}"));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     for row in json_rows(&output) {
         // A message carries eight bytes, and no runtime here stores it in fewer.
@@ -359,7 +362,7 @@ fn a_burst_holds_every_message_until_it_is_measured() {
 
 #[test]
 fn a_row_in_rust_beyond_its_limit_is_unsupported() {
-    let output = output(bench(&["run", "timers", "--runtime", "actix"]));
+    let output = run("run timers --runtime actix");
     assert_eq!(status(&output), 1, "nothing ran");
     let limit = "actix: unsupported: this row is measured with live 2000 at most, and not with";
     assert!(stderr(&output).contains(limit), "{}", stderr(&output));
@@ -367,14 +370,12 @@ fn a_row_in_rust_beyond_its_limit_is_unsupported() {
 
 #[test]
 fn a_feature_is_in_use_where_there_is_one_and_unsupported_elsewhere() {
-    for (workload, sizes) in [
-        ("send", ["--count", "10000", "--set", "senders=3"]),
-        ("call", ["--count", "1000", "--set", "callees=50"]),
-    ] {
+    for (workload, sizes) in
+        [("send", "--count 10000 --set senders=3"), ("call", "--count 1000 --set callees=50")]
+    {
         for feature in ["monitor", "bounded", "supervisor", "metrics"] {
-            let arguments = ["run", workload, "--runtime", "throng,tokio", "--quick", "--json"];
-            let set = ["--set", &format!("feature={feature}")];
-            let output = output(bench(&[&arguments[..], &sizes, &set].concat()));
+            let arguments = format!("{workload} {sizes} --set feature={feature}");
+            let output = run(&format!("run --runtime throng,tokio --quick --json {arguments}"));
             assert_eq!(status(&output), 0, "{}", stderr(&output));
             assert!(stderr(&output).contains("tokio: unsupported"), "{}", stderr(&output));
             let rows = json_rows(&output);
@@ -388,9 +389,8 @@ fn a_feature_is_in_use_where_there_is_one_and_unsupported_elsewhere() {
 
 #[test]
 fn the_params_state_the_settings_of_the_run() {
-    let arguments = ["run", "send", "--runtime", "tokio,actix", "--count", "1000", "--json"];
-    let output = output(bench(&[&arguments[..], &["--workers", "3", "--runs", "1"]].concat()));
-    let rows = json_rows(&output);
+    let few = "--count 1000 --json --workers 3 --runs 1";
+    let rows = json_rows(&run(&format!("run send --runtime tokio,actix {few}")));
     assert_eq!(rows[0]["params"]["count"], 1000);
     assert_eq!(rows[0]["params"]["senders"], 1);
     assert_eq!(rows[0]["params"]["workers"], 3);
@@ -409,17 +409,15 @@ fn a_row_has_every_run_but_the_warm_up() {
 
 #[test]
 fn a_runtime_is_measured_once_however_often_it_is_named() {
-    let arguments = ["run", "send", "--runtime", "tokio,tokio", "--count", "10", "--runs", "1"];
-    let output = output(bench(&[&arguments[..], &["--json"]].concat()));
+    let output = run("run send --runtime tokio,tokio --count 10 --runs 1 --json");
     assert_eq!(json_rows(&output).len(), 1);
 }
 
 #[test]
 fn the_table_has_ratios_to_throng() {
-    let arguments = ["run", "send", "--runtime", "throng,tokio", "--count", "1000", "--runs", "1"];
-    let output = output(bench(&arguments));
+    let output = run("run send --runtime throng,tokio --count 1000 --runs 1");
     assert_eq!(status(&output), 0, "{}", stderr(&output));
-    let table = String::from_utf8_lossy(&output.stdout).into_owned();
+    let table = stdout(&output);
     let row = |metric: &str| {
         table.lines().find(|line| line.starts_with(metric)).map(str::to_owned).expect("in there")
     };
@@ -432,29 +430,29 @@ fn the_table_has_ratios_to_throng() {
 #[test]
 fn an_error_for_an_unknown_name_lists_the_known_names() {
     for (arguments, known) in [
-        (&["run", "juggle"][..], "processes, spawn, send, send-cost, call, churn, sleep"),
-        (&["run", "spawn", "--runtime", "tokio,fortran"], "tokio-kanal, tokio-futures"),
-        (&["run", "call", "--set", "colour=3"], "callees, samples, feature, allocator"),
-        (&["run", "send", "--set", "senders=many"], "senders"),
-        (&["run", "send", "--set", "senders=0"], "positive"),
-        (&["run", "send", "--set", "feature=magic"], "none, monitor, bounded, supervisor, metrics"),
-        (&["run", "send", "--set", "senders"], "KEY=VALUE"),
-        (&["run", "send", "--count", "0"], "--count"),
-        (&["run", "send", "--workers", "0"], "--workers"),
-        (&["run", "send", "--runs", "0"], "--runs"),
+        ("run juggle", "processes, spawn, send, send-cost, call, churn, sleep"),
+        ("run spawn --runtime tokio,fortran", "tokio-kanal, tokio-futures"),
+        ("run call --set colour=3", "callees, samples, feature, allocator"),
+        ("run send --set senders=many", "senders"),
+        ("run send --set senders=0", "positive"),
+        ("run send --set feature=magic", "none, monitor, bounded, supervisor, metrics"),
+        ("run send --set senders", "KEY=VALUE"),
+        ("run send --count 0", "--count"),
+        ("run send --workers 0", "--workers"),
+        ("run send --runs 0", "--runs"),
     ] {
-        let output = output(bench(arguments));
-        assert_eq!(status(&output), 2, "{arguments:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains(known), "{arguments:?}: {}", stderr(&output));
+        let output = run(arguments);
+        assert_eq!(status(&output), 2, "{arguments}: {}", stderr(&output));
+        assert!(stderr(&output).contains(known), "{arguments}: {}", stderr(&output));
         assert!(output.stdout.is_empty());
     }
 }
 
 #[test]
 fn the_list_names_every_workload_key_and_runtime() {
-    let output = output(bench(&["list"]));
+    let output = run("list");
     assert_eq!(status(&output), 0);
-    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    let list = stdout(&output);
     let all: Workloads = parsed(include_str!("../../workloads.toml"));
     let Runtimes { row, .. } = parsed(include_str!("../../runtimes.toml"));
     let names = all.workload.iter().map(|of| &*of.name).chain(row.iter().map(|of| &*of.name));
@@ -477,9 +475,8 @@ fn the_list_names_every_workload_key_and_runtime() {
 #[test]
 fn each_runtime_in_rust_runs_with_either_allocator_and_the_row_states_it() {
     for allocator in ["system", "mimalloc"] {
-        let arguments = ["run", "burst", "--count", "100000", "--quick", "--json"];
-        let set = ["--set", &format!("allocator={allocator}"), "--set", "settle=0"];
-        let output = output(bench(&[&arguments[..], &set].concat()));
+        let set = format!("--set allocator={allocator} --set settle=0");
+        let output = run(&format!("run burst --count 100000 --quick --json {set}"));
         assert_eq!(status(&output), 0, "{}", stderr(&output));
         let rows = json_rows(&output);
         let in_rust = |row: &&Value| row["params"]["allocator"] == allocator;
@@ -518,8 +515,8 @@ fn a_program_that_is_not_built_is_named_and_does_no_harm() {
 
 /// Runs a workload on some runtimes, with `PATH` set to a single directory.
 fn run_with_path(workload: &str, runtimes: &str, path: &Path) -> Output {
-    let arguments = ["run", workload, "--runtime", runtimes, "--count", "1000", "--runs", "2"];
-    let mut command = bench(&[&arguments[..], &["--json"]].concat());
+    let few = ["--count", "1000", "--runs", "2", "--json"];
+    let mut command = bench(&[&["run", workload, "--runtime", runtimes], &few[..]].concat());
     command.env("PATH", path);
     output(command)
 }
@@ -537,11 +534,6 @@ fn an_absent_runtime_is_named_and_does_no_harm() {
     let output = run_with_path("send", "erlang", empty.path());
     assert_eq!(status(&output), 1, "nothing ran");
     assert!(stderr(&output).contains("erlang: absent"), "{}", stderr(&output));
-}
-
-#[cfg(unix)]
-fn send_with_fake_elixir(script: &str) -> Output {
-    with_fake_elixir("send", script)
 }
 
 #[cfg(unix)]
@@ -566,7 +558,7 @@ fn line(send_ns: f64, failures: &str) -> String {
 #[cfg(unix)]
 #[test]
 fn a_peer_in_another_language_is_a_peer_like_any() {
-    let output = send_with_fake_elixir(&line(7.0, ""));
+    let output = with_fake_elixir("send", &line(7.0, ""));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let row = &json_rows(&output)[0];
     assert_eq!(row["runtime"], "elixir");
@@ -578,7 +570,7 @@ fn a_peer_in_another_language_is_a_peer_like_any() {
 #[cfg(unix)]
 #[test]
 fn a_failed_verification_is_reported_and_fails() {
-    let output = send_with_fake_elixir(&line(7.0, r#""the sum received: 1 instead of 2""#));
+    let output = with_fake_elixir("send", &line(7.0, r#""the sum received: 1 instead of 2""#));
     assert_eq!(status(&output), 1);
     assert_eq!(json_rows(&output)[0]["verified"], false);
     assert!(stderr(&output).contains("the sum received: 1 instead of 2"), "{}", stderr(&output));
@@ -588,7 +580,7 @@ fn a_failed_verification_is_reported_and_fails() {
 #[test]
 fn a_peer_that_crashes_or_prints_no_result_is_not_verified() {
     for script in ["exit 3", "echo hello", "true"] {
-        let output = send_with_fake_elixir(script);
+        let output = with_fake_elixir("send", script);
         assert_eq!(status(&output), 1, "{script}");
         let row = &json_rows(&output)[0];
         assert_eq!(row["verified"], false, "{script}");
@@ -614,12 +606,12 @@ fn the_suite_is_measured_stored_continued_and_compared() {
     let directory = tempfile::tempdir().expect("there is room for a directory");
     let results = directory.path().join("results");
     let results = results.to_str().expect("the path is text");
-    let quick = ["run", "all", "--quick", "--json", "--runtime", "throng", "--output", results];
-    let measured = output(bench(&quick));
+    let quick = format!("run all --quick --json --runtime throng --output {results}");
+    let measured = run(&quick);
     assert_eq!(status(&measured), 0, "{}", stderr(&measured));
     let rows = json_rows(&measured);
     assert!(rows.len() > 15 && rows.iter().all(|row| row["verified"] == true), "{rows:?}");
-    let again = output(bench(&quick));
+    let again = run(&quick);
     assert_eq!(status(&again), 1);
     assert!(stderr(&again).contains("has results; `--continue` adds"), "{}", stderr(&again));
     // The file lacks the last measurement, as if the run had been interrupted.
@@ -628,24 +620,23 @@ fn the_suite_is_measured_stored_continued_and_compared() {
     assert_eq!(text.lines().count(), rows.len());
     let shorter: String = text.split_inclusive('\n').take(rows.len() - 1).collect();
     std::fs::write(&file, shorter).expect("the rows can be stored");
-    let others = output(bench(&[&quick[..], &["--continue", "--group", "tasks,store"]].concat()));
+    let others = run(&format!("{quick} --continue --group tasks,store"));
     assert!(json_rows(&others).is_empty(), "the last measurement is of another group");
-    let continued = output(bench(&[&quick[..], &["--continue"]].concat()));
+    let continued = run(&format!("{quick} --continue"));
     assert_eq!(status(&continued), 0, "{}", stderr(&continued));
     assert_eq!(json_rows(&continued).len(), 1);
-    let compared = output(bench(&["compare", results, results]));
+    let compared = run(&format!("compare {results} {results}"));
     assert_eq!(status(&compared), 0, "{}", stderr(&compared));
-    let text = String::from_utf8_lossy(&compared.stdout).into_owned();
+    let text = stdout(&compared);
     assert!(text.contains("medians that differ by more than 15 %: 0"), "{text}");
-    let reported = output(bench(&["report", results]));
+    let reported = run(&format!("report {results}"));
     assert_eq!(status(&reported), 0, "{}", stderr(&reported));
-    let page = String::from_utf8_lossy(&reported.stdout).trim_end().to_owned();
-    let page = std::fs::read_to_string(page).expect("the page is there");
+    let page = std::fs::read_to_string(stdout(&reported).trim_end()).expect("the page is there");
     for row in &rows {
         let name = row["measurement"].as_str().expect("the measurement is named");
         assert!(page.contains(&format!("<article id=\"{name}\">")), "{name}");
     }
-    let absent = output(bench(&["compare", results, "no-such-directory"]));
+    let absent = run(&format!("compare {results} no-such-directory"));
     assert_eq!(status(&absent), 1);
     assert!(stderr(&absent).contains("no-such-directory"), "{}", stderr(&absent));
 }
@@ -653,16 +644,13 @@ fn the_suite_is_measured_stored_continued_and_compared() {
 #[test]
 fn options_of_the_suite_and_of_a_workload_do_not_mix() {
     for (arguments, reason) in [
-        (&["run", "all", "--count", "3"][..], "are for a single workload"),
-        (&["run", "all", "--set", "pairs=3"], "are for a single workload"),
-        (
-            &["run", "all", "--runtime", "cobol"],
-            "unknown runtime `cobol`; the suite's are throng, ",
-        ),
-        (&["run", "send", "--output", "here"], "are for `run all`"),
+        ("run all --count 3", "are for a single workload"),
+        ("run all --set pairs=3", "are for a single workload"),
+        ("run all --runtime cobol", "unknown runtime `cobol`; the suite's are throng, "),
+        ("run send --output here", "are for `run all`"),
     ] {
-        let output = output(bench(arguments));
-        assert_eq!(status(&output), 2, "{arguments:?}");
+        let output = run(arguments);
+        assert_eq!(status(&output), 2, "{arguments}");
         assert!(stderr(&output).contains(reason), "{}", stderr(&output));
     }
 }
@@ -670,13 +658,10 @@ fn options_of_the_suite_and_of_a_workload_do_not_mix() {
 #[test]
 fn a_store_is_in_the_given_directory_and_removed_afterwards() {
     let place = tempfile::tempdir().expect("there is room for a directory");
-    let dir = format!("dir={}", place.path().display());
-    let arguments = ["run", "store-put", "--count", "100", "--runs", "1", "--json", "--set", &dir];
-    let output = output(bench(&arguments));
+    let few = "run store-put --count 100 --runs 1 --json --set";
+    let output = run(&format!("{few} dir={}", place.path().display()));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     assert_eq!(json_rows(&output)[0]["params"]["dir"], place.path().to_str().expect("is text"));
     assert_eq!(std::fs::read_dir(place.path()).expect("it is there").count(), 0);
-
-    let nowhere = ["run", "store-put", "--count", "100", "--runs", "1", "--set", "dir=/nowhere/at"];
-    assert_eq!(status(&self::output(bench(&nowhere))), 1);
+    assert_eq!(status(&run(&format!("{few} dir=/nowhere/at"))), 1);
 }

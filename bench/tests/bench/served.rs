@@ -1,22 +1,18 @@
 //! Runs the workloads whose server and client are processes of their own.
 
-use super::{bench, output, status, stderr};
+use super::{output, run, status, stderr};
 
 #[test]
 fn http_social_refuses_more_connections_than_users() {
-    let few =
-        ["--set", "users=3", "--set", "connections=4", "--set", "follows=1", "--set", "posts=1"];
-    let run = ["run", "http-social", "--quick", "--runtime", "throng"];
-    let output = output(bench(&[&run[..], &few].concat()));
+    let few = "--set users=3 --set connections=4 --set follows=1 --set posts=1";
+    let output = run(&format!("run http-social --quick --runtime throng {few}"));
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("fewer connections"), "{}", stderr(&output));
 }
 
 #[test]
 fn chat_refuses_rooms_that_are_not_full() {
-    let settings = ["--set", "sockets=30", "--set", "room=7", "--quick"];
-    let run = ["run", "chat", "--runtime", "throng,tokio"];
-    let output = output(bench(&[&run[..], &settings].concat()));
+    let output = run("run chat --runtime throng,tokio --set sockets=30 --set room=7 --quick");
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("do not fill rooms of 7"), "{}", stderr(&output));
 }

@@ -2,14 +2,12 @@
 
 use serde_json::Value;
 
-use crate::{bench, json_rows, output, status, stderr};
+use crate::{json_rows, run, status, stderr};
 
 /// Runs `social` of throng once, and checks that the row is verified. Returns its metrics.
 #[track_caller]
 fn metrics(settings: &str) -> Vec<String> {
-    let arguments: Vec<&str> = settings.split(' ').collect();
-    let fixed = ["run", "social", "--json", "--quick", "--runtime", "throng"];
-    let output = output(bench(&[&fixed[..], &arguments].concat()));
+    let output = run(&format!("run social --json --quick --runtime throng {settings}"));
     assert_eq!(status(&output), 0, "{settings}: {}", stderr(&output));
     let rows = json_rows(&output);
     let [row] = &rows[..] else { panic!("{rows:?}") };
@@ -69,10 +67,9 @@ fn each_graph_of_social_is_verified_at_its_edges() {
 
 #[test]
 fn a_ring_has_as_many_deliveries_per_post_as_follows() {
-    let arguments = "run social --json --runs 2 --runtime throng --count 50 --set graph=ring \
-                     --set follows=7 --set part=deliveries --set requests=500";
-    let arguments: Vec<&str> = arguments.split_whitespace().collect();
-    let output = output(bench(&arguments));
+    let ring = "--count 50 --set graph=ring --set follows=7 --set part=deliveries";
+    let run_twice = "run social --json --runs 2 --runtime throng --set requests=500";
+    let output = run(&format!("{run_twice} {ring}"));
     let rows = json_rows(&output);
     let rate = |run: &Value, name: &str| run[name].as_f64().expect("there is a rate");
     let runs = rows[0]["runs"].as_array().expect("the runs are a list");
@@ -85,8 +82,7 @@ fn a_ring_has_as_many_deliveries_per_post_as_follows() {
 
 #[test]
 fn rounds_of_which_all_are_dropped_are_refused() {
-    let arguments = ["run", "social", "--count", "10", "--quick", "--runtime", "throng"];
-    let output = output(bench(&[&arguments[..], &["--set", "dropped=1"]].concat()));
+    let output = run("run social --count 10 --quick --runtime throng --set dropped=1");
     assert_eq!(status(&output), 1);
     assert!(stderr(&output).contains("dropped must be less than rounds"), "{}", stderr(&output));
 }

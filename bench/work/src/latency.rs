@@ -26,6 +26,16 @@ pub fn histogram() -> io::Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).map_err(io::Error::other)
 }
 
+/// Creates a histogram of nanoseconds that were measured before.
+///
+/// # Errors
+/// As those of [`histogram`].
+pub fn of(times: impl IntoIterator<Item = u64>) -> io::Result<Histogram<u64>> {
+    let mut latencies = histogram()?;
+    times.into_iter().for_each(|nanoseconds| latencies.saturating_record(nanoseconds));
+    Ok(latencies)
+}
+
 /// Adds the distribution to an outcome: its quantiles at all [`PROBABILITIES`], as `put` for the prefix `put_` of
 /// metrics, and as `latency` if there is no prefix.
 pub fn report(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>) {

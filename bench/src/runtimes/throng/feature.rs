@@ -11,8 +11,8 @@ use std::io;
 use std::time::Duration;
 
 use throng::{
-    Address, Call, Child, ChildSpec, Context, Down, Handle, MailboxBound, Message, Overflow, Pid,
-    Process, RuntimeHandle, SendError, Supervisor, Turn,
+    Address, Call, Child, ChildSpec, Context, Down, MailboxBound, Overflow, Pid, Process,
+    RuntimeHandle, SendError, Supervisor, Turn, process,
 };
 
 use self::scraper::Scraper;
@@ -190,10 +190,8 @@ impl<P: Process> Fixture<Address<P>> {
         let feature = match feature {
             MONITOR => {
                 let pids = processes.iter().map(|process| process.pid()).collect();
-                super::start(runtime, MonitoringProcess)
-                    .call(MonitorAll(pids))
-                    .await
-                    .map_err(io::Error::other)?;
+                let monitoring = super::start(runtime, MonitoringProcess);
+                monitoring.monitor_all(pids).await.map_err(io::Error::other)?;
                 Feature::Monitor
             }
             METRICS => Feature::Scraper(Scraper::start(runtime)?),
@@ -278,22 +276,17 @@ fn start<P: Process>(
 
 struct MonitoringProcess;
 
-impl Process for MonitoringProcess {
-    async fn down(&mut self, _: Down, _: &mut Context<Self>) {
-        DOWNS.add(1);
-    }
-}
-
-struct MonitorAll(Vec<Pid>);
-
-impl Message for MonitorAll {
-    type Reply = ();
-}
-
-impl Handle<MonitorAll> for MonitoringProcess {
-    async fn handle(&mut self, MonitorAll(pids): MonitorAll, cx: &mut Context<Self>) {
+#[process]
+impl MonitoringProcess {
+    #[message]
+    fn monitor_all(&mut self, pids: Vec<Pid>, cx: &mut Context<Self>) {
         for pid in pids {
             cx.monitor(pid);
         }
+    }
+
+    #[hook]
+    async fn down(&mut self, _: Down, _: &mut Context<Self>) {
+        DOWNS.add(1);
     }
 }

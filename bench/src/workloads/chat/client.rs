@@ -4,7 +4,7 @@
 //! of the loopback device, because an address has some 28,000 ports by default.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::stream::{self, StreamExt, TryStreamExt};
@@ -19,7 +19,7 @@ use crate::outcome::Outcome;
 use crate::runtimes::Measured;
 use crate::settings::Settings;
 use crate::usage;
-use crate::workloads::latency;
+use crate::workloads::latency::{self, Latencies};
 use crate::workloads::message_node::Tokens;
 use crate::workloads::records::rate;
 use crate::workloads::served::{self, Server};
@@ -41,7 +41,7 @@ async fn drive(settings: &Settings, server: &Server) -> Measured {
     let layout = Layout::of(settings)?;
     check_files(layout.sockets)?;
     let before = memory::resident_bytes_of(server.process)?;
-    let latencies = Mutex::new(latency::histogram()?);
+    let latencies = Latencies::new()?;
     let shared = Arc::new(Shared { layout, clock: Instant::now(), latencies });
     let tokens = (server.row == "throng").then(Tokens::new);
     let sockets: Vec<Socket> = stream::iter(0..layout.sockets)
@@ -121,8 +121,7 @@ async fn converse(
 }
 
 fn take_latencies(shared: &Shared) -> io::Result<hdrhistogram::Histogram<u64>> {
-    let mut latencies = shared.latencies.lock().unwrap_or_else(PoisonError::into_inner);
-    Ok(std::mem::replace(&mut *latencies, latency::histogram()?))
+    Ok(std::mem::replace(&mut *shared.latencies.lock(), latency::histogram()?))
 }
 
 /// Checks that the system allows as many open files as there are sockets, for the server's process as well.

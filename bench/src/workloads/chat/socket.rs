@@ -2,10 +2,10 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hdrhistogram::Histogram;
+use bench_work::latency::Latencies;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::sleep_until;
@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub(super) layout: Layout,
     /// Origin of all times in messages.
     pub(super) clock: Instant,
-    pub(super) latencies: Mutex<Histogram<u64>>,
+    pub(super) latencies: Latencies,
 }
 
 /// Times at which a sender says its messages.
@@ -244,9 +244,7 @@ impl Socket {
         }
         self.partial = rest.to_vec();
         if !self.times.is_empty() {
-            // A panic of another socket's task fails the run by itself.
-            let latencies = self.shared.latencies.lock();
-            let mut latencies = latencies.unwrap_or_else(PoisonError::into_inner);
+            let mut latencies = self.shared.latencies.lock();
             self.times.drain(..).for_each(|time| latencies.saturating_record(time));
         }
         Ok(deliveries)

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use axum::http::StatusCode;
-use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
+use throng::prelude::*;
 
 use super::Users;
 use crate::runtimes::{self, Measured};
@@ -24,31 +24,16 @@ struct User {
     visits: u64,
 }
 
-impl Process for User {
-    const NEVER_BLOCKS: bool = true;
-}
-
-struct Visit;
-
-impl Message for Visit {
-    type Reply = u64;
-}
-
-impl Handle<Visit> for User {
-    async fn handle(&mut self, _: Visit, _: &mut Context<Self>) -> u64 {
+#[process(never_blocks)]
+impl User {
+    #[message]
+    fn visit(&mut self) -> u64 {
         self.visits += 1;
         self.visits
     }
-}
 
-struct Visits;
-
-impl Message for Visits {
-    type Reply = u64;
-}
-
-impl Handle<Visits> for User {
-    async fn handle(&mut self, _: Visits, _: &mut Context<Self>) -> u64 {
+    #[message]
+    fn visits(&self) -> u64 {
         self.visits
     }
 }
@@ -60,14 +45,14 @@ struct Processes(Arc<[Address<User>]>);
 impl Users for Processes {
     async fn visit(&self, user: u64) -> Result<u64, StatusCode> {
         let user = self.0.get(user as usize).ok_or(StatusCode::NOT_FOUND)?;
-        user.call(Visit).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
+        user.visit().await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)
     }
 
     async fn visits(&self) -> u64 {
         let mut sum = 0;
         for user in &*self.0 {
             // A user without a reply is missing in the sum.
-            sum += user.call(Visits).await.unwrap_or(0);
+            sum += user.visits().await.unwrap_or(0);
         }
         sum
     }

@@ -51,31 +51,22 @@ async fn drive(settings: &Settings, server: &Server) -> Measured {
     let own = usage::own_cpu_ns() - own;
     let usage = usage::cpu_ns_of(server.process)?.saturating_sub(usage);
 
+    let answered = mix.round.reads.len() + mix.round.posts.len() + reads.round.reads.len();
     let mut outcome = Outcome::default();
     outcome.metric("requests_per_s", rate(settings.count, mix.time));
-    report(&mut outcome, "", &mix.round.reads)?;
-    report(&mut outcome, "post_", &mix.round.posts)?;
+    latency::report(&mut outcome, "", &latency::of(mix.round.reads)?);
+    latency::report(&mut outcome, "post_", &latency::of(mix.round.posts)?);
     outcome.metric("reads_per_s", rate(settings.count, reads.time));
     outcome.metric("server_cpu_ns", usage as f64 / settings.count as f64);
     outcome.metric("client_cpu_ns", own as f64 / settings.count as f64);
     outcome.check("wrong answers before the clock", warm_up.round.wrong, 0);
     outcome.check("wrong answers of the mix", mix.round.wrong, 0);
     outcome.check("wrong answers of the reads", reads.round.wrong, 0);
-    let answered = mix.round.reads.len() + mix.round.posts.len() + reads.round.reads.len();
     outcome.check("answers", answered as u64, 2 * settings.count);
     if !target.is_hello {
         check_all(&mut outcome, reads.connections, population).await?;
     }
     Ok(outcome)
-}
-
-fn report(outcome: &mut Outcome, prefix: &str, times: &[u64]) -> io::Result<()> {
-    let mut latencies = latency::histogram()?;
-    for nanoseconds in times {
-        latencies.saturating_record(*nanoseconds);
-    }
-    latency::report(outcome, prefix, &latencies);
-    Ok(())
 }
 
 async fn check_all(

@@ -5,6 +5,7 @@
 //! of users being the author of post `i`; the requests that post follow, each with the time of its index.
 
 use crate::settings::Settings;
+use crate::workloads::records::scattered;
 
 /// Seeds of the draws.
 const FOLLOWS: u64 = 1;
@@ -17,10 +18,7 @@ const SUM_BITS: u64 = (1 << 30) - 1;
 
 /// Returns the output of splitmix64 with a seed that follows `index` others.
 fn draw(seed: u64, index: u64) -> u64 {
-    let mut bits = seed.wrapping_add((index + 1).wrapping_mul(GAMMA));
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    bits ^ (bits >> 31)
+    scattered(seed.wrapping_add(index.wrapping_mul(GAMMA)))
 }
 
 enum Graph {

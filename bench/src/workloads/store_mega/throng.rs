@@ -8,21 +8,19 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures_util::future::join_all;
-use throng::{Address, Context, Handle, Message, Process, RuntimeHandle};
+use throng::RuntimeHandle;
 
 use super::super::records::RoleStats;
 use super::{
     LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare,
 };
+use crate::runtimes::throng::Worker;
 use crate::runtimes::{self, Measured};
 use crate::settings::Settings;
 use crate::stores::{PutsInFlight, Throng};
-
-/// Limit of each call, so that a lost reply cannot hang the benchmark; far longer than any run.
-const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Number of gets after which a reader yields: some tens of microseconds.
 const GETS_PER_TURN: u64 = 64;
@@ -35,12 +33,10 @@ pub(super) fn run(settings: &Settings) -> Measured {
         Throng::open_for(directory.path(), options, WRITERS * plan.inflight)
     })?;
     let engine = Arc::new(engine);
-    runtimes::throng::drive_with(
-        settings,
-        WRITERS + READERS + LISTERS,
-        false,
-        move |runtime, _| async move { measure(plan, &engine, &runtime).await?.report(plan, &*engine) },
-    )
+    let processes = WRITERS + READERS + LISTERS;
+    runtimes::throng::drive_with(settings, processes, false, move |runtime, _| async move {
+        measure(plan, &engine, &runtime).await?.report(plan, &*engine)
+    })
 }
 
 async fn measure(
@@ -48,22 +44,17 @@ async fn measure(
     engine: &Arc<Throng>,
     runtime: &RuntimeHandle,
 ) -> io::Result<StatsByRole> {
-    let shared = Shared {
-        plan,
-        engine: engine.clone(),
-        writing: Arc::new(AtomicU64::new(WRITERS)),
-        begun: Instant::now(),
+    let (writing, begun) = (Arc::new(AtomicU64::new(WRITERS)), Instant::now());
+    let shared = Shared { plan, engine: engine.clone(), writing, begun };
+    let workers = |count| -> Vec<_> {
+        (1..=count).map(|number| (number, Worker::start(runtime), shared.clone())).collect()
     };
-    let writers = (1..=WRITERS).map(|number| shared.start(runtime, number, Writer));
-    let readers = (1..=READERS).map(|number| shared.start(runtime, number, Reader));
-    let listers = (1..=LISTERS).map(|number| shared.start(runtime, number, Lister));
-    let (writers, readers, listers): (Vec<_>, Vec<_>, Vec<_>) =
-        (writers.collect(), readers.collect(), listers.collect());
-    let (writers, readers, listers) = tokio::join!(
-        join_all(writers.iter().map(go)),
-        join_all(readers.iter().map(go)),
-        join_all(listers.iter().map(go)),
-    );
+    let (writers, readers, listers) = (workers(WRITERS), workers(READERS), workers(LISTERS));
+    let write =
+        writers.into_iter().map(|(number, worker, shared)| worker.run(shared.write(number)));
+    let read = readers.into_iter().map(|(number, worker, shared)| worker.run(shared.read(number)));
+    let list = listers.into_iter().map(|(number, worker, shared)| worker.run(shared.list(number)));
+    let (writers, readers, listers) = tokio::join!(join_all(write), join_all(read), join_all(list));
     let mut roles = StatsByRole::new()?;
     for writer in writers {
         roles.puts.merge(&writer?)?;
@@ -74,7 +65,7 @@ async fn measure(
     for lister in listers {
         roles.add_listing(&lister?)?;
     }
-    roles.wall = shared.begun.elapsed();
+    roles.wall = begun.elapsed();
     Ok(roles)
 }
 
@@ -86,90 +77,33 @@ struct Shared {
     begun: Instant,
 }
 
-/// The process of a writer, reader or lister, with its number within that role.
-struct RoleProcess<D> {
-    shared: Shared,
-    number: u64,
-    role: std::marker::PhantomData<D>,
-}
-
-struct Writer;
-struct Reader;
-struct Lister;
-
+/// The work of each role, by the number of the process within the role.
 impl Shared {
-    fn start<D: RoleWork>(
-        &self,
-        runtime: &RuntimeHandle,
-        number: u64,
-        _: D,
-    ) -> Address<RoleProcess<D>> {
-        let role = std::marker::PhantomData;
-        runtimes::throng::start(runtime, RoleProcess { shared: self.clone(), number, role })
-    }
-
     /// Whether a reader or lister continues, given whether its share is done.
     fn goes_on(&self, done: bool) -> bool {
         if self.plan.whole { self.writing.load(Ordering::Relaxed) > 0 } else { !done }
     }
-}
 
-/// The work of a role, which a process does on [`Go`].
-trait RoleWork: Send + Sync + 'static {
-    type Result: Send + 'static;
-
-    fn run(shared: &Shared, number: u64) -> impl Future<Output = io::Result<Self::Result>> + Send;
-}
-
-impl<D: RoleWork> Process for RoleProcess<D> {}
-
-struct Go<R>(std::marker::PhantomData<fn() -> R>);
-
-impl<R: Send + 'static> Message for Go<R> {
-    type Reply = io::Result<R>;
-}
-
-impl<D: RoleWork> Handle<Go<D::Result>> for RoleProcess<D> {
-    async fn handle(&mut self, _: Go<D::Result>, _: &mut Context<Self>) -> io::Result<D::Result> {
-        D::run(&self.shared, self.number).await
-    }
-}
-
-async fn go<D: RoleWork>(process: &Address<RoleProcess<D>>) -> io::Result<D::Result> {
-    let go = Go(std::marker::PhantomData);
-    match process.call(go).within(TIMEOUT).await {
-        Ok(result) => result,
-        Err(error) => Err(io::Error::other(format!("a process did not reply: {error:?}"))),
-    }
-}
-
-impl RoleWork for Writer {
-    type Result = RoleStats;
-
-    async fn run(shared: &Shared, number: u64) -> io::Result<RoleStats> {
-        let Shared { plan, engine, writing, begun } = shared;
+    async fn write(self, number: u64) -> io::Result<RoleStats> {
+        let Shared { plan, engine, writing, begun } = self;
         let mut role = RoleStats::new()?;
-        let mut entries = WriterEntries::new(*plan, number);
+        let mut entries = WriterEntries::new(plan, number);
         let mut in_flight = PutsInFlight::at_most(plan.inflight);
         for n in 1..=plan.count {
             let (key, value) = entries.entry(n);
-            in_flight.put(engine, &key, &value, &mut role).await?;
+            in_flight.put(&engine, &key, &value, &mut role).await?;
         }
         in_flight.wait_for_all(&mut role).await?;
         writing.fetch_sub(1, Ordering::Relaxed);
         role.time = begun.elapsed();
         Ok(role)
     }
-}
 
-impl RoleWork for Reader {
-    type Result = Reading;
-
-    async fn run(shared: &Shared, number: u64) -> io::Result<Reading> {
-        let mut reading = Reading::new(shared.plan, number)?;
-        let mut reader = shared.engine.latest_reader();
+    async fn read(self, number: u64) -> io::Result<Reading> {
+        let mut reading = Reading::new(self.plan, number)?;
+        let mut reader = self.engine.latest_reader();
         let mut gets: u64 = 0;
-        while shared.goes_on(reading.is_done()) {
+        while self.goes_on(reading.is_done()) {
             reading.get(&mut reader)?;
             gets += 1;
             if let Some(pause) = reading.pause() {
@@ -178,25 +112,21 @@ impl RoleWork for Reader {
                 yield_now().await;
             }
         }
-        reading.hits.time = shared.begun.elapsed();
+        reading.hits.time = self.begun.elapsed();
         Ok(reading)
     }
-}
 
-impl RoleWork for Lister {
-    type Result = Listing;
-
-    async fn run(shared: &Shared, number: u64) -> io::Result<Listing> {
-        let mut listing = Listing::new(shared.plan, number)?;
-        while shared.goes_on(listing.is_done()) {
-            let (mut reader, mut pass) = (shared.engine.snapshot_reader()?, listing.begin_pass());
+    async fn list(self, number: u64) -> io::Result<Listing> {
+        let mut listing = Listing::new(self.plan, number)?;
+        while self.goes_on(listing.is_done()) {
+            let (mut reader, mut pass) = (self.engine.snapshot_reader()?, listing.begin_pass());
             while listing.go_on(&mut pass, &mut reader, ROWS_PER_TURN)? {
                 yield_now().await;
             }
             drop(reader);
             yield_now().await;
         }
-        listing.rows.time = shared.begun.elapsed();
+        listing.rows.time = self.begun.elapsed();
         Ok(listing)
     }
 }
