@@ -61,6 +61,15 @@ use crate::host::{on_actors, on_host};
 use crate::runtimes::{self, Measured};
 use crate::settings::{ALLOCATOR, Key, Settings};
 
+/// The terms in which every workload is written: what it is given, reads, and returns.
+mod prelude {
+    pub(super) use super::latency;
+    pub(super) use crate::memory;
+    pub(super) use crate::outcome::Outcome;
+    pub(super) use crate::runtimes::{self, Measured};
+    pub(super) use crate::settings::Settings;
+}
+
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Workload {

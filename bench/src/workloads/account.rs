@@ -20,10 +20,7 @@ use tokio::runtime::Handle as TokioHandle;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use super::latency;
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use super::prelude::*;
 use crate::usage;
 
 pub(crate) fn first_call(row: &str, settings: &Settings) -> Measured {

@@ -30,11 +30,9 @@ use super::durable::{
     self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all, live_max, on_node_at,
 };
 use super::part;
+use super::prelude::*;
 use super::records::rate;
 use crate::memory::{self, AnonymousSampler};
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 use crate::stores::{Directory, files_below};
 
 const BLOCK_BYTES: u64 = 4_096;

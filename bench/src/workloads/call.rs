@@ -13,13 +13,10 @@
 //!   to the mean. The percentiles include that reading, some 20 ns.
 use std::time::Instant;
 
-use super::latency;
+use super::prelude::*;
 use super::records::Random;
 use crate::host::{Host, OnHost, Service, Successor, on_host};
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
 use crate::runtimes::throng::feature;
-use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     if feature::is_none(settings) {

@@ -25,8 +25,7 @@ pub(crate) use client::run as client;
 
 use std::io;
 
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use super::prelude::*;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {

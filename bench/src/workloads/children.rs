@@ -12,10 +12,8 @@ use std::time::Instant;
 
 use throng::prelude::*;
 
+use super::prelude::*;
 use super::tally::Tally;
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 
 pub(crate) fn run(_: &str, settings: &Settings) -> Measured {
     // Beside the children: the supervisor.

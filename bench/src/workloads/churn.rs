@@ -13,12 +13,9 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use super::prelude::*;
 use super::tally::{Tally, sum_below};
 use crate::host::{Host, OnHost, Service};
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 static EXITED: Tally = Tally::new();
 

@@ -18,12 +18,10 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use super::latency;
+use super::prelude::*;
 use super::tally::{Tally, share};
 use crate::host::{ActorHost, OnActors, Service, Successor};
-use crate::outcome::Outcome;
 use crate::runtimes::{Measured, Work};
-use crate::settings::Settings;
 
 pub(crate) struct Calls;
 

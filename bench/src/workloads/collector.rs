@@ -26,13 +26,10 @@ use std::time::Instant;
 
 use tokio::sync::Semaphore;
 
+use super::prelude::*;
 use super::relay::Order;
 use super::tally::{Tally, sum_below};
 use crate::host::{ActorHost, Host, Next, OnActors, Receiver};
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 static GATE: Semaphore = Semaphore::const_new(0);
 static SENT: Tally = Tally::new();

@@ -29,9 +29,8 @@ use bench_work::Error;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::durable::{self, Counters, Home, ThrongHome, TokioHeedHome};
+use super::prelude::*;
 use super::served::{on_throng, serve_on_axum, serve_on_throng};
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::Directory;
 
 /// Number of reads in flight when the server reads all counters.

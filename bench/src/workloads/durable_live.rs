@@ -15,10 +15,7 @@
 use std::time::Instant;
 
 use super::durable::{self, Acknowledged, Calls, Counters, Home, ThrongHome, call_all, on_node};
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::prelude::*;
 
 /// Number of counters that the check reads.
 const SAMPLE: u64 = 10_000;

@@ -33,10 +33,7 @@ use super::durable::{
     self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all, on_node_at,
 };
 use super::part;
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::prelude::*;
 use crate::stores::{Directory, disk_bytes};
 
 /// Name of the part that makes turns and kills itself.

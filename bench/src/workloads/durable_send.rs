@@ -34,10 +34,8 @@ use super::durable::{
     self, Acknowledged, Calls, Counters, Done, Home, Order, TIMEOUT, Tasks, ThrongCounters,
     ThrongHome, call_all, key, live_max, on_node, wait,
 };
+use super::prelude::*;
 use super::records::rate;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 /// The messages of a run, shared by senders and receivers.
 struct Plan {

@@ -25,8 +25,7 @@ use bench_work::Error;
 use bench_work::turns::{self, Sizes};
 
 use super::durable::{self, Home, TellusHome, TokioHeedHome, live_max, on_node};
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use super::prelude::*;
 use crate::stores::Directory;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

@@ -18,13 +18,10 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::latency;
+use super::prelude::*;
 use super::relay::{Links, Order};
 use super::tally::{Tally, sum_below};
 use crate::host::{ActorHost, Host, Next, OnActors, Receiver, Service, Successor};
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 /// Flooders that have received their first message.
 static RUNNING: Tally = Tally::new();

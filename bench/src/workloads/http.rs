@@ -35,11 +35,9 @@ use ::tokio::time::timeout;
 
 use self::client::{Client, Timing};
 use self::processor::Usage;
+use super::prelude::*;
 use super::tally::TIMEOUT;
 use super::{latency, served};
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {

@@ -26,8 +26,7 @@ mod throng;
 
 pub(crate) use client::run as client;
 
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use super::prelude::*;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {

@@ -12,9 +12,8 @@ use throng::RuntimeHandle;
 use throng_durable::Node;
 use throng_node::http::{Signer, Sockets};
 
+use super::prelude::*;
 use super::served;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 /// Key that signs the tokens: the client makes its own, because a login costs a hash of a password.
 const KEY: [u8; 32] = *b"a key for the benchmark's tokens";

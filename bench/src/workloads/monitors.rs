@@ -23,16 +23,13 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::timeout;
 
 use self::joined::Joined;
+use super::prelude::*;
 use super::tally::{TIMEOUT, Tally};
 use crate::host::{Next, Receiver};
-use crate::memory;
-use crate::outcome::Outcome;
 use crate::runtimes::kameo::Kameo;
 use crate::runtimes::ractor::Ractor;
 use crate::runtimes::tellus::Tellus;
 use crate::runtimes::throng::Throng;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {

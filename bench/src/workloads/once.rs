@@ -23,11 +23,8 @@ use super::durable::{
     self, Acknowledged, Calls, Counters, Home, Order, Tasks, ThrongCounters, ThrongHome, call_all,
     key, on_node,
 };
-use super::latency;
+use super::prelude::*;
 use super::records::rate;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 /// Number of parts of each kind.
 const PARTS: u64 = 4;

@@ -15,13 +15,10 @@ use std::convert::Infallible;
 use std::io;
 use std::time::Instant;
 
+use super::prelude::*;
 use super::tally::Tally;
 use crate::host::{Host, Next, OnHost, Receiver, on_host};
-use crate::memory;
-use crate::outcome::Outcome;
 use crate::runtimes::throng::Throng;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::usage;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

@@ -22,8 +22,7 @@ use serde::{Deserialize, Serialize};
 use throng_durable::{Attempt, JobError, Queue, QueueOptions, Queues, Worker};
 
 use super::durable::{self, Counters, Done, Home, Tasks, ThrongCounters, ThrongHome, on_node};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::prelude::*;
 
 #[derive(Serialize, Deserialize)]
 struct Letter {

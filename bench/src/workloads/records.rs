@@ -10,8 +10,7 @@ use bench_work::numbers::below;
 pub(crate) use bench_work::numbers::{rate, scattered};
 use hdrhistogram::Histogram;
 
-use super::latency;
-use crate::outcome::Outcome;
+use super::prelude::*;
 
 /// Length of the longest key in the store workloads.
 const KEY_BYTES_MAX: usize = 24;

@@ -16,11 +16,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::prelude::*;
 use super::tally::{Tally, share};
 use crate::host::{ActorHost, Host, Next, OnActors, Receiver};
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 pub(crate) struct Pairs;
 

@@ -33,11 +33,8 @@ use super::durable::{
     self, Counters, Done, Home, Order, TIMEOUT, ThrongCounters, ThrongHome, in_turn, key, on_node,
     wait,
 };
+use super::prelude::*;
 use super::records::rate;
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 use crate::stores::disk_bytes;
 
 const MONTH: Duration = Duration::from_secs(30 * 86_400);

@@ -29,9 +29,9 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use super::tally::TIMEOUT;
-use crate::host::{Actor, ActorHost};
-use crate::outcome::Outcome;
+use super::prelude::*;
+use super::tally::{TIMEOUT, sum_below};
+use crate::host::{Actor, ActorContext, ActorHost, OnActors};
 
 const METRICS: &str = "wall_s";
 

@@ -18,12 +18,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
+use super::prelude::*;
 use super::tally::{Tally, share, sum_below};
 use crate::host::{Host, Next, OnHost, Receiver, on_host};
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
 use crate::runtimes::throng::feature;
-use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     if feature::is_none(settings) {

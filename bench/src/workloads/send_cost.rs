@@ -31,11 +31,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
+use super::prelude::*;
 use super::tally::{Tally, sum_below};
 use crate::host::{Host, Next, OnHost, Receiver, on_host};
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match settings.get("payload") {

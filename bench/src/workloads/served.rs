@@ -28,10 +28,9 @@ use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
+use super::prelude::*;
 use super::tally::TIMEOUT;
 use crate::outcome::{Line, Outcome};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 /// Name of the variable that tells a server in another language where the program of the client is.
 pub(crate) const CLIENT_VARIABLE: &str = "BENCH_CLIENT";

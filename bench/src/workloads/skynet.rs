@@ -18,11 +18,9 @@ use throng::prelude::*;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::{JoinError, JoinHandle};
 
+use super::prelude::*;
 use super::tally::{Tally, share, sum_below};
-use crate::outcome::Outcome;
 use crate::runtimes::throng::Throng;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {

@@ -17,13 +17,11 @@ use throng::{Inbox, Message};
 use tokio::task::unconstrained;
 use tokio::time::sleep;
 
+use super::prelude::*;
 use super::tally::{Tally, sum_below};
 use crate::host::{Host, OnHost, Timed, on_host};
-use crate::memory;
-use crate::outcome::Outcome;
 use crate::runtimes::throng::Throng;
 use crate::runtimes::{self, Measured, Work};
-use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {

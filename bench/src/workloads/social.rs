@@ -21,10 +21,8 @@ mod throng;
 
 use self::plan::{Kind as Requested, Sums};
 use self::throng::Service;
-use super::latency;
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+
+use super::prelude::*;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {

@@ -15,12 +15,9 @@
 use std::convert::Infallible;
 use std::time::Instant;
 
+use super::prelude::*;
 use super::tally::{Tally, sum_below};
 use crate::host::{Host, Next, OnHost, Receiver};
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 /// Number of addresses in a block of the driver's memory; the driver frees each block once its
 /// processes are stopped.

@@ -14,11 +14,9 @@
 use std::io;
 use std::time::Instant;
 
+use super::prelude::*;
 use super::records::{Random, RoleStats, rate};
 use super::store_read::{self, Entries};
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{Engine, Fjall, Heed, Read, Redb, Throng, View};
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

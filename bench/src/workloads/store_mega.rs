@@ -26,10 +26,8 @@ mod throng;
 use std::io;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::prelude::*;
 use super::records::{Key as RecordKey, Random, RoleStats, Values, rate, scattered};
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

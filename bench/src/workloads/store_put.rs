@@ -17,10 +17,8 @@ mod throng;
 
 use std::time::{Duration, Instant};
 
+use super::prelude::*;
 use super::records::{Key as RecordKey, RoleStats, Values};
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, View};
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

@@ -27,11 +27,8 @@ use std::time::Instant;
 use bench_work::Error;
 
 use super::part;
+use super::prelude::*;
 use super::records::{Key as RecordKey, Values, rate, shuffled};
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{Directory, Engine, Fjall, OpenOptions, Read, Redb, Throng, View};
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

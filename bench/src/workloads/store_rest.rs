@@ -14,11 +14,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::Instant;
 
+use super::prelude::*;
 use super::records::{Key as RecordKey, Random, RoleStats, rate, scattered, shuffled};
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, Throng, View};
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

@@ -7,11 +7,9 @@
 
 use std::time::Instant;
 
+use super::prelude::*;
 use super::records::RoleStats;
 use super::store_read;
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{Engine, Fjall, Heed, Read, Redb, Throng, View};
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

@@ -20,10 +20,8 @@ use std::time::Instant;
 use bench_work::disk;
 use throng_store::{Batch, Ticket};
 
+use super::prelude::*;
 use super::records::{Key as RecordKey, Random, RoleStats};
-use crate::outcome::Outcome;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{Directory, Engine, Fjall, Heed, OpenOptions, Read, Redb, Throng, View};
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {

@@ -20,13 +20,9 @@ use std::time::{Duration, Instant};
 
 use dashmap::DashMap;
 
-use super::latency;
+use super::prelude::*;
 use super::tally::{Tally, sum_below};
 use crate::host::{Host, OnHost, Timed};
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 
 const EACH: u64 = 4;
 

@@ -25,13 +25,9 @@ use tokio::sync::mpsc::unbounded_channel;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-use super::latency;
+use super::prelude::*;
 use super::tally::Tally;
-use crate::memory;
-use crate::outcome::Outcome;
 use crate::runtimes::throng::Throng;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     match row {

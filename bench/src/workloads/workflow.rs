@@ -22,8 +22,7 @@ use bench_work::workflow::{self, Engine, NAMES, Plan, Sizes};
 use throng_durable::{Failure, Node, Retry, Steps, Workflow, WorkflowRun, Workflows};
 
 use super::durable::{self, Counters, Home, Tasks, ThrongCounters, ThrongHome, key, on_node};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::prelude::*;
 
 struct PlaceOrder(Arc<Plan>);
 

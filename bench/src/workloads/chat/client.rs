@@ -14,13 +14,10 @@ use tokio::time::sleep;
 
 use super::socket::{Pace, Shared, Socket};
 use super::{Layout, user_name};
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 use crate::usage;
 use crate::workloads::latency::{self, Latencies};
 use crate::workloads::message_node::Tokens;
+use crate::workloads::prelude::*;
 use crate::workloads::records::rate;
 use crate::workloads::served::{self, Server};
 

@@ -10,11 +10,9 @@ use std::path::Path;
 use social::{Name, RoomName};
 
 use super::{Layout, room_name, user_name};
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 use crate::stores::Directory;
 use crate::workloads::message_node::{each, on_node, register, serve};
+use crate::workloads::prelude::*;
 use crate::workloads::{part, served};
 
 pub(super) fn run(settings: &Settings) -> Measured {

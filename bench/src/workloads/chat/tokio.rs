@@ -16,8 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use crate::workloads::prelude::*;
 use crate::workloads::served;
 
 /// Number of frames that may wait for a client that does not read; beyond them the client is dropped.

@@ -11,10 +11,9 @@ use throng_durable::{Durable, Entity, Node, OpenError};
 use throng_store::Store;
 
 use super::{Acknowledged, Calls, Counters, Home, PREPARING, REOPENING, Tasks, call_all, key};
-use crate::outcome::Outcome;
 use crate::runtimes::{self, Measured, Work};
-use crate::settings::Settings;
 use crate::stores::Directory;
+use crate::workloads::prelude::*;
 
 /// Limit of each call, and idle time after which an entity leaves memory; far longer than any run.
 pub(in super::super) const TIMEOUT: Duration = Duration::from_secs(3600);

@@ -3,11 +3,9 @@
 use bench_work::turns::SAMPLE;
 
 use super::remote::Remote;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 use crate::usage;
 use crate::workloads::durable::{Acknowledged, Calls, Order, call_all, check_values};
+use crate::workloads::prelude::*;
 use crate::workloads::served::{self, Server};
 
 pub(crate) fn run(settings: &Settings, server: &Server) -> Measured {

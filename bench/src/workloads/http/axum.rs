@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::http::StatusCode;
 
 use super::Users;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use crate::workloads::prelude::*;
 
 pub(super) fn run(settings: &Settings) -> Measured {
     runtimes::tokio::drive(settings, true, |settings| {

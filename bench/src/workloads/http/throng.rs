@@ -7,8 +7,7 @@ use axum::http::StatusCode;
 use throng::prelude::*;
 
 use super::Users;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use crate::workloads::prelude::*;
 
 pub(super) fn run(settings: &Settings) -> Measured {
     runtimes::throng::drive_with(settings, settings.get("users"), true, measure)

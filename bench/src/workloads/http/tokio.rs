@@ -8,8 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use super::Users;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use crate::workloads::prelude::*;
 
 pub(super) fn run(settings: &Settings) -> Measured {
     runtimes::tokio::drive(settings, true, async |settings| {

@@ -4,8 +4,7 @@ use axum::Router;
 use axum::body::Bytes;
 
 use super::AXUM_HELLO;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use crate::workloads::prelude::*;
 use crate::workloads::served;
 
 pub(super) const HELLO: &str = "hello";

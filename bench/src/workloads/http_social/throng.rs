@@ -5,10 +5,9 @@ use std::io;
 use social::{Name, Social, Text};
 
 use super::population::{self, Population};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 use crate::stores::Directory;
 use crate::workloads::message_node::{each, on_node, register, serve};
+use crate::workloads::prelude::*;
 use crate::workloads::served;
 
 pub(super) fn run(settings: &Settings) -> Measured {

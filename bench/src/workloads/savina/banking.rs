@@ -14,11 +14,7 @@
 
 use std::collections::VecDeque;
 
-use super::super::tally::sum_below;
-use super::{Random, Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Banking;
 

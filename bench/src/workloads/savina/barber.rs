@@ -12,10 +12,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Random, Reporter, busy, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Sleeping;
 

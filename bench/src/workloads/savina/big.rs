@@ -10,10 +10,7 @@
 
 use std::sync::Arc;
 
-use super::{Random, Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Big;
 

@@ -14,10 +14,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Random, Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Buffer;
 

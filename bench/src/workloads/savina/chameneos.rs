@@ -10,10 +10,7 @@
 //! - The mall counts the meetings of each creature itself, and computes its colour: each request must have
 //!   this colour, and each report this number.
 
-use super::{Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Chameneos;
 

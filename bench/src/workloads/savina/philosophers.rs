@@ -10,10 +10,7 @@
 //! - Apart from the forks the arbiter notes which philosophers eat: beside one that eats, nobody may. When a
 //!   meal is over its forks must be taken, and at the end all must be free.
 
-use super::{Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Dining;
 

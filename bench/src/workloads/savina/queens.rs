@@ -10,10 +10,7 @@
 //! - Boards have no priorities here.
 //! - The driver counts the solutions by another method: with sets of columns and diagonals as bits.
 
-use super::{Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Queens;
 

@@ -12,10 +12,7 @@
 
 use std::convert::Infallible;
 
-use super::{Reporter, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Sieve;
 

@@ -9,10 +9,7 @@
 //! - The arbiter goes on when a smoker has begun, so several may be busy at a time.
 //! - Each smoker must have smoked as often as the arbiter chose it.
 
-use super::{Random, Reporter, busy, measure};
-use crate::host::{Actor, ActorContext, ActorHost, OnActors};
-use crate::runtimes::Measured;
-use crate::settings::Settings;
+use super::*;
 
 pub(crate) struct Smoking;
 

@@ -10,8 +10,7 @@ use social::{Name, Text};
 
 use super::plan::{Kind, Plan, Request, Sums, sum};
 use super::{Counted, SAMPLED, Settled, measure};
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
+use crate::workloads::prelude::*;
 use crate::workloads::tally::Tally;
 
 static DONE: Tally = Tally::new();

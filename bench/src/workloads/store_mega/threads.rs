@@ -9,10 +9,9 @@ use super::super::records::RoleStats;
 use super::{
     LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare,
 };
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 use crate::stores::writers::{Committer, with_committer};
 use crate::stores::{Engine, View};
+use crate::workloads::prelude::*;
 
 pub(super) fn run<E: Engine>(settings: &Settings) -> Measured {
     let plan = Plan::of(settings);

@@ -18,9 +18,8 @@ use super::{
     LISTERS, Listing, Plan, READERS, Reading, StatsByRole, WRITERS, WriterEntries, prepare,
 };
 use crate::runtimes::throng::Worker;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{PutsInFlight, Throng};
+use crate::workloads::prelude::*;
 
 /// Number of gets after which a reader yields: some tens of microseconds.
 const GETS_PER_TURN: u64 = 64;

@@ -10,9 +10,8 @@ use futures_util::future::join_all;
 use super::super::records::RoleStats;
 use super::Entries;
 use crate::runtimes::throng::Worker;
-use crate::runtimes::{self, Measured};
-use crate::settings::Settings;
 use crate::stores::{Directory, OpenOptions, PutsInFlight, Throng};
+use crate::workloads::prelude::*;
 
 pub(super) fn run(settings: &Settings) -> Measured {
     let directory = Directory::make(settings)?;

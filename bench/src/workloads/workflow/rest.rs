@@ -18,14 +18,11 @@ use bench_work::workflow::{READERS, SAMPLE};
 use throng_durable::{Failure, Retry, RunStatus, Steps, Workflow, Workflows};
 
 use super::numbered;
-use crate::memory;
-use crate::outcome::Outcome;
-use crate::runtimes::Measured;
-use crate::settings::Settings;
 use crate::stores::disk_bytes;
 use crate::workloads::durable::{
     self, Counters, Home, Order, ThrongCounters, ThrongHome, in_turn, on_node,
 };
+use crate::workloads::prelude::*;
 
 /// Time for which a run sleeps, far longer than the benchmark runs.
 const MONTH: Duration = Duration::from_secs(30 * 86_400);
