@@ -1,11 +1,14 @@
 //! Runs the runtimes in other languages, as far as they are installed, and sets them up.
 
+mod program;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde::Deserialize;
-use serde_json::Value;
+
+use self::program::{bench, json_rows, output, programs, run, status, stderr, stdout};
 
 /// The contents of `foreign.toml`, which explains the fields.
 #[derive(Deserialize)]
@@ -28,28 +31,6 @@ struct Rows {
     states: Option<String>,
     #[serde(default)]
     optional: bool,
-}
-
-fn bench(arguments: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
-    command.args(arguments.split(' '));
-    command
-}
-
-fn output(command: &mut Command) -> Output {
-    command.output().expect("the program starts")
-}
-
-fn status(output: &Output) -> i32 {
-    output.status.code().expect("no signal ended it")
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Makes the runs of a runtime, and checks that every row of them is verified.
@@ -75,10 +56,7 @@ fn check_work(runtime: &str, configure: impl Fn(&mut Command)) {
                 configure(command.args(["--workers", workers]));
                 let output = output(&mut command);
                 assert_eq!(status(&output), 0, "{work}: {}", stderr(&output));
-                let found: Vec<Value> = stdout(&output)
-                    .lines()
-                    .map(|line| serde_json::from_str(line).expect("each line is JSON"))
-                    .collect();
+                let found = json_rows(&output);
                 assert_eq!(found.len(), names.len() + 1, "{work}: {}", stderr(&output));
                 let stated = match rows.states.as_deref() {
                     Some("cores") => cores.as_str(),
@@ -98,14 +76,14 @@ fn check_work(runtime: &str, configure: impl Fn(&mut Command)) {
 
 /// Whether a row is absent because the installed version does not know its flags.
 fn lacks_flags(row: &str) -> bool {
-    let tried = output(&mut bench(&format!("run send --count 10 --runs 1 --runtime {row}")));
+    let tried = run(&format!("run send --count 10 --runs 1 --runtime {row}"));
     stderr(&tried).contains(&format!("{row}: absent: the version that"))
 }
 
 /// Whether a runtime is set up in the place for all users of this checkout, or can be built without
 /// downloads; says so if not, because a test is skipped then.
 fn is_set_up(runtime: &str) -> bool {
-    let planned = stdout(&output(&mut bench(&format!("setup {runtime} --dry-run"))));
+    let planned = stdout(&run(&format!("setup {runtime} --dry-run")));
     // The scripts of Pekko and of the databases call Maven and Cargo.
     let downloads = [
         "would stay absent",
@@ -119,7 +97,7 @@ fn is_set_up(runtime: &str) -> bool {
         println!("skipped: `bench setup {runtime}` has not been run: {planned}");
         return false;
     }
-    let set_up = output(&mut bench(&format!("setup {runtime}")));
+    let set_up = run(&format!("setup {runtime}"));
     let ready = format!("{runtime}: ready, ");
     assert!(stdout(&set_up).starts_with(&ready), "{}{}", stdout(&set_up), stderr(&set_up));
     true
@@ -161,7 +139,7 @@ fn erlang_does_the_same_work_where_it_is_set_up() {
         check_work("erlang", |_| {});
         check_limit("erlang", |_| {});
         let line = "run social --runs 1 --count 10 --set part=deliveries --runtime erlang-central";
-        let refused = output(&mut bench(line));
+        let refused = run(line);
         assert_eq!(status(&refused), 1);
         let refused = stderr(&refused);
         assert!(refused.contains("this runtime has no `deliveries`"), "{refused}");
@@ -209,7 +187,7 @@ fn libraries_of_websockets_are_set_up_and_deliver_where_their_languages_are_inst
         let small = "--count 3000 --set sockets=60 --set room=6 --set settle=0";
         let output = run(&format!("run chat {small} --quick --json --runtime {row}"));
         assert_eq!(status(&output), 0, "{row}: {}", stderr(&output));
-        let line: Value = serde_json::from_str(&stdout(&output)).expect("a line of JSON");
+        let line = &json_rows(&output)[0];
         assert_eq!((&line["runtime"], &line["verified"]), (&row.into(), &true.into()), "{line}");
         let version = line["version"].as_str().unwrap_or_default();
         assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
@@ -225,7 +203,7 @@ fn a_row_beyond_its_limit_is_unsupported_and_the_limit_is_named() {
         ("pairs --count 5 --set pairs=5001", "java-threads", "pairs 5000 at most, "),
         ("spawn --count 10001", "threads", "count 10000 at most, and not with 10001: an operating"),
     ] {
-        let output = output(&mut bench(&format!("run {work} --runs 1 --runtime {row}")));
+        let output = run(&format!("run {work} --runs 1 --runtime {row}"));
         assert_eq!(status(&output), 1, "nothing ran");
         let sentence = format!("{row}: unsupported: this row is measured with {limit}");
         assert!(stderr(&output).contains(&sentence), "{}", stderr(&output));
@@ -262,22 +240,6 @@ fn go_is_built_and_does_the_same_work_where_it_is_installed() {
     assert!(stdout(&set_up("setup go --dry-run")).contains("would run `go build"));
 }
 
-/// Creates a directory of programs, which are the lines of shell scripts.
-#[cfg(unix)]
-fn programs(scripts: &[(&str, &str)]) -> tempfile::TempDir {
-    use std::os::unix::fs::PermissionsExt;
-
-    let directory = tempfile::tempdir().expect("there is room for a directory");
-    for (name, script) in scripts {
-        let program = directory.path().join(name);
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).expect("there is room");
-        let executable = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(&program, executable).expect("the file is ours");
-    }
-    directory
-}
-
-#[cfg(unix)]
 #[test]
 fn a_dry_run_of_setup_prints_the_commands_and_runs_none() {
     let called = tempfile::tempdir().expect("there is room for a directory");
@@ -302,7 +264,6 @@ fn a_dry_run_of_setup_prints_the_commands_and_runs_none() {
     assert_eq!(std::fs::read_dir(target.path()).expect("it is there").count(), 0);
 }
 
-#[cfg(unix)]
 #[test]
 fn setup_says_which_command_failed() {
     let path = programs(&[("go", "[ $1 = version ]")]);
@@ -314,7 +275,6 @@ fn setup_says_which_command_failed() {
     assert!(stdout(&output).contains("failed (exit status: 1)"), "{}", stdout(&output));
 }
 
-#[cfg(unix)]
 #[test]
 fn a_missing_toolchain_is_installed_by_apt_as_root() {
     let log = built("apt.log");
@@ -373,7 +333,7 @@ fn a_missing_toolchain_is_absent_and_setup_is_named() {
 
 #[test]
 fn the_list_names_the_class_of_each_row() {
-    let listed = stdout(&output(&mut bench("list")));
+    let listed = stdout(&run("list"));
     for row in [
         "throng ",
         "(stackless task)",
@@ -393,7 +353,6 @@ fn the_list_names_the_class_of_each_row() {
 
 /// A JRE of an old release is not taken, and one that does not know the flags of a tuned row makes this row
 /// absent and no other.
-#[cfg(unix)]
 #[test]
 fn the_scripts_of_java_and_pekko_take_a_jre_by_its_release_and_link_it_by_its_flags() {
     let peers = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");

@@ -1,5 +1,7 @@
 //! Runs the built program with small counts, as users run it.
 
+#[path = "../program/mod.rs"]
+mod program;
 mod served;
 mod social;
 
@@ -9,39 +11,7 @@ use std::process::{Command, Output};
 use serde::Deserialize;
 use serde_json::Value;
 
-fn bench(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
-    command.args(arguments);
-    command
-}
-
-fn output(mut command: Command) -> Output {
-    command.output().expect("the program starts")
-}
-
-/// Runs the program with the arguments of a line.
-fn run(line: &str) -> Output {
-    output(bench(&line.split_whitespace().collect::<Vec<_>>()))
-}
-
-fn status(output: &Output) -> i32 {
-    output.status.code().expect("no signal ended it")
-}
-
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn json_rows(output: &Output) -> Vec<Value> {
-    stdout(output)
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("each line is JSON"))
-        .collect()
-}
+use self::program::{bench, json_rows, output, programs, run, status, stderr, stdout};
 
 #[derive(Deserialize)]
 struct Workloads {
@@ -222,8 +192,7 @@ verified_on_each_row! {
 fn check_rows(expected: &[&str], workload: &str, options: &[&str], runs: usize) {
     let metrics = metrics(workload);
     let runtimes = expected.join(",");
-    let chosen = ["run", workload, "--json", "--runtime", &runtimes];
-    let output = output(bench(&[&chosen[..], options].concat()));
+    let output = run(&format!("run {workload} --json --runtime {runtimes} {}", options.join(" ")));
     assert_eq!(status(&output), 0, "{}", stderr(&output));
     let rows = json_rows(&output);
     let runtimes: Vec<&str> = rows.iter().filter_map(|row| row["runtime"].as_str()).collect();
@@ -490,13 +459,13 @@ fn each_runtime_in_rust_runs_with_either_allocator_and_the_row_states_it() {
 
 #[test]
 fn a_program_with_another_allocator_or_build_does_not_run_a_workload() {
-    let work = ["peer", "throng", "send", "--count", "1"];
-    let of_another_build = ["peer", "throng", "--build", "0", "send", "--count", "1"];
+    let work = "peer throng send --count 1";
+    let of_another_build = "peer throng --build 0 send --count 1";
     for (program, arguments, complaint) in [
-        (env!("CARGO_BIN_EXE_bench-mimalloc"), &work[..], "the allocator `mimalloc`"),
-        (env!("CARGO_BIN_EXE_bench"), &of_another_build, "other sources"),
+        (env!("CARGO_BIN_EXE_bench-mimalloc"), work, "the allocator `mimalloc`"),
+        (env!("CARGO_BIN_EXE_bench"), of_another_build, "other sources"),
     ] {
-        let output = Command::new(program).args(arguments).output().expect("the program starts");
+        let output = output(Command::new(program).args(arguments.split(' ')));
         assert_eq!(status(&output), 1);
         assert!(stderr(&output).contains(complaint), "{}", stderr(&output));
     }
@@ -507,18 +476,17 @@ fn a_program_that_is_not_built_is_named_and_does_no_harm() {
     let place = tempfile::tempdir().expect("there is room for a directory");
     let alone = place.path().join("bench");
     std::fs::copy(env!("CARGO_BIN_EXE_bench"), &alone).expect("there is room");
-    let arguments = ["run", "send", "--runtime", "throng", "--set", "allocator=mimalloc"];
-    let output = Command::new(alone).args(arguments).output().expect("the program starts");
+    let arguments = "run send --runtime throng --set allocator=mimalloc".split(' ');
+    let output = output(Command::new(alone).args(arguments));
     assert_eq!(status(&output), 1, "nothing ran");
     assert!(stderr(&output).contains("throng: absent"), "{}", stderr(&output));
 }
 
 /// Runs a workload on some runtimes, with `PATH` set to a single directory.
 fn run_with_path(workload: &str, runtimes: &str, path: &Path) -> Output {
-    let few = ["--count", "1000", "--runs", "2", "--json"];
-    let mut command = bench(&[&["run", workload, "--runtime", runtimes], &few[..]].concat());
-    command.env("PATH", path);
-    output(command)
+    let few = "--count 1000 --runs 2 --json";
+    let mut command = bench(&format!("run {workload} --runtime {runtimes} {few}"));
+    output(command.env("PATH", path))
 }
 
 #[test]
@@ -536,26 +504,16 @@ fn an_absent_runtime_is_named_and_does_no_harm() {
     assert!(stderr(&output).contains("erlang: absent"), "{}", stderr(&output));
 }
 
-#[cfg(unix)]
 fn with_fake_elixir(workload: &str, script: &str) -> Output {
-    use std::os::unix::fs::PermissionsExt;
-
-    let directory = tempfile::tempdir().expect("there is room for a directory");
-    let interpreter = directory.path().join("elixir");
-    std::fs::write(&interpreter, format!("#!/bin/sh\n{script}\n")).expect("there is room");
-    let executable = std::fs::Permissions::from_mode(0o755);
-    std::fs::set_permissions(&interpreter, executable).expect("the file is ours");
-    run_with_path(workload, "elixir", directory.path())
+    run_with_path(workload, "elixir", programs(&[("elixir", script)]).path())
 }
 
-#[cfg(unix)]
 fn line(send_ns: f64, failures: &str) -> String {
     format!(
         r#"echo '{{"version":"0","workers":1,"metrics":{{"send_ns":{send_ns:.1},"delivered_ns":2.0}},"failures":[{failures}]}}'"#
     )
 }
 
-#[cfg(unix)]
 #[test]
 fn a_peer_in_another_language_is_a_peer_like_any() {
     let output = with_fake_elixir("send", &line(7.0, ""));
@@ -567,7 +525,6 @@ fn a_peer_in_another_language_is_a_peer_like_any() {
     assert!(row["params"].get("allocator").is_none(), "it is not this program's");
 }
 
-#[cfg(unix)]
 #[test]
 fn a_failed_verification_is_reported_and_fails() {
     let output = with_fake_elixir("send", &line(7.0, r#""the sum received: 1 instead of 2""#));
@@ -576,7 +533,6 @@ fn a_failed_verification_is_reported_and_fails() {
     assert!(stderr(&output).contains("the sum received: 1 instead of 2"), "{}", stderr(&output));
 }
 
-#[cfg(unix)]
 #[test]
 fn a_peer_that_crashes_or_prints_no_result_is_not_verified() {
     for script in ["exit 3", "echo hello", "true"] {

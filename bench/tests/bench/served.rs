@@ -1,6 +1,6 @@
 //! Runs the workloads whose server and client are processes of their own.
 
-use super::{output, run, status, stderr};
+use super::program::{output, run, status, stderr};
 
 #[test]
 fn http_social_refuses_more_connections_than_users() {
@@ -23,7 +23,7 @@ fn chat_names_the_limit_of_open_files() {
     let run = "run chat --runtime tokio --runs 1 --set sockets=400 --set room=10";
     let mut limited = std::process::Command::new("sh");
     limited.args(["-c", &format!("ulimit -n 500; exec {program} {run}")]);
-    let output = output(limited);
+    let output = output(&mut limited);
     assert_eq!(status(&output), 1);
     let reason = "400 sockets need 600 open files in each process, and the system allows 500";
     assert!(stderr(&output).contains(reason), "{}", stderr(&output));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{json_rows, run, status, stderr};
+use crate::program::{json_rows, run, status, stderr};
 
 /// Runs `social` of throng once, and checks that the row is verified. Returns its metrics.
 #[track_caller]
