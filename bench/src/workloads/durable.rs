@@ -40,11 +40,7 @@ pub(super) fn live_max(settings: &Settings, counters: u64) -> u64 {
 
 /// As many calls in this order as the settings have, for as long as they have it.
 pub(super) fn calls(settings: &Settings, order: Order) -> Calls {
-    let seconds = settings.get("seconds");
-    let count = if seconds > 0 { u64::MAX } else { settings.count };
-    let time = (seconds > 0).then(|| Duration::from_secs(seconds));
-    let inflight = settings.get("inflight");
-    Calls { order, inflight, reads: 0, count, time, on_reply: None }
+    Calls::adding(order, settings.get("inflight"), settings.count, settings.get("seconds"))
 }
 
 /// A setting, as the workloads that are written for several programs ask for it.

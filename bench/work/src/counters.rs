@@ -115,6 +115,13 @@ pub struct Calls {
 }
 
 impl Calls {
+    /// Additions in an order: so many, or as many as are made in some seconds unless that is 0.
+    pub fn adding(order: Order, inflight: u64, count: u64, seconds: u64) -> Calls {
+        let count = if seconds > 0 { u64::MAX } else { count };
+        let time = (seconds > 0).then(|| Duration::from_secs(seconds));
+        Calls { order, inflight, reads: 0, count, time, on_reply: None }
+    }
+
     /// An addition to each counter.
     pub fn creating(counters: u64) -> Calls {
         Calls { reads: 0, ..Calls::reading(Order::Numbered, counters) }

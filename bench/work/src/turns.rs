@@ -1,7 +1,6 @@
 //! The steps and checks of `durable-turns`: see `bench/src/workloads/durable_turns.rs`.
 
 use std::path::Path;
-use std::time::Duration;
 
 use crate::Error;
 use crate::counters::{Acknowledged, Calls, Counters, Home, Order, call_all, check_values};
@@ -39,14 +38,6 @@ impl Sizes {
             seconds: get("seconds")?,
         })
     }
-
-    /// The measured calls, in an order.
-    pub fn calls(&self, order: Order) -> Calls {
-        let Sizes { count, inflight, reads, seconds, .. } = *self;
-        let count = if seconds > 0 { u64::MAX } else { count };
-        let time = (seconds > 0).then(|| Duration::from_secs(seconds));
-        Calls { order, inflight, reads, count, time, on_reply: None }
-    }
 }
 
 /// Runs the workload on counters of which `live_max` may be live, with their files in a directory.
@@ -59,14 +50,14 @@ pub async fn measure(
     directory: &Path,
     sizes: &Sizes,
 ) -> Result<Outcome, Error> {
-    let entities = sizes.entities;
+    let Sizes { entities, count, inflight, reads, seconds } = *sizes;
     let counters = home.open(live_max).await?;
     let acknowledged = Acknowledged::all(entities, 0).into();
     let created = call_all(&counters, Calls::creating(entities), &acknowledged).await?;
 
     let written = counters.written_bytes()?;
     let device = disk::device_written_bytes(directory)?;
-    let calls = sizes.calls(Order::Random(1));
+    let calls = Calls { reads, ..Calls::adding(Order::Random(1), inflight, count, seconds) };
     let turns = call_all(&counters, calls, &acknowledged).await?;
 
     let mut outcome = Outcome::default();
@@ -85,8 +76,8 @@ pub async fn measure(
     outcome.metric("device_bytes_per_turn", per_turn(device));
     outcome.metric("disk_bytes_per_entity", disk as f64 / entities as f64);
     outcome.check("counters created", created.count, entities);
-    if sizes.seconds == 0 {
-        outcome.check("turns", turns.count, sizes.count);
+    if seconds == 0 {
+        outcome.check("turns", turns.count, count);
     }
     outcome.check("wrong replies", created.wrong + turns.wrong, 0);
     Ok(outcome)
