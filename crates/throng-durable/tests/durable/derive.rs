@@ -171,9 +171,3 @@ fn a_kind_is_registered_once() {
     node.register::<Game>(rules());
     node.register::<Game>(rules());
 }
-
-/// `TRYBUILD=overwrite cargo test -p throng-durable wrong_uses` regenerates the expectations.
-#[test]
-fn wrong_uses_are_explained_where_they_stand() {
-    trybuild::TestCases::new().compile_fail("tests/refusals/*.rs");
-}

@@ -471,7 +471,7 @@ fn a_message_that_always_fails_is_parked_and_can_be_retried_or_skipped() {
 
 #[test]
 fn a_message_that_has_failed_waits_for_its_pause_whatever_wakes_its_entity() {
-    sim::check(3, |sim: Sim| async move {
+    sim::check(1, |sim: Sim| async move {
         let fails = Fails::new(2.into());
         let begin = || clerks(&sim, options().idle_after(HOUR / 120), &fails);
         let mut node = begin();

@@ -355,7 +355,7 @@ fn a_supervisor_started_in_a_process_ends_with_it_and_its_failure_to_start_does_
 #[test]
 fn many_dynamic_children_restart_and_stop() {
     let runtime = runtime();
-    let children = scaled(20_000);
+    let children = scaled(4_000);
     let sessions = Supervisor::dynamic().intensity(u32::MAX, MINUTE).start(&runtime).unwrap();
     runtime.block_on(async |runtime| {
         let mut handles = Vec::new();
