@@ -20,7 +20,7 @@
 
 pub(crate) mod collector;
 mod group;
-pub(crate) mod interests;
+mod interests;
 mod ranking;
 pub(crate) mod score;
 mod trends;

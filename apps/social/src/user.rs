@@ -31,7 +31,6 @@ use throng_node::http::Signer;
 use crate::clock::Now;
 use crate::error::SocialError;
 use crate::for_you::collector::{ChangeKind, Collectors, PostChange};
-use crate::for_you::interests;
 use crate::idempotency::Made;
 use crate::ids::{IdGenerator, PostId};
 use crate::listing::{CachedBody, ListingName, PostPage, wanted};
@@ -463,59 +462,6 @@ impl User {
             let page = PostPage::of(posts, limit, reach.is_some());
             Ok(page.encode(ListingName::posts(&name(cx)), &signer))
         })
-    }
-
-    /// Returns the tags in which the user is interested, in order of their characters.
-    #[message]
-    pub(crate) fn interests(&self, cx: &mut Context<Self>) -> Result<Vec<Tag>, SocialError> {
-        self.account(cx)?;
-        Ok(interests::all(cx)?)
-    }
-
-    /// Adds or removes an interest; idempotent.
-    #[message]
-    pub(crate) fn set_interest(
-        &mut self,
-        cx: &mut Context<Self>,
-        tag: Tag,
-        is_interested: bool,
-    ) -> Result<(), SocialError> {
-        self.account(cx)?;
-        interests::set(cx, &tag, is_interested)
-    }
-
-    /// Returns the rooms in the user's list, in alphabetical order.
-    #[message]
-    pub(crate) fn listed_rooms(
-        &self,
-        cx: &mut Context<Self>,
-    ) -> Result<Vec<RoomName>, SocialError> {
-        self.account(cx)?;
-        Ok(membership::listed(cx)?)
-    }
-
-    /// Adds a room to the user's list; idempotent.
-    #[message]
-    pub(crate) fn list_room(
-        &mut self,
-        cx: &mut Context<Self>,
-        room: RoomName,
-    ) -> Result<(), SocialError> {
-        self.account(cx)?;
-        membership::add(cx, &room)
-    }
-
-    /// Removes a room from the user's list; idempotent.
-    #[message]
-    pub(crate) fn unlist_room(
-        &mut self,
-        cx: &mut Context<Self>,
-        room: RoomName,
-    ) -> Result<(), SocialError> {
-        if !self.is_known() {
-            return Err(SocialError::NoSuchUser(name(cx)));
-        }
-        Ok(membership::remove(cx, &room)?)
     }
 
     fn posts_below(

@@ -39,7 +39,6 @@ use super::trends::{TRENDS, Trends, TrendsClient};
 use crate::clock::Now;
 use crate::error::{SocialError, unavailable};
 use crate::ids::PostId;
-use crate::live::relay_count;
 use crate::name::Name;
 use crate::tags::Tag;
 
@@ -81,8 +80,10 @@ pub(crate) enum ChangeKind {
 impl Collectors {
     /// Starts as many collectors as the runtime has workers.
     pub(crate) fn start(runtime: &RuntimeHandle, node: &Node) -> Result<Collectors, SocialError> {
+        let workers = runtime.metrics().workers;
+        let workers = workers.iter().filter(|worker| !worker.guest && !worker.spare).count();
         let dropped = Arc::<AtomicU64>::default();
-        let (pool, supervisor) = Pool::new(relay_count(runtime).max(1), ROOM, || {
+        let (pool, supervisor) = Pool::new(workers.max(1), ROOM, || {
             let (node, dropped) = (node.downgrade(), dropped.clone());
             ChildSpec::new(move || Collector::new(node.clone(), dropped.clone()))
                 .restart(Restart::Permanent)

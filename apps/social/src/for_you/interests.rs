@@ -1,13 +1,13 @@
 //! The interests of a user: tags whose posts the user wants to see, in cells of the user's process.
 
 use throng::prelude::*;
-use throng_durable::{CellError, DurableContext, Str};
+use throng_durable::{DurableContext, Str};
 
 use crate::error::SocialError;
 use crate::name::Name;
 use crate::service::Social;
 use crate::tags::Tag;
-use crate::user::{User, UserClient};
+use crate::user::User;
 
 impl Social {
     /// Returns the tags in which a user is interested, in order of their characters.
@@ -15,7 +15,7 @@ impl Social {
     /// # Errors
     /// [`NoSuchUser`](SocialError::NoSuchUser).
     pub async fn interests(&self, name: &Name) -> Result<Vec<Tag>, SocialError> {
-        self.user(name).interests().await?
+        self.user(name).call(ListInterests).await?
     }
 
     /// Adds a tag to the interests of a user; idempotent.
@@ -23,7 +23,7 @@ impl Social {
     /// # Errors
     /// [`NoSuchUser`](SocialError::NoSuchUser), [`InterestsFull`](SocialError::InterestsFull).
     pub async fn add_interest(&self, name: &Name, tag: &Tag) -> Result<(), SocialError> {
-        self.user(name).set_interest(tag.clone(), true).await?
+        self.user(name).call(SetInterest { tag: tag.clone(), is_interested: true }).await?
     }
 
     /// Removes a tag from the interests of a user; idempotent.
@@ -31,37 +31,65 @@ impl Social {
     /// # Errors
     /// [`NoSuchUser`](SocialError::NoSuchUser).
     pub async fn remove_interest(&self, name: &Name, tag: &Tag) -> Result<(), SocialError> {
-        self.user(name).set_interest(tag.clone(), false).await?
+        self.user(name).call(SetInterest { tag: tag.clone(), is_interested: false }).await?
     }
 }
 
-/// Returns the interests of the user whose turn runs.
-pub(crate) fn all(cx: &mut Context<User>) -> Result<Vec<Tag>, CellError> {
-    let mut tags = Vec::new();
-    for cell in cx.cells::<Str, ()>(INTERESTS).range(..) {
-        tags.extend(cell?.0.parse::<Tag>());
-    }
-    Ok(tags)
-}
-
-/// Adds or removes an interest of the user whose turn runs.
-pub(crate) fn set(
-    cx: &mut Context<User>,
-    tag: &Tag,
+/// Adds or removes an interest; idempotent.
+struct SetInterest {
+    tag: Tag,
     is_interested: bool,
-) -> Result<(), SocialError> {
-    let mut interests = cx.cells::<Str, ()>(INTERESTS);
-    if interests.contains(tag.as_str())? == is_interested {
-        return Ok(());
-    }
-    if !is_interested {
-        interests.delete(tag.as_str());
-    } else if interests.range(..).take(INTERESTS_MAX).count() < INTERESTS_MAX {
+}
+
+impl Message for SetInterest {
+    type Reply = Result<(), SocialError>;
+}
+
+impl Handle<SetInterest> for User {
+    async fn handle(
+        &mut self,
+        SetInterest { tag, is_interested }: SetInterest,
+        cx: &mut Context<Self>,
+    ) -> <SetInterest as Message>::Reply {
+        self.account(cx)?;
+        let mut interests = cx.cells::<Str, ()>(INTERESTS);
+        if interests.contains(tag.as_str())? == is_interested {
+            return Ok(());
+        }
+        if !is_interested {
+            interests.delete(tag.as_str());
+            return Ok(());
+        }
+        if interests.range(..).take(INTERESTS_MAX).count() >= INTERESTS_MAX {
+            return Err(SocialError::InterestsFull);
+        }
         interests.put(tag.as_str(), &());
-    } else {
-        return Err(SocialError::InterestsFull);
+        Ok(())
     }
-    Ok(())
+}
+
+/// Returns the interests of a user.
+struct ListInterests;
+
+impl Message for ListInterests {
+    type Reply = Result<Vec<Tag>, SocialError>;
+}
+
+impl Handle<ListInterests> for User {
+    const READ_ONLY: bool = true;
+
+    async fn handle(
+        &mut self,
+        _: ListInterests,
+        cx: &mut Context<Self>,
+    ) -> <ListInterests as Message>::Reply {
+        self.account(cx)?;
+        let mut tags = Vec::new();
+        for cell in cx.cells::<Str, ()>(INTERESTS).range(..) {
+            tags.extend(cell?.0.parse::<Tag>());
+        }
+        Ok(tags)
+    }
 }
 
 /// Maximum number of interests of a user: each is a group that every visit asks.

@@ -23,25 +23,71 @@ use crate::error::SocialError;
 use crate::name::RoomName;
 use crate::user::User;
 
-/// Adds a room to the list of the user whose turn runs.
-pub(crate) fn add(cx: &mut Context<User>, room: &RoomName) -> Result<(), SocialError> {
-    let mut rooms = cx.cells::<Str, ()>(ROOMS);
-    if !rooms.contains(room.as_str())? {
-        if rooms.range(..).take(MEMBERSHIPS_MAX).count() >= MEMBERSHIPS_MAX {
-            return Err(SocialError::MembershipsFull);
-        }
-        rooms.put(room.as_str(), &());
-    }
-    Ok(())
+/// Adds a room to the list of a user; idempotent.
+pub(super) struct AddRoom(pub(super) RoomName);
+
+impl Message for AddRoom {
+    type Reply = Result<(), SocialError>;
 }
 
-/// Removes a room from the list of the user whose turn runs.
-pub(crate) fn remove(cx: &mut Context<User>, room: &RoomName) -> Result<(), CellError> {
-    let mut rooms = cx.cells::<Str, ()>(ROOMS);
-    if rooms.contains(room.as_str())? {
-        rooms.delete(room.as_str());
+impl Handle<AddRoom> for User {
+    async fn handle(
+        &mut self,
+        AddRoom(room): AddRoom,
+        cx: &mut Context<Self>,
+    ) -> <AddRoom as Message>::Reply {
+        self.account(cx)?;
+        let mut rooms = cx.cells::<Str, ()>(ROOMS);
+        if !rooms.contains(room.as_str())? {
+            if rooms.range(..).take(MEMBERSHIPS_MAX).count() >= MEMBERSHIPS_MAX {
+                return Err(SocialError::MembershipsFull);
+            }
+            rooms.put(room.as_str(), &());
+        }
+        Ok(())
     }
-    Ok(())
+}
+
+/// Removes a room from the list of a user; idempotent.
+pub(super) struct RemoveRoom(pub(super) RoomName);
+
+impl Message for RemoveRoom {
+    type Reply = Result<(), SocialError>;
+}
+
+impl Handle<RemoveRoom> for User {
+    async fn handle(
+        &mut self,
+        RemoveRoom(room): RemoveRoom,
+        cx: &mut Context<Self>,
+    ) -> <RemoveRoom as Message>::Reply {
+        if !self.is_known() {
+            return Err(SocialError::NoSuchUser(crate::user::name(cx)));
+        }
+        let mut rooms = cx.cells::<Str, ()>(ROOMS);
+        if rooms.contains(room.as_str())? {
+            rooms.delete(room.as_str());
+        }
+        Ok(())
+    }
+}
+
+/// Returns the list of a user, in alphabetical order.
+pub(super) struct ListRooms;
+
+impl Message for ListRooms {
+    type Reply = Result<Vec<RoomName>, SocialError>;
+}
+
+impl Handle<ListRooms> for User {
+    async fn handle(
+        &mut self,
+        _: ListRooms,
+        cx: &mut Context<Self>,
+    ) -> <ListRooms as Message>::Reply {
+        self.account(cx)?;
+        Ok(listed(cx)?)
+    }
 }
 
 /// Returns the list of the user whose turn runs.

@@ -13,6 +13,7 @@ use crate::service::{Social, stored_names};
 use crate::user::UserClient;
 
 use super::live::{Entered, RoomNews};
+use super::membership::{AddRoom, ListRooms, RemoveRoom};
 use super::{Room, RoomClient, RoomMessages, RoomProfile, Stored};
 
 impl Social {
@@ -176,23 +177,23 @@ impl Social {
     /// Adds a room to the list of a user. If the list is full, first removes the rooms of which the user is no member:
     /// those that have ended, or whose joins were lost in between.
     async fn add_room(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
-        let added = self.user(user).list_room(room.clone()).await?;
+        let added = self.user(user).call(AddRoom(room.clone())).await?;
         if !matches!(added, Err(SocialError::MembershipsFull)) {
             return added;
         }
         let member_of = self.memberships(user).await?;
-        for listed in self.user(user).listed_rooms().await?? {
+        for listed in self.user(user).call(ListRooms).await?? {
             if member_of.binary_search(&listed).is_err() {
                 self.unlist(&listed, user).await?;
             }
         }
-        self.user(user).list_room(room.clone()).await?
+        self.user(user).call(AddRoom(room.clone())).await?
     }
 
     /// Adds a room to the list of a member again, because a leave at the same time may have removed it. If the list is
     /// full meanwhile, ends the membership.
     async fn list(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
-        let listed = self.user(user).list_room(room.clone()).await?;
+        let listed = self.user(user).call(AddRoom(room.clone())).await?;
         if matches!(listed, Err(SocialError::MembershipsFull)) {
             self.room(room).leave(user.clone()).await??;
         }
@@ -218,7 +219,7 @@ impl Social {
 
     /// Removes a room from the list of a user, unless the user is a member.
     async fn unlist(&self, room: &RoomName, user: &Name) -> Result<(), SocialError> {
-        self.user(user).unlist_room(room.clone()).await??;
+        self.user(user).call(RemoveRoom(room.clone())).await??;
         // A join or a creation at the same time may have ended between the two steps.
         match self.room(room).has_member(user.clone()).await? {
             Ok(true) => match self.list(room, user).await {
@@ -237,7 +238,7 @@ impl Social {
     ///
     /// Cost: a call to each room, at most 32 at a time.
     pub async fn memberships(&self, user: &Name) -> Result<Vec<RoomName>, SocialError> {
-        let listed = self.user(user).listed_rooms().await??;
+        let listed = self.user(user).call(ListRooms).await??;
         let rooms = stream::iter(listed).map(async |room| {
             let is_member = match self.room(&room).has_member(user.clone()).await? {
                 // The user's list still has the room of a creation that failed.

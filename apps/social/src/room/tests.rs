@@ -8,6 +8,7 @@ use futures_util::stream::{self, StreamExt};
 use throng::prelude::*;
 
 use super::live::{PAUSE_PER_SOCKET, RoomNews};
+use super::membership::{AddRoom, ListRooms};
 use super::{RoomMessage, SaidMessage};
 use crate::error::SocialError;
 use crate::name::{Name, RoomName};
@@ -82,10 +83,10 @@ fn a_room_that_was_not_created_takes_no_place_after_a_leave() {
         let account = Account { password_hash: String::new(), created_ms: 0 };
         social.user(&alice).register(account).await.unwrap().unwrap();
         // The first step of a creation that ended there.
-        social.user(&alice).list_room(rust.clone()).await.unwrap().unwrap();
+        social.user(&alice).call(AddRoom(rust.clone())).await.unwrap().unwrap();
         let left = social.leave_room(&rust, &alice).await;
         assert!(matches!(left, Err(SocialError::NoSuchRoom(_))), "{left:?}");
-        assert_eq!(social.user(&alice).listed_rooms().await.unwrap().unwrap(), []);
+        assert_eq!(social.user(&alice).call(ListRooms).await.unwrap().unwrap(), []);
     });
 }
 
