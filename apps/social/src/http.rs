@@ -28,62 +28,45 @@
 //! | deletion of an account | 401 `token-revoked`: the first has had its effect |
 //! | new password | 401 `token-revoked`: the first has had its effect, and a login with the new password succeeds |
 
+pub(crate) mod app;
 mod for_you;
 mod likes;
 pub(crate) mod limits;
 mod rooms;
 
 use std::collections::BTreeMap;
-use std::error::Error as _;
 use std::fmt::Display;
-use std::ops::Deref;
-use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{FromRef, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
-use throng_node::http::{
-    ClientAddress, Cursor, Json, Path, Problem, Query, Signer, Sockets, Token,
-};
+use throng_node::http::{ClientAddress, Cursor, Json, Path, Problem, Query, Token};
 
 use crate::error::SocialError;
+use crate::http::app::{App, Caller, parse_name};
 use crate::idempotency::IdempotencyKey;
 use crate::ids::PostId;
-use crate::listing::ListingName;
+use crate::listing::{LIMIT_DEFAULT, LIMIT_MAX, ListingName};
 use crate::name::Name;
 use crate::openapi;
 use crate::page;
 use crate::password::Password;
-use crate::post::{Post, Text};
-use crate::revoked::Issued;
+use crate::post::{PostView, Text};
 use crate::service::{Health, Registration, Social, Status};
 use crate::socket;
 use crate::user::Profile;
 
+pub use app::Settings;
 pub use limits::{RateLimits, Rates};
-
-/// Settings of the routes.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Signer of tokens and cursors.
-    pub signer: Signer,
-    /// Time for which a token is valid.
-    pub token_ttl: Duration,
-    /// Limits of the sockets, and the origins of pages that may open them.
-    pub sockets: Sockets,
-    /// Limits of accounts and client networks.
-    pub limits: RateLimits,
-}
 
 /// Builds the routes of the service, for a [`Server`](throng_node::http::Server).
 pub fn routes(social: Social, settings: Settings) -> Router {
-    let app = App(Arc::new(AppState { social, settings }));
+    let app = App::new(social, settings);
     let api = Router::new()
         .route("/api/v1/users", post(register).get(search))
         .route("/api/v1/sessions", post(log_in).delete(log_out_everywhere))
@@ -107,44 +90,8 @@ pub fn routes(social: Social, settings: Settings) -> Router {
         .merge(rooms::routes())
         .merge(openapi::routes())
         // A further layer or a nested router would box and move every request once more.
-        .route_layer(from_fn_with_state(app.clone(), limits::admit));
+        .route_layer(from_fn_with_state(app.clone(), app::admit));
     api.merge(page::routes()).with_state(app)
-}
-
-/// State of the routes. It is cloned several times for each request, so a clone is a single pointer.
-#[derive(Clone)]
-pub(crate) struct App(Arc<AppState>);
-
-pub(crate) struct AppState {
-    pub(crate) social: Social,
-    pub(crate) settings: Settings,
-}
-
-impl Deref for App {
-    type Target = AppState;
-
-    fn deref(&self) -> &AppState {
-        &self.0
-    }
-}
-
-/// User that makes a request, identified in `limits` by a valid token that was not revoked.
-#[derive(Clone)]
-struct Caller {
-    name: Name,
-    token: Issued,
-}
-
-impl FromRef<App> for Sockets {
-    fn from_ref(app: &App) -> Sockets {
-        app.settings.sockets.clone()
-    }
-}
-
-impl FromRef<App> for Signer {
-    fn from_ref(app: &App) -> Signer {
-        app.settings.signer.clone()
-    }
 }
 
 #[derive(Deserialize)]
@@ -166,14 +113,6 @@ struct SessionView<'a> {
 #[serde(deny_unknown_fields)]
 struct NewPost {
     text: String,
-}
-
-#[derive(Serialize)]
-pub(crate) struct PostView<'a> {
-    id: PostId,
-    author: &'a Name,
-    text: &'a Text,
-    time: u64,
 }
 
 /// List in JSON, under its name.
@@ -466,91 +405,15 @@ fn page_of<N: Clone>(name: &'static str, (names, more): (Vec<N>, bool)) -> Json<
     Json(NamesView { names: BTreeMap::from([(name, names)]), next_after })
 }
 
-impl PostView<'_> {
-    pub(crate) fn of(post: &Post) -> PostView<'_> {
-        PostView { id: post.id, author: &post.author, text: &post.text, time: post.time }
-    }
-}
-
 /// Builds the response with the encoded page of a listing.
 fn listing(body: Bytes) -> Response {
     let json = HeaderValue::from_static("application/json");
     ([(header::CONTENT_TYPE, json)], body).into_response()
 }
 
-/// Returns the status and the name of the problem of an error, and logs errors of the service.
-fn problem_of(error: &SocialError) -> (StatusCode, &'static str) {
-    use SocialError as E;
-    let (status, name) = match error {
-        E::NameTaken(_) => (StatusCode::CONFLICT, "name-taken"),
-        E::NoSuchUser(_) => (StatusCode::NOT_FOUND, "no-such-user"),
-        E::NoSuchPost(_) => (StatusCode::NOT_FOUND, "no-such-post"),
-        E::WrongCredentials => (StatusCode::UNAUTHORIZED, "wrong-credentials"),
-        E::SelfFollow => (StatusCode::UNPROCESSABLE_ENTITY, "follows-oneself"),
-        E::SelfBlock => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-oneself"),
-        E::BlocksFull => (StatusCode::UNPROCESSABLE_ENTITY, "blocks-full"),
-        E::Blocking(_) => (StatusCode::CONFLICT, "blocking"),
-        E::Blocked(_) => (StatusCode::FORBIDDEN, "blocked"),
-        E::RoomTaken(_) => (StatusCode::CONFLICT, "room-taken"),
-        E::NoSuchRoom(_) => (StatusCode::NOT_FOUND, "no-such-room"),
-        E::NotMember(_) => (StatusCode::FORBIDDEN, "not-a-member"),
-        E::NotOwner(_) => (StatusCode::FORBIDDEN, "not-the-owner"),
-        E::NoSuchMessage(_) => (StatusCode::NOT_FOUND, "no-such-message"),
-        E::RoomFull(_) => (StatusCode::UNPROCESSABLE_ENTITY, "room-full"),
-        E::MembershipsFull => (StatusCode::UNPROCESSABLE_ENTITY, "memberships-full"),
-        E::InterestsFull => (StatusCode::UNPROCESSABLE_ENTITY, "interests-full"),
-        E::VisitOver => (StatusCode::GONE, "visit-over"),
-        E::TokenRevoked => (StatusCode::UNAUTHORIZED, "token-revoked"),
-        E::PostDeleted => (StatusCode::GONE, "post-deleted"),
-        E::FollowingFull => (StatusCode::UNPROCESSABLE_ENTITY, "following-full"),
-        E::KeyReused => (StatusCode::UNPROCESSABLE_ENTITY, "idempotency-key-reused"),
-        E::TooManyLogins => (StatusCode::TOO_MANY_REQUESTS, "too-many-logins"),
-        E::Unavailable(_) => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
-        E::Uncertain(_) => (StatusCode::SERVICE_UNAVAILABLE, "uncertain"),
-        E::Broken(_) => (StatusCode::INTERNAL_SERVER_ERROR, "broken"),
-    };
-    if status.is_server_error() {
-        tracing::error!(reason = error.source(), "{error}");
-    }
-    (status, name)
-}
-
-/// Returns the name of the problem of an error, for a client that is not answered by HTTP.
-pub(crate) fn slug(error: &SocialError) -> &'static str {
-    problem_of(error).1
-}
-
-impl From<SocialError> for Problem {
-    fn from(error: SocialError) -> Problem {
-        let (status, name) = problem_of(&error);
-        let problem = Problem::new(status, name, error.to_string());
-        match status {
-            // Every 401 needs a challenge.
-            StatusCode::UNAUTHORIZED => {
-                problem.with_header(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-            }
-            // By then most of the waiting requests are served.
-            StatusCode::TOO_MANY_REQUESTS => {
-                problem.with_header(header::RETRY_AFTER, HeaderValue::from_static("3"))
-            }
-            StatusCode::SERVICE_UNAVAILABLE => {
-                problem.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
-            }
-            _ => problem,
-        }
-    }
-}
-
 /// Converts the error of an invalid field into the problem `name`.
 fn invalid<E: ToString>(name: &'static str) -> impl Fn(E) -> Problem {
     move |error| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, name, error.to_string())
-}
-
-/// Parses the name in a path or token. No user has an invalid name, so it is answered 404.
-fn parse_name(name: String) -> Result<Name, Problem> {
-    Name::try_from(name).map_err(|_| {
-        Problem::new(StatusCode::NOT_FOUND, "no-such-user", "this is not a valid user name")
-    })
 }
 
 fn parse_after<N: TryFrom<String>>(after: Option<String>) -> Result<Option<N>, Problem> {
@@ -588,24 +451,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, Proble
     }
 }
 
-pub(crate) const LIMIT_DEFAULT: usize = 20;
-pub(crate) const LIMIT_MAX: usize = 100;
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_refusal_has_the_header_of_its_status() {
-        for (error, status, name, value) in [
-            (SocialError::TooManyLogins, 429, header::RETRY_AFTER, "3"),
-            (SocialError::TokenRevoked, 401, header::WWW_AUTHENTICATE, "Bearer"),
-        ] {
-            let response = Problem::from(error).into_response();
-            assert_eq!(response.status(), status);
-            assert_eq!(response.headers()[name], value);
-        }
-    }
 
     #[test]
     fn a_node_that_cannot_write_is_not_called_healthy() {

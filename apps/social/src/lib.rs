@@ -72,6 +72,7 @@ mod openapi;
 mod page;
 mod password;
 mod post;
+mod problem;
 mod revocations;
 mod revoked;
 mod room;

@@ -23,6 +23,10 @@ use crate::ids::PostId;
 use crate::name::Name;
 use crate::post::{PageBudget, Post, Published};
 
+/// Numbers of entries of a page, by default and at most.
+pub(crate) const LIMIT_DEFAULT: usize = 20;
+pub(crate) const LIMIT_MAX: usize = 100;
+
 /// Page of posts, newest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {

@@ -116,6 +116,21 @@ impl PageBudget {
 /// long posts would take megabytes of memory for each reader, however slow.
 const PAGE_BYTES_MAX: usize = 256 * 1024;
 
+/// Post in JSON.
+#[derive(Serialize)]
+pub(crate) struct PostView<'a> {
+    id: PostId,
+    author: &'a Name,
+    text: &'a Text,
+    time: u64,
+}
+
+impl PostView<'_> {
+    pub(crate) fn of(post: &Post) -> PostView<'_> {
+        PostView { id: post.id, author: &post.author, text: &post.text, time: post.time }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

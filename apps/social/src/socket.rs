@@ -36,7 +36,7 @@ use throng_node::http::{
 };
 
 use crate::error::{SocialError, unavailable};
-use crate::http::App;
+use crate::http::app::App;
 use crate::http::limits::{AccountSocket, Class};
 use crate::live::{Change, News, Position, Watching};
 use crate::name::{Name, RoomName};

@@ -18,8 +18,9 @@ use axum::routing::{get, put};
 use serde::{Deserialize, Serialize};
 use throng_node::http::{Cursor, Json, Path, Problem, Query};
 
+use super::app::{App, Caller};
 use super::likes::LikedPostView;
-use super::{App, Caller, ListView, PageQuery, list_of};
+use super::{ListView, PageQuery, list_of};
 use crate::for_you::VisitPosition;
 use crate::for_you::score::Reason;
 use crate::tags::{Tag, TagError};

@@ -11,9 +11,10 @@ use axum::routing::{get, put};
 use serde::Serialize;
 use throng_node::http::{Json, Path, Problem};
 
-use super::{App, Caller, PostView, parse_id, parse_name};
+use super::app::{App, Caller, parse_name};
+use super::parse_id;
 use crate::ids::PostId;
-use crate::post::LikedPost;
+use crate::post::{LikedPost, PostView};
 
 pub(super) fn routes() -> Router<App> {
     Router::new()

@@ -23,20 +23,12 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use axum::extract::{FromRequestParts, Request, State};
-use axum::http::request::Parts;
-use axum::http::{HeaderValue, Method, StatusCode, header};
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::http::Method;
 use throng::PrometheusText;
-use throng_node::http::{
-    Bearer, ClientAddress, Limited, Problem, Rate, RateTable, Token, bearer_text,
-};
+use throng_node::http::{Limited, Rate, RateTable};
 
-use super::{App, Caller, parse_name};
 use crate::error::SocialError;
 use crate::name::Name;
-use crate::revoked::Issued;
 
 /// Rates and caps of the service.
 #[derive(Clone, Debug)]
@@ -163,6 +155,11 @@ impl RateLimits {
         }
     }
 
+    /// Admits a request from a network without a valid token.
+    pub(super) fn of_network(&self, network: IpAddr) -> Result<(), Limited> {
+        self.0.network_reads.take(&network)
+    }
+
     /// Admits a registration from a network. The caller calls [`Attempt::give_back`] if it repeated an earlier one.
     pub(super) fn registration(&self, network: IpAddr) -> Result<Attempt<'_>, Limited> {
         Attempt::begin(&self.0.registrations, network)
@@ -235,70 +232,9 @@ impl<'t> Attempt<'t> {
     }
 }
 
-/// Owner of the token of a request: `None` without a token.
-#[derive(Clone)]
-struct Identity(Option<Result<Caller, Problem>>);
-
-/// Identifies the user that makes a request, and admits the request within the user's or the network's rate. Forbids
-/// caching the answer, which is for one reader and valid only at that moment; [`Problem`] sets the same header.
-pub(super) async fn admit(
-    State(app): State<App>,
-    request: Request,
-    next: Next,
-) -> Result<Response, Problem> {
-    let (mut parts, body) = request.into_parts();
-    let client = ClientAddress::from_request_parts(&mut parts, &app).await?;
-    let identity = match bearer_text(&parts.headers) {
-        Err(_) if !parts.headers.contains_key(header::AUTHORIZATION) => None,
-        _ => Some(app.identify(&mut parts).await),
-    };
-    let limits = &app.settings.limits;
-    match &identity {
-        Some(Ok(caller)) => limits.admit(Class::of(&parts.method), &caller.name)?,
-        _ => limits.0.network_reads.take(&client.network())?,
-    }
-    parts.extensions.insert(Identity(identity));
-    let mut response = next.run(Request::from_parts(parts, body)).await;
-    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
-}
-
 impl Class {
-    fn of(method: &Method) -> Class {
+    pub(super) fn of(method: &Method) -> Class {
         if method.is_safe() { Class::Read } else { Class::Write }
-    }
-}
-
-impl App {
-    /// Checks the token of a request.
-    async fn identify(&self, parts: &mut Parts) -> Result<Caller, Problem> {
-        let Bearer(Token { subject, issued, expires }) =
-            Bearer::from_request_parts(parts, self).await?;
-        let name = parse_name(subject)?;
-        self.social.check_token(&name, issued).await?;
-        Ok(Caller { name, token: Issued { at: issued, expires } })
-    }
-}
-
-impl FromRequestParts<App> for Caller {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Problem> {
-        let identified = match parts.extensions.remove() {
-            Some(Identity(Some(identified))) => identified,
-            // Without an `Authorization` header, this returns the problem `token-missing`.
-            _ => app.identify(parts).await,
-        };
-        let problem = match identified {
-            Ok(caller) => return Ok(caller),
-            Err(problem) => problem,
-        };
-        let has_token = parts.headers.contains_key(header::AUTHORIZATION);
-        if has_token && problem.status() == StatusCode::UNAUTHORIZED {
-            let client = ClientAddress::from_request_parts(parts, app).await?;
-            app.settings.limits.bad_token(client.network())?;
-        }
-        Err(problem)
     }
 }
 
@@ -344,7 +280,7 @@ mod tests {
         let (alice, here) = ("alice".parse().unwrap(), [10, 0, 0, 1].into());
         for _ in 0..2 {
             let _ = limits.admit(Class::Read, &alice);
-            let _ = limits.0.network_reads.take(&here);
+            let _ = limits.of_network(here);
             let _ = limits.bad_token(here);
         }
         let _places: Vec<_> = (0..3).map(|_| limits.socket(&alice)).collect();

@@ -11,9 +11,10 @@ use axum::routing::{delete, get, post, put};
 use serde::{Deserialize, Serialize};
 use throng_node::http::{Cursor, Json, Path, Problem, Query};
 
+use super::app::{App, Caller, parse_name};
 use super::{
-    AfterQuery, App, Caller, ListView, NamesView, PageQuery, SearchQuery, check_limit,
-    idempotency_key, invalid, list_of, page_of, parse_after, parse_name,
+    AfterQuery, ListView, NamesView, PageQuery, SearchQuery, check_limit, idempotency_key, invalid,
+    list_of, page_of, parse_after,
 };
 use crate::name::{Name, RoomName};
 use crate::post::Text;

@@ -6,8 +6,8 @@
 use serde_json::{Map, Value, json};
 
 use super::reference;
-use crate::http::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::idempotency::IdempotencyKey;
+use crate::listing::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::name::Name;
 use crate::password::Password;
 use crate::post::Text;

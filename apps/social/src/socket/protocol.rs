@@ -56,11 +56,10 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use throng_node::http::Frames;
 
-use crate::http::PostView;
 use crate::ids::PostId;
 use crate::live::Position;
 use crate::name::{Name, RoomName};
-use crate::post::Published;
+use crate::post::{PostView, Published};
 use crate::room::live::{Presence, Typing};
 use crate::room::{RoomMessage, Said, SaidMessage};
 

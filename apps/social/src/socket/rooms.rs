@@ -22,10 +22,10 @@ use throng_node::http::{Frames, Limited};
 
 use crate::error::SocialError;
 use crate::http::limits::Class;
-use crate::http::slug;
 use crate::idempotency::IdempotencyKey;
 use crate::name::{Name, RoomName};
 use crate::post::Text;
+use crate::problem::slug;
 use crate::room::live::{Entered, RoomNews};
 use crate::room::{RoomMessage, Said};
 
