@@ -340,29 +340,20 @@ impl Run<'_> {
 fn cut(done: &Done, is_cut: impl Fn(usize) -> bool, random: &mut fastrand::Rng) -> usize {
     let directory = directory();
     let directory = directory.path().join("store");
-    let (mut disk, mut given, mut acknowledged, mut cuts) = (DiskModel::default(), 0, 0, 0);
-    for (moment, event) in done.events.iter().enumerate() {
-        event.change(moment, &mut disk);
-        match event {
-            Event::Mark(Mark::Given(states)) => given = *states,
-            Event::Mark(Mark::Acknowledged(states)) => acknowledged = *states,
-            _ => {}
-        }
+    let mut cuts = 0;
+    at_each_moment(&done.events, |moment, _, disk, fitting| {
         if is_cut(moment) {
             // Nothing is lost if the process is killed.
             for loss in [Loss::Nothing, Loss::Everything, Loss::Sectors] {
                 put(disk.after_power_cut(loss, random), &directory);
                 let found = reopen(&directory, false);
-                let fitting = &done.states[acknowledged..=given.max(acknowledged)];
-                assert!(
-                    found.as_ref().is_ok_and(|found| fitting.contains(found)),
-                    "moment {moment}, {loss:?} lost: {found:?}"
-                );
+                let is_fitting = |found| done.states[fitting.clone()].contains(found);
+                let is_kept = found.as_ref().is_ok_and(is_fitting);
+                assert!(is_kept, "moment {moment}, {loss:?} lost: {found:?}");
                 cuts += 1;
             }
         }
-        event.flush(moment, &mut disk);
-    }
+    });
     cuts
 }
 
@@ -384,11 +375,8 @@ const FAULTS: [(&str, i32, Then); 3] = [
 
 #[test]
 fn an_operation_that_fails_loses_nothing_acknowledged() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_alone, _, mut random) = take_turn();
     let faults = number_or("THRONG_STORE_FAULTS", 1) as usize;
-    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
-    println!("{faults} faults of each kind, THRONG_STORE_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
     let mut reader = Reader::start();
     let killed = killed();
     let (mut runs, mut cuts) = (0, 0);
@@ -432,10 +420,7 @@ fn an_operation_that_fails_loses_nothing_acknowledged() {
 /// must be on the disk before the next commit writes over pages of the failed one.
 #[test]
 fn a_power_cut_after_a_failed_meta_page_leaves_a_whole_commit() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
-    println!("THRONG_STORE_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let (_alone, _, mut random) = take_turn();
     let (killed, mut cuts, mut opened) = (killed(), 0, false);
     let options = Store::options().checkpoint_bytes(8 << 10);
     let (kind, operation, then) = (Kind::Data, Operation::Write, Then::Everything);
@@ -458,10 +443,7 @@ fn a_power_cut_after_a_failed_meta_page_leaves_a_whole_commit() {
 
 #[test]
 fn a_power_cut_during_a_recovery_loses_nothing_acknowledged() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
-    println!("THRONG_STORE_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let (_alone, _, mut random) = take_turn();
     let (killed, mut cuts) = (killed(), 0);
     // With and without checkpoints during the recovery.
     for checkpoint_bytes in [1 << 10, 1 << 20] {
@@ -485,10 +467,7 @@ fn a_power_cut_during_a_recovery_loses_nothing_acknowledged() {
 /// to LMDB, so it must flush them first.
 #[test]
 fn a_power_cut_after_a_killed_flush_leaves_a_log_that_reaches_lmdb() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
-    println!("THRONG_STORE_SEED={seed}");
-    let mut random = fastrand::Rng::with_seed(seed);
+    let (_alone, _, mut random) = take_turn();
     let Files { directory: before, mut model } = killed();
     let segments = fs::read_dir(before.path().join("log")).unwrap();
     let segments = segments.map(|entry| entry.unwrap().path());

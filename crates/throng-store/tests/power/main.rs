@@ -19,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::RangeInclusive;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use disk::{DATA_FILE, Event, LOCK, Mark};
 use tempfile::TempDir;
@@ -263,50 +264,56 @@ fn directory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
+/// Calls `look` at each moment with its number, its event, the disk as it is then, and the numbers of the states that
+/// a power cut may leave there: from the last that is acknowledged to the last that was given.
+fn at_each_moment(
+    events: &[Event],
+    mut look: impl FnMut(usize, &Event, &DiskModel, RangeInclusive<usize>),
+) {
+    let (mut disk, mut given, mut acknowledged) = (DiskModel::default(), 0, 0);
+    for (moment, event) in events.iter().enumerate() {
+        event.change(moment, &mut disk);
+        match event {
+            Event::Mark(Mark::Given(states)) => given = *states,
+            Event::Mark(Mark::Acknowledged(states)) => acknowledged = *states,
+            _ => {}
+        }
+        look(moment, event, &disk, acknowledged..=given.max(acknowledged));
+        // Until here a power cut could lose what the event has flushed.
+        event.flush(moment, &mut disk);
+    }
+}
+
 /// Cuts the power at each moment of the work, `per_moment` times.
 fn cut_everywhere(work: &Work, per_moment: usize, seed: u64, faults_max: usize) -> Cuts {
     let mut random = fastrand::Rng::with_seed(seed);
     let parent = directory();
     let directory = parent.path().join("store");
     let mut cuts = Cuts::default();
-    let mut disk = DiskModel::default();
-    let (mut given, mut acknowledged) = (0, 0);
-    for (moment, event) in work.events.iter().enumerate() {
-        event.change(moment, &mut disk);
-        match event {
-            Event::Mark(Mark::Given(batches)) => given = *batches,
-            Event::Mark(Mark::Acknowledged(batches)) => acknowledged = *batches,
-            _ => {}
+    at_each_moment(&work.events, |moment, event, disk, fitting| {
+        if matches!(event, Event::Mark(Mark::Given(_))) || cuts.faults.len() >= faults_max {
+            return;
         }
-        if !matches!(event, Event::Mark(Mark::Given(_))) {
-            cuts.moments += 1;
-            let mut losses = vec![Loss::Nothing];
-            if !disk.is_flushed() {
-                losses.push(Loss::Everything);
-                let others = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most];
-                losses.extend((0..per_moment).map(|_| others[random.usize(..others.len())]));
-            }
-            for loss in losses {
-                put(disk.after_power_cut(loss, &mut random), &directory);
-                let found = reopen(&directory, cuts.files % 8 == 0);
-                cuts.files += 1;
-                let fitting = &work.states[acknowledged..=given];
-                if !found.as_ref().is_ok_and(|found| fitting.contains(found)) {
-                    let held =
-                        found.map(|found| work.states.iter().rposition(|state| *state == found));
-                    cuts.faults.push(format!(
-                        "moment {moment}, {loss:?} lost: the state is that after batch {held:?}; \
-                         acknowledged {acknowledged}, given {given}"
-                    ));
-                    if cuts.faults.len() >= faults_max {
-                        return cuts;
-                    }
-                }
+        cuts.moments += 1;
+        let mut losses = vec![Loss::Nothing];
+        if !disk.is_flushed() {
+            losses.push(Loss::Everything);
+            let others = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most];
+            losses.extend((0..per_moment).map(|_| others[random.usize(..others.len())]));
+        }
+        for loss in losses {
+            put(disk.after_power_cut(loss, &mut random), &directory);
+            let found = reopen(&directory, cuts.files % 8 == 0);
+            cuts.files += 1;
+            let is_fitting = |found| work.states[fitting.clone()].contains(found);
+            if !found.as_ref().is_ok_and(is_fitting) && cuts.faults.len() < faults_max {
+                let held = found.map(|found| work.states.iter().rposition(|state| *state == found));
+                cuts.faults.push(format!(
+                    "moment {moment}, {loss:?} lost: the state is that after batch {held:?}, not of {fitting:?}"
+                ));
             }
         }
-        // Until here a power cut could lose what the event has flushed.
-        event.flush(moment, &mut disk);
-    }
+    });
     cuts
 }
 
@@ -325,12 +332,18 @@ fn number_or(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).map_or(otherwise, |number| number.parse().unwrap())
 }
 
+/// Waits for the turn of a test, and prints the seed by which it can be repeated.
+fn take_turn() -> (MutexGuard<'static, ()>, u64, fastrand::Rng) {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
+    println!("THRONG_STORE_SEED={seed}");
+    (alone, seed, fastrand::Rng::with_seed(seed))
+}
+
 #[test]
 fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (_alone, seed, _) = take_turn();
     let files = number_or("THRONG_STORE_CUTS", 2_000);
-    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
-    println!("at least {files} files, THRONG_STORE_SEED={seed}");
     let mut done = 0;
     for seed in seed.. {
         let work = work(70, Durability::Durable, seed);
@@ -354,17 +367,12 @@ fn a_power_cut_at_any_moment_loses_nothing_acknowledged() {
 /// a store, too.
 #[test]
 fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let seed = number_or("THRONG_STORE_SEED", fastrand::u64(..));
-    println!("THRONG_STORE_SEED={seed}");
+    let (_alone, seed, mut random) = take_turn();
     let Work { events, .. } = work(40, Durability::Volatile, seed);
-    let mut random = fastrand::Rng::with_seed(seed);
     let parent = directory();
     let directory = parent.path().join("store");
-    let mut disk = DiskModel::default();
     let (mut whole, mut refused, mut salvaged) = (0, 0, 0);
-    for (moment, event) in events.iter().enumerate() {
-        event.change(moment, &mut disk);
+    at_each_moment(&events, |moment, event, disk, _| {
         let loss = [Loss::Sectors, Loss::Pages, Loss::Few, Loss::Most][moment % 4];
         if matches!(event, Event::Write { .. }) && moment % 2 == 0 {
             put(disk.after_power_cut(loss, &mut random), &directory);
@@ -393,8 +401,7 @@ fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
                 }
             }
         }
-        event.flush(moment, &mut disk);
-    }
+    });
     println!("{whole} readable, {refused} refused, of which {salvaged} salvaged");
     assert!(whole + refused > 50 && refused > 5, "{whole} readable, {refused} refused");
     assert!(salvaged > 0);
@@ -403,7 +410,7 @@ fn a_volatile_store_after_a_power_cut_is_refused_or_readable() {
 /// The same test must fail for a store that acknowledges writes before it flushes them.
 #[test]
 fn a_store_that_does_not_flush_is_detected() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = take_turn();
     let work = work(10, Durability::Volatile, 7);
     let cuts = cut_everywhere(&work, 3, 7, 3);
     assert_eq!(cuts.faults.len(), 3, "{cuts:?}");
