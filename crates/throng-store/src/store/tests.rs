@@ -9,6 +9,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 use std::{fs, mem};
 
+use tempfile::TempDir;
+
 use super::*;
 use crate::disk::{LOG, format, recovery};
 use crate::elmdb::Reader;
@@ -33,8 +35,7 @@ fn leave_a_commit_half_done(store: &Store) {
 
 #[test]
 fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let named = store.database::<Str, Str>("named").unwrap();
     let early = store.database::<Str, Str>("early").unwrap();
     named.put("key", "value").wait().unwrap();
@@ -78,8 +79,7 @@ fn after_a_commit_with_unknown_outcome_the_store_recovers_when_old_snapshots_end
 
 #[test]
 fn a_commit_without_a_record_that_is_found_after_reopening_is_committed_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     // Nothing is in memory, as before each commit without a record.
     db(&store).load([(*b"a", *b"load")]).unwrap();
     let environment = store.environment();
@@ -108,8 +108,7 @@ fn a_commit_without_a_record_that_is_found_after_reopening_is_committed_again() 
 
 #[test]
 fn a_commit_that_may_have_failed_unseen_is_followed_by_another_one() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     db(&store).load([(*b"a", *b"load")]).unwrap();
     let commits = |store: &Store| store.environment().env().unwrap().last_txn();
     let before = commits(&store);
@@ -129,8 +128,7 @@ fn a_commit_that_may_have_failed_unseen_is_followed_by_another_one() {
 
 #[test]
 fn a_store_can_be_closed_during_recovery() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let held = store.snapshot().unwrap();
     leave_a_commit_half_done(&store);
     assert!(store.database::<Str, Str>("new").is_err());
@@ -222,8 +220,7 @@ fn look(store: &Store, reads: &mut Reads, all: u64) -> u64 {
 
 /// Takes steps while others read; each must see the first ones, up to all that were done when it began.
 fn reads_beside_steps(options: &Options, all: u64) {
-    let directory = tempfile::tempdir().unwrap();
-    let store = options.clone().durability(Durability::Volatile).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&options.clone().durability(Durability::Volatile));
     let (done, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
     let looks = thread::scope(|scope| {
         let readers = [
@@ -294,8 +291,7 @@ fn snapshot_around(store: &Store, change: impl FnOnce() + Send) -> u64 {
 #[test]
 fn a_snapshot_with_an_older_transaction_has_an_older_position() {
     for options in [Options::default(), Options::default().map_bytes(192 << 10)] {
-        let directory = tempfile::tempdir().unwrap();
-        let store = options.open(directory.path()).unwrap();
+        let (_directory, store) = new_store_with(&options);
         db(&store).load([(0u64.to_be_bytes(), *b"in place of a put")]).unwrap();
         let steps = || (1..4).for_each(|number| take_step(&store, number));
         assert_eq!(snapshot_around(&store, steps), 1);
@@ -305,8 +301,7 @@ fn a_snapshot_with_an_older_transaction_has_an_older_position() {
 
 #[test]
 fn a_follower_that_meets_a_load_begins_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     take_step(&store, 0);
     let mut follower = follower(&store);
     let begins = AtomicU64::new(0);
@@ -324,8 +319,7 @@ fn a_follower_that_meets_a_load_begins_again() {
 
 #[test]
 fn a_copy_of_the_log_ends_at_the_mark_of_its_beginning() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let put = |key: &str| db(&store).put(key.as_bytes(), b"value").wait().unwrap();
     let environment = store.environment();
     let env = environment.env().unwrap();
@@ -375,8 +369,7 @@ fn a_backup_ends_beside_writers_that_do_not_pause() {
 fn nothing_goes_into_lmdb_at_once_while_the_log_is_broken() {
     let mut refused = 0;
     for before in 0..6 {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
+        let (directory, store) = new_store();
         db(&store).put(b"key", b"before").wait().unwrap();
         // The disk fails on the writer thread from some operation on.
         let entries = db(&store);
@@ -485,8 +478,7 @@ impl Author {
 fn a_lost_submission_takes_with_it_all_that_build_on_it() {
     let mut lost = [0, 0];
     for (before, failures) in (0..6).flat_map(|before| [(before, 1), (before, 3)]) {
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path()).unwrap();
+        let (directory, store) = new_store();
         let mut authors = ["ada", "alan", "grace"].map(|key| {
             let (count, last) = (0, Submission::START);
             Author { key: key.to_owned(), count, last, given: Vec::new() }
@@ -551,8 +543,7 @@ fn a_waker_may_close_the_store_while_another_thread_does() {
             self.0.close();
         }
     }
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let waker = std::task::Waker::from(Arc::new(Closes(store.clone())));
     let (go, wait) = mpsc::channel::<()>();
     let mut updating = store.update(move |_| {
@@ -584,8 +575,7 @@ fn the_number_of_databases_does_not_make_checkpoints_frequent() {
 #[test]
 fn a_checkpoint_uses_the_pages_again_that_it_has_freed() {
     const ENTRIES: u64 = 50_000;
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let environment = &store.0.environment;
     let mut file_bytes = Vec::new();
     for round in 0..3 {
@@ -602,6 +592,17 @@ fn a_checkpoint_uses_the_pages_again_that_it_has_freed() {
     }
     // Two transactions of several replace pages before those of the first are free.
     assert!(file_bytes[2] < file_bytes[0] * 7 / 4, "{file_bytes:?}");
+}
+
+/// Opens a store in a directory of its own.
+fn new_store() -> (TempDir, Store) {
+    new_store_with(&Options::default())
+}
+
+fn new_store_with(options: &Options) -> (TempDir, Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = options.open(directory.path()).unwrap();
+    (directory, store)
 }
 
 fn db(store: &Store) -> Database {

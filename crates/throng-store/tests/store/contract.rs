@@ -2,59 +2,30 @@
 
 use std::thread;
 
-use throng_store::{
-    Batch, KEY_BYTES_MAX, Rejection, Snapshot, Store, Ticket, VALUE_BYTES_MAX, WriteError,
-};
+use throng_store::{Batch, KEY_BYTES_MAX, Rejection, Snapshot, Store, VALUE_BYTES_MAX, WriteError};
 
-use crate::{db, texts};
+use crate::{db, new_store, new_store_with, texts};
 
 fn get(store: &Store, snapshot: &Snapshot, key: &str) -> Option<Vec<u8>> {
     texts(store).get(snapshot, key).unwrap().map(<[u8]>::to_vec)
 }
 
 #[test]
-fn acknowledged_writes_are_there_after_reopening() {
+fn dropping_the_store_commits_queued_writes() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("made/on/demand");
     let store = Store::open(&path).unwrap();
-    for number in 0..100 {
-        let batch = Batch::new().put(
-            &db(&store),
-            format!("key {number}").as_bytes(),
-            format!("value {number}").as_bytes(),
-        );
-        store.write(batch).wait().unwrap();
-    }
-    store
-        .write(Batch::new().delete(&db(&store), b"key 50").put(&db(&store), b"empty", b""))
-        .wait()
-        .unwrap();
-    drop(store);
-
-    let store = Store::open(&path).unwrap();
-    let snapshot = store.snapshot().unwrap();
-    assert_eq!(db(&store).len(&snapshot).unwrap(), 100);
-    assert_eq!(get(&store, &snapshot, "key 50"), None);
-    assert_eq!(get(&store, &snapshot, "key 99"), Some(b"value 99".to_vec()));
-    assert_eq!(get(&store, &snapshot, "empty"), Some(Vec::new()));
-}
-
-#[test]
-fn dropping_the_store_commits_queued_writes() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
     for number in 0..1000 {
         // The caller drops the tickets without waiting.
         drop(db(&store).put(format!("{number}").as_bytes(), b"value"));
     }
     drop(store);
-    assert_eq!(Store::open(directory.path()).unwrap().stat().unwrap().entries, 1000);
+    assert_eq!(Store::open(&path).unwrap().stat().unwrap().entries, 1000);
 }
 
 #[test]
 fn a_closed_store_reads_and_hands_writes_back() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let ticket = db(&store).put(b"key", b"value");
     store.close();
     ticket.wait().unwrap();
@@ -66,66 +37,10 @@ fn a_closed_store_reads_and_hands_writes_back() {
 }
 
 #[test]
-fn a_snapshot_sees_all_of_a_batch_or_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
-    store
-        .write(Batch::new().put(&db(&store), b"left", &[0; 8]).put(&db(&store), b"right", &[0; 8]))
-        .wait()
-        .unwrap();
-    let writer = thread::spawn({
-        let store = store.clone();
-        move || {
-            for number in 1..=200u64 {
-                let value = number.to_le_bytes();
-                // `left` and `right` lie in the same batch, but not side by side in the group.
-                let batch = Batch::new()
-                    .put(&db(&store), b"left", &value)
-                    .put(&db(&store), b"middle", &value)
-                    .put(&db(&store), b"right", &value);
-                store.write(batch).wait().unwrap();
-            }
-        }
-    });
-    while !writer.is_finished() {
-        let snapshot = store.snapshot().unwrap();
-        assert_eq!(get(&store, &snapshot, "left"), get(&store, &snapshot, "right"));
-    }
-    writer.join().unwrap();
-    assert_eq!(
-        get(&store, &store.snapshot().unwrap(), "right"),
-        Some(200u64.to_le_bytes().to_vec())
-    );
-}
-
-#[test]
-fn writes_apply_in_the_order_they_were_queued() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
-    let tickets: Vec<Ticket> = (0..500)
-        .map(|number| {
-            let batch = Batch::new().put(&db(&store), b"last", format!("{number}").as_bytes());
-            store.write(if number % 2 == 0 {
-                batch.put(&db(&store), b"flag", b"even")
-            } else {
-                batch.put(&db(&store), b"flag", b"odd").delete(&db(&store), b"flag")
-            })
-        })
-        .collect();
-    for ticket in tickets {
-        ticket.wait().unwrap();
-    }
-    let snapshot = store.snapshot().unwrap();
-    assert_eq!(get(&store, &snapshot, "last"), Some(b"499".to_vec()));
-    assert_eq!(get(&store, &snapshot, "flag"), None);
-}
-
-#[test]
 fn concurrent_writes_share_commits() {
     const THREADS: u64 = 32;
     const WRITES: u64 = 50;
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let store = &store;
@@ -153,8 +68,7 @@ fn concurrent_writes_share_commits() {
 
 #[test]
 fn a_batch_that_cannot_be_stored_is_handed_back_and_harms_no_neighbour() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let cases = [
         (Batch::new().put(&db(&store), b"", b"value"), Rejection::KeyEmpty),
         (Batch::new().put(&db(&store), b"a", b"b").delete(&db(&store), b""), Rejection::KeyEmpty),
@@ -190,8 +104,7 @@ fn a_batch_that_cannot_be_stored_is_handed_back_and_harms_no_neighbour() {
 
 #[test]
 fn an_overloaded_store_hands_back_and_recovers() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().queue_batches_max(4).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&Store::options().queue_batches_max(4));
     let mut accepted = 0;
     let mut refused = 0;
     let mut tickets = Vec::new();

@@ -401,18 +401,10 @@ fn a_damaged_byte_of_a_kept_log_is_found_or_harmless() {
     let store =
         Store::options().keep_log(true).checkpoint_bytes(64 << 10).open(path("data")).unwrap();
     let put = |number: u32| {
-        let value = vec![
-            number as u8;
-            if number.is_multiple_of(4) { 70_000 } else { 90 * number as usize }
-        ];
-        store
-            .write(Batch::new().put(&db(&store), b"newest", &value).put(
-                &db(&store),
-                &number.to_be_bytes(),
-                b"v",
-            ))
-            .wait()
-            .unwrap();
+        let length = if number.is_multiple_of(4) { 70_000 } else { 90 * number as usize };
+        let value = vec![number as u8; length];
+        let batch = Batch::new().put(&db(&store), b"newest", &value);
+        store.write(batch.put(&db(&store), &number.to_be_bytes(), b"v")).wait().unwrap();
     };
     put(1);
     store.backup(path("backup")).unwrap();

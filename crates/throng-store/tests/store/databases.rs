@@ -6,16 +6,11 @@ use throng_store::{
     Rejection, Store, Str, U64, Unit, WriteError,
 };
 
-use crate::db;
-
-fn tags(store: &Store) -> Database<Str, U64> {
-    store.database_with("tags", &DatabaseOptions::new().duplicates()).unwrap()
-}
+use crate::{db, new_store, new_store_with};
 
 #[test]
 fn databases_are_separate_and_keep_their_kinds() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     let before = store.snapshot().unwrap();
     let numbers = store.database::<I64, Str>("numbers").unwrap();
     let plain = DatabaseOptions::new().without_checksums();
@@ -60,8 +55,7 @@ fn databases_are_separate_and_keep_their_kinds() {
 
 #[test]
 fn the_number_of_databases_is_limited() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().databases_max(2).open(directory.path()).unwrap();
+    let (directory, store) = new_store_with(&Store::options().databases_max(2));
     for name in ["one", "two"] {
         store.database::<Str, Str>(name).unwrap();
     }
@@ -73,60 +67,8 @@ fn the_number_of_databases_is_limited() {
 }
 
 #[test]
-fn a_key_has_several_values_in_order() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
-    let tags = tags(&store);
-    for (tag, post) in [("b", 2), ("a", 9), ("b", 1), ("b", 2), ("c", 4), ("b", 300)] {
-        tags.put(tag, &post).wait().unwrap();
-    }
-    let snapshot = store.snapshot().unwrap();
-    let all = |range: throng_store::Range<'_, Str, U64>| -> Vec<(String, u64)> {
-        range.map(|entry| entry.map(|(tag, post)| (tag.to_owned(), post)).unwrap()).collect()
-    };
-    let b = |posts: &[u64]| posts.iter().map(|post| ("b".to_owned(), *post)).collect::<Vec<_>>();
-    assert_eq!(all(tags.values(&snapshot, "b")), b(&[1, 2, 300]));
-    assert_eq!(tags.len(&snapshot).unwrap(), 5);
-    let mut backwards = tags.values(&snapshot, "b").rev().map(|entry| entry.unwrap().1);
-    assert!(backwards.by_ref().eq([300, 2, 1]));
-    drop(backwards);
-    let mut range = tags.range(&snapshot, "b"..);
-    assert_eq!(range.next_back().unwrap().unwrap(), ("c", 4));
-    assert_eq!(range.next().unwrap().unwrap(), ("b", 1));
-    assert_eq!(range.next_back().unwrap().unwrap(), ("b", 300));
-    assert_eq!(range.next_back().unwrap().unwrap(), ("b", 2));
-    assert!(range.next().is_none());
-
-    let mut cursor = Cursor::new(&tags, &snapshot).unwrap();
-    assert_eq!(cursor.values().unwrap(), 0);
-    assert_eq!(cursor.seek("b").unwrap(), Some(("b", 1)));
-    assert_eq!(cursor.values().unwrap(), 3);
-    assert_eq!(cursor.last_value().unwrap(), Some(("b", 300)));
-    assert_eq!(cursor.next_value().unwrap(), None);
-    assert_eq!(cursor.prev_value().unwrap(), Some(("b", 2)));
-    assert_eq!(cursor.first_value().unwrap(), Some(("b", 1)));
-    assert_eq!(cursor.next_key().unwrap(), Some(("c", 4)));
-    assert_eq!(cursor.prev_key().unwrap(), Some(("b", 300)));
-    assert_eq!(cursor.seek_value_range("b", &3).unwrap(), Some(("b", 300)));
-    assert_eq!(cursor.current().unwrap(), Some(("b", 300)));
-    assert_eq!(cursor.seek_value_range("b", &301).unwrap(), None);
-    assert_eq!(cursor.next().unwrap(), None);
-    assert_eq!(cursor.prev().unwrap(), Some(("c", 4)));
-    drop((range, cursor));
-    drop(snapshot);
-
-    tags.delete_value("b", &2).wait().unwrap();
-    tags.delete_value("b", &77).wait().unwrap();
-    assert_eq!(all(tags.values(&store.snapshot().unwrap(), "b")), b(&[1, 300]));
-    tags.delete("b").wait().unwrap();
-    let snapshot = store.snapshot().unwrap();
-    assert_eq!(all(tags.range(&snapshot, ..)), [("a".to_owned(), 9), ("c".to_owned(), 4)]);
-}
-
-#[test]
 fn a_database_rejects_operations_that_it_does_not_support() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let several =
         store.database_with::<Str, Str>("several", &DatabaseOptions::new().duplicates()).unwrap();
     let single = store.database::<Str, Str>("single").unwrap();
@@ -143,8 +85,7 @@ fn a_database_rejects_operations_that_it_does_not_support() {
     assert_eq!(refused(store.write(Batch::new().add(&several, "key", 1))), Rejection::Duplicates);
     single.put("key", &long).wait().unwrap();
 
-    let other_directory = tempfile::tempdir().unwrap();
-    let other = Store::open(other_directory.path()).unwrap();
+    let (_other_directory, other) = new_store();
     assert_eq!(refused(other.write(Batch::new().delete(&single, "key"))), Rejection::OtherStore);
     let snapshot = other.snapshot().unwrap();
     assert!(matches!(single.get(&snapshot, "key"), Err(ReadError::OtherStore)));
@@ -152,28 +93,8 @@ fn a_database_rejects_operations_that_it_does_not_support() {
 }
 
 #[test]
-fn clear_is_applied_in_order_with_other_operations() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
-    let names = store.database::<U64, Str>("names").unwrap();
-    let tickets = [
-        names.put(&1, "one"),
-        store.write(Batch::new().put(&names, &2, "two").clear(&names).put(&names, &3, "three")),
-        names.put(&4, "four"),
-    ];
-    tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
-    let snapshot = store.snapshot().unwrap();
-    let found: Vec<_> = names.range(&snapshot, ..).map(|entry| entry.unwrap()).collect();
-    assert_eq!(found, [(3, "three"), (4, "four")]);
-    names.clear().wait().unwrap();
-    assert!(names.is_empty(&store.snapshot().unwrap()).unwrap());
-    assert_eq!(names.get(&snapshot, &3).unwrap(), Some("three"));
-}
-
-#[test]
 fn a_value_of_another_type_is_an_error_and_not_a_guess() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     store.database::<Str, Str>("texts").unwrap().put("key", "text").wait().unwrap();
     let numbers = store.database::<Str, U64>("texts").unwrap();
     let read = numbers.get(&store.snapshot().unwrap(), "key").map(drop);
@@ -182,8 +103,7 @@ fn a_value_of_another_type_is_an_error_and_not_a_guess() {
 
 #[test]
 fn an_empty_value_among_several_is_rejected_and_harms_no_neighbour() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let several = DatabaseOptions::new().duplicates();
     let tags = store.database_with::<Str, Bytes>("tags", &several).unwrap();
     let empty = Batch::new().put(&tags, "key", &[][..]);

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 
 use throng_store::{Durability, OpenError, Options, Store, Until, WriteError};
 
-use crate::{DIRECTORY, child, db, entries};
+use crate::{DIRECTORY, child, db, entries, new_store_with};
 
 /// Options by which a few hundred writes make several checkpoints, and segments of the log.
 fn options() -> Options {
@@ -162,8 +162,7 @@ fn no_file_of_a_directory_admits_a_second_writer_by_its_removal() {
 
 #[test]
 fn a_table_of_readers_that_was_removed_is_not_begun_again_beside_its_users() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = options().open(directory.path()).unwrap();
+    let (directory, store) = new_store_with(&options());
     put(&store, 0).unwrap();
     let table = directory.path().join("lock.mdb");
     let (mut reader, mut lines) = start(&mut reading(directory.path()));

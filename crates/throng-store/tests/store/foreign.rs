@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use throng_store::{Batch, ReadError, Store, UpdateError, WriteError};
 
-use crate::db;
+use crate::{db, hold_up, new_store, new_store_with};
 
 /// A waker that counts its calls and panics.
 #[derive(Default)]
@@ -38,30 +38,13 @@ fn poll<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Keeps the writer in an update until the sender is dropped or used.
-fn hold_up(store: &Store) -> mpsc::Sender<()> {
-    let (release, released) = mpsc::channel();
-    let (begun, began) = mpsc::channel();
-    let released = Mutex::new(released);
-    let held = store.update(move |_| {
-        let _ = begun.send(());
-        let _ = released.lock().unwrap().recv();
-        Ok::<_, ReadError>(())
-    });
-    began.recv().unwrap();
-    // An update runs to its end although its ticket is dropped.
-    drop(held);
-    release
-}
-
 fn write(store: &Store) -> Result<(), WriteError> {
     db(store).put(b"key", b"value").wait()
 }
 
 #[test]
 fn a_waker_that_panics_harms_no_other_write() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let release = hold_up(&store);
     let panics = Arc::new(Panics::default());
     let waker = Waker::from(panics.clone());
@@ -91,8 +74,7 @@ fn a_waker_that_panics_does_not_stop_other_wakers_for_room() {
             let _ = self.0.lock().unwrap().send(());
         }
     }
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().queue_batches_max(1).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&Store::options().queue_batches_max(1));
     let batch = Batch::new().put(&db(&store), b"key", b"value");
     // The writer calls the wakers, or a thread that closes the store does.
     for closes in [false, true] {
@@ -127,8 +109,7 @@ fn a_waker_that_panics_does_not_stop_other_wakers_for_room() {
 
 #[test]
 fn an_update_whose_values_panic_when_dropped_harms_only_itself() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let dropped = Arc::new(AtomicBool::new(false));
 
     // A captured value, when the ticket is dropped: the writer drops the value.
@@ -192,8 +173,7 @@ fn a_replaced_waker_is_dropped_outside_of_the_lock() {
             write(&self.0).unwrap();
         }
     }
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let release = hold_up(&store);
     let mut ticket = db(&store).put(b"first", b"value");
     let writes = Waker::from(Arc::new(Writes(store.clone(), Mutex::new(Some(release)))));

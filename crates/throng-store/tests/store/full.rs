@@ -9,7 +9,7 @@ use std::thread;
 
 use throng_store::{Batch, Durability, Store, WriteError};
 
-use crate::{db, texts};
+use crate::{db, new_store_with, texts};
 
 static VALUE: [u8; 20_000] = [7; 20_000];
 
@@ -125,16 +125,14 @@ fn what_makes_room_goes_on_a_full_disk() {
 
 #[test]
 fn a_full_map_refuses_and_heals() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().map_bytes(2 << 20).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&Store::options().map_bytes(2 << 20));
     let fitted = fill(&store);
     check_and_heal(&store, fitted);
 }
 
 #[test]
 fn a_batch_that_does_not_fit_leaves_its_neighbours_alone() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().map_bytes(1 << 20).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&Store::options().map_bytes(1 << 20));
     // However the batches are grouped, only the large batches may fail.
     let tickets: Vec<_> = (0..40)
         .map(|number| {

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use throng_store::elmdb::Reader;
-use throng_store::{Batch, Database, ReadError, Snapshot, Store, Str, U64};
+use throng_store::{Batch, Database, ReadError, Snapshot, Str, U64};
 
-use crate::texts;
+use crate::{new_store, texts};
 
 const WRITERS: usize = 4;
 const READERS: usize = 3;
@@ -110,8 +110,7 @@ fn inspect(
 
 #[test]
 fn snapshots_show_whole_batches_in_a_single_order() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let named = store.database::<Str, U64>("named").unwrap();
     let marks = || -> [AtomicU64; WRITERS] { std::array::from_fn(|_| AtomicU64::new(0)) };
     let (resolved, begun) = (marks(), marks());

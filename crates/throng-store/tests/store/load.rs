@@ -10,7 +10,7 @@ use throng_store::{
     U64, VALUE_BYTES_MAX,
 };
 
-use crate::db;
+use crate::{db, new_store, new_store_with};
 
 /// More entries than a chunk has.
 const MANY: u32 = 150_000;
@@ -47,8 +47,7 @@ fn a_load_replaces_adds_and_fills_its_pages() {
 
 #[test]
 fn a_load_ends_at_the_first_entry_that_cannot_be_stored() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let (long_key, long_value) = (vec![b'x'; 512], vec![0; VALUE_BYTES_MAX + 1]);
     let (bytes, bytes_max) = (VALUE_BYTES_MAX + 1, VALUE_BYTES_MAX);
     let cases: [(&[u8], &[u8], Option<Rejection>); 5] = [
@@ -87,8 +86,7 @@ fn a_load_ends_at_the_first_entry_that_cannot_be_stored() {
 
 #[test]
 fn a_store_that_takes_no_writes_takes_no_load() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     store.close();
     let ended = db(&store).load([entry(1)]).unwrap_err();
     assert!(ended.loaded == 0 && matches!(ended.failure, LoadFailure::Closed));
@@ -100,8 +98,7 @@ fn a_store_that_takes_no_writes_takes_no_load() {
 
 #[test]
 fn a_full_map_ends_a_load_and_keeps_what_is_stored() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().map_bytes(4 << 20).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&Store::options().map_bytes(4 << 20));
     let ended = db(&store).load((0..10 * MANY).map(entry)).unwrap_err();
     assert!(ended.loaded > 0 && matches!(ended.failure, LoadFailure::Full(_)), "{ended}");
     let stored = db(&store).len(&store.snapshot().unwrap()).unwrap();
@@ -113,8 +110,7 @@ fn a_full_map_ends_a_load_and_keeps_what_is_stored() {
 
 #[test]
 fn a_load_whose_entries_panic_stores_those_before() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     // In the first chunk, and in the second.
     for end in [3, MANY - 1] {
         let entries = (0..MANY).map(|number| {
@@ -133,8 +129,7 @@ fn a_load_whose_entries_panic_stores_those_before() {
 
 #[test]
 fn a_load_during_which_the_store_is_closed_keeps_what_it_counts() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     let entries = (0..MANY).map(|number| {
         if number == MANY / 2 {
             store.close();
@@ -155,8 +150,7 @@ fn a_load_during_which_the_store_is_closed_keeps_what_it_counts() {
 
 #[test]
 fn a_load_beside_writers_and_readers_loses_nothing() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let loaded = store.database::<U32, U32>("loaded").unwrap();
     thread::scope(|scope| {
         for thread in 0..4u32 {
@@ -185,14 +179,8 @@ fn a_load_beside_writers_and_readers_loses_nothing() {
 fn loading_child() {
     let directory = std::env::var(super::DIRECTORY).unwrap();
     let store = Store::open(directory).unwrap();
-    store
-        .write(Batch::new().put(&db(&store), &entry(3).0, b"replaced").put(
-            &db(&store),
-            b"above",
-            b"stays",
-        ))
-        .wait()
-        .unwrap();
+    let batch = Batch::new().put(&db(&store), &entry(3).0, b"replaced");
+    store.write(batch.put(&db(&store), b"above", b"stays")).wait().unwrap();
     db(&store).load((0..MANY).map(entry)).unwrap();
     db(&store).put(&entry(5).0, b"after").wait().unwrap();
     // Ends without closing the store.

@@ -36,9 +36,10 @@ mod world;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::mpsc;
 
 use tempfile::TempDir;
-use throng_store::{Bytes, Database, Store, Str};
+use throng_store::{Bytes, Database, Options, ReadError, Store, Str};
 
 /// The command that runs one ignored test of this binary in a process of its own.
 ///
@@ -74,6 +75,32 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 /// A directory in memory if there is one, for files that need not be durable.
 fn directory_in_memory() -> TempDir {
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
+}
+
+/// Opens a store in a directory of its own.
+fn new_store() -> (TempDir, Store) {
+    new_store_with(&Store::options())
+}
+
+fn new_store_with(options: &Options) -> (TempDir, Store) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = options.open(directory.path()).unwrap();
+    (directory, store)
+}
+
+/// Keeps the writer in an update until the sender is dropped or used.
+fn hold_up(store: &Store) -> mpsc::Sender<()> {
+    let (release, released) = mpsc::channel();
+    let (begun, began) = mpsc::channel();
+    let held = store.update(move |_| {
+        let _ = begun.send(());
+        let _ = released.recv();
+        Ok::<_, ReadError>(())
+    });
+    began.recv().unwrap();
+    // An update runs to its end although its ticket is dropped.
+    drop(held);
+    release
 }
 
 /// The default database, of bytes.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use throng_store::{Durability, Options, ReadError, Store, UpdateError, WriteError};
 
-use crate::db;
+use crate::{db, new_store};
 
 /// Writes, reads and closes a store with these options. Each step may be refused, and none may crash or wait
 /// for ever. Returns whether the write was acknowledged.
@@ -85,8 +85,7 @@ fn limited_child() {
     assert_eq!(reduced, store.stat().unwrap().map_bytes);
     db(&store).put(b"key", &[7; 100]).wait().unwrap();
     // A second store takes half of the rest.
-    let other = tempfile::tempdir().unwrap();
-    let other = Store::open(other.path()).unwrap();
+    let (_place, other) = new_store();
     assert!(other.reduced_map_bytes().unwrap() < reduced);
     let mut rest = Vec::<u8>::new();
     rest.try_reserve_exact(256 << 20).unwrap();

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use throng_store::{OpenError, ReadError, Store};
 
-use crate::db;
+use crate::{db, new_store, new_store_with};
 
 #[track_caller]
 fn assert_in_use(path: &std::path::Path) {
@@ -80,8 +80,7 @@ fn a_path_that_cannot_be_a_directory_is_an_error() {
 
 #[test]
 fn too_many_snapshots_are_an_error_until_some_are_dropped() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().snapshots_max(3).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&Store::options().snapshots_max(3));
     let snapshots: Vec<_> = (0..3).map(|_| store.snapshot().unwrap()).collect();
     assert!(matches!(store.snapshot(), Err(ReadError::TooManySnapshots)));
     drop(snapshots);
@@ -90,8 +89,7 @@ fn too_many_snapshots_are_an_error_until_some_are_dropped() {
 
 #[test]
 fn a_snapshot_can_move_to_another_thread() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     db(&store).put(b"key", b"value").wait().unwrap();
     let snapshot = store.snapshot().unwrap();
     let entries = db(&store);

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use throng_store::{Batch, Bytes, DatabaseOptions, Durability, OpenError, Store, Str};
 
-use crate::{db, directory_in_memory, entries, texts};
+use crate::{db, directory_in_memory, entries, new_store, texts};
 
 const ENTRIES: u64 = 50;
 
@@ -130,8 +130,7 @@ fn a_store_left_unclosed_repeatedly_is_recovered_each_time() {
 
 #[test]
 fn a_recovery_reports_how_far_it_is() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     let reports = Arc::new(Mutex::new(Vec::new()));
     let options = Store::options().on_recovery({
         let reports = reports.clone();
@@ -358,12 +357,8 @@ fn each_file_put_back_to_an_older_copy_is_refused_or_harmless() {
     let mut copies = Vec::new();
     for number in 0..60u8 {
         let bytes = if number % 3 == 0 { 60_000 } else { 400 };
-        let batch = Batch::new().put(&db(&store), &[number % 7], &vec![number; bytes]).add(
-            &db(&store),
-            b"count",
-            1,
-        );
-        store.write(batch).wait().unwrap();
+        let batch = Batch::new().put(&db(&store), &[number % 7], &vec![number; bytes]);
+        store.write(batch.add(&db(&store), b"count", 1)).wait().unwrap();
         if number % 6 == 5 {
             copies.push((copy(), entries(&store)));
         }

@@ -45,14 +45,8 @@ impl World {
 fn put(store: &Store, number: u32) -> u64 {
     // Long enough that the log has many segments.
     let value = [&number.to_be_bytes()[..], &[7; 50_000]].concat();
-    store
-        .write(Batch::new().put(&db(store), b"newest", &value).put(
-            &db(store),
-            &number.to_be_bytes(),
-            b"v",
-        ))
-        .wait()
-        .unwrap();
+    let batch = Batch::new().put(&db(store), b"newest", &value);
+    store.write(batch.put(&db(store), &number.to_be_bytes(), b"v")).wait().unwrap();
     store.snapshot().unwrap().commit()
 }
 

@@ -461,11 +461,8 @@ impl Killed {
             // The long value fills the first segment but for a few sectors.
             for (number, bytes) in [0, 30, 200_000, 5_000, 60_000, 1, 700].into_iter().enumerate() {
                 let batch = Batch::new().put(&db(&store), b"large", &vec![number as u8; bytes]);
-                let batch = batch.delete(&db(&store), format!("key 10{number}").as_bytes()).add(
-                    &db(&store),
-                    b"count",
-                    1,
-                );
+                let batch = batch.delete(&db(&store), format!("key 10{number}").as_bytes());
+                let batch = batch.add(&db(&store), b"count", 1);
                 let batch = if number == 5 { batch.clear(&named) } else { batch };
                 let batch = batch.put(&named, &[number as u8], b"value");
                 let batch = batch.delete(&tags, format!("key {number}").as_bytes());
@@ -626,12 +623,8 @@ fn kept_segments_make_up_for_missing_ones() {
     let early = fs::read(&data).unwrap();
     let store = options.open(directory.path()).unwrap();
     for number in 0..20u8 {
-        let batch = Batch::new().put(&db(&store), b"large", &vec![number; 100_000]).put(
-            &db(&store),
-            &[number],
-            b"value",
-        );
-        store.write(batch).wait().unwrap();
+        let batch = Batch::new().put(&db(&store), b"large", &vec![number; 100_000]);
+        store.write(batch.put(&db(&store), &[number], b"value")).wait().unwrap();
     }
     let expected = content(&store);
     drop(store);

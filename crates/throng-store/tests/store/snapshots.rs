@@ -5,14 +5,13 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use throng_store::elmdb::{Cursor, Reader};
-use throng_store::{Batch, Durability, OpenError, ReadError, Store, Str, WriteError};
+use throng_store::{Durability, OpenError, ReadError, Store, Str, WriteError};
 
-use crate::db;
+use crate::{db, new_store, new_store_with};
 
 #[test]
 fn a_reader_follows_every_commit() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let mut reader = Reader::new(&store);
     for number in 0..100u64 {
         db(&store).put(b"number", &number.to_le_bytes()).wait().unwrap();
@@ -26,8 +25,7 @@ fn a_reader_follows_every_commit() {
 
 #[test]
 fn an_old_snapshot_expires_at_the_next_commit() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().snapshot_age_max(Duration::ZERO).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&Store::options().snapshot_age_max(Duration::ZERO));
     db(&store).put(b"key", b"value").wait().unwrap();
     let snapshot = store.snapshot().unwrap();
     let mut cursor = Cursor::new(&db(&store), &snapshot).unwrap();
@@ -40,41 +38,6 @@ fn an_old_snapshot_expires_at_the_next_commit() {
     assert!(range.next().is_none());
     assert_eq!(db(&store).get(&store.snapshot().unwrap(), b"key").unwrap(), Some(&b"other"[..]));
     assert_eq!(store.verify().unwrap(), 1);
-}
-
-#[test]
-fn a_cursor_moves_both_ways_from_every_position() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
-    let letters = store.database::<Str, Str>("letters").unwrap();
-    let batch = ["b", "d", "f"]
-        .into_iter()
-        .fold(Batch::new(), |batch, letter| batch.put(&letters, letter, letter));
-    store.write(batch).wait().unwrap();
-    let snapshot = store.snapshot().unwrap();
-    let mut cursor = Cursor::new(&letters, &snapshot).unwrap();
-    let entry = |letter| Some((letter, letter));
-    assert_eq!(cursor.current().unwrap(), None);
-    assert_eq!(cursor.prev().unwrap(), None);
-    assert_eq!(cursor.next().unwrap(), entry("b"));
-    assert_eq!(cursor.current().unwrap(), entry("b"));
-    assert_eq!(cursor.values().unwrap(), 1);
-    assert_eq!(cursor.prev().unwrap(), None);
-    assert_eq!(cursor.current().unwrap(), None);
-    assert_eq!(cursor.next().unwrap(), entry("b"));
-    assert_eq!(cursor.last().unwrap(), entry("f"));
-    assert_eq!(cursor.next().unwrap(), None);
-    assert_eq!(cursor.next().unwrap(), None);
-    assert_eq!(cursor.prev().unwrap(), entry("f"));
-    assert_eq!(cursor.seek("d").unwrap(), entry("d"));
-    assert_eq!(cursor.prev().unwrap(), entry("b"));
-    assert_eq!(cursor.seek("c").unwrap(), None);
-    assert_eq!(cursor.seek_range("c").unwrap(), entry("d"));
-    assert_eq!(cursor.seek_range("").unwrap(), entry("b"));
-    assert_eq!(cursor.seek_range("g").unwrap(), None);
-    assert_eq!(cursor.prev().unwrap(), entry("f"));
-    assert_eq!(cursor.seek_value_range("d", "c").unwrap(), entry("d"));
-    assert_eq!(cursor.seek_value_range("d", "e").unwrap(), None);
 }
 
 #[test]
@@ -119,8 +82,7 @@ fn a_volatile_store_keeps_acknowledged_writes_after_it_is_dropped() {
 
 #[test]
 fn without_verified_reads_only_verify_finds_damage() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     let value: [u8; 100] = std::array::from_fn(|index| index as u8);
     db(&store).put(b"key", &value).wait().unwrap();
     drop(store);
@@ -147,8 +109,7 @@ fn lag(store: &Store) -> u64 {
 
 #[test]
 fn the_lag_counts_lmdbs_commits_since_the_oldest_snapshot() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     // A load is a commit of LMDB.
     let load = |number: u32| {
         assert_eq!(db(&store).load([((number % 10).to_be_bytes(), [7; 1000])]).unwrap(), 1);
@@ -211,8 +172,7 @@ fn reading_child() {
 
 #[test]
 fn a_snapshot_in_another_process_expires_and_its_lag_is_seen() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     let write = |value: &str| {
         for number in 0..20u32 {
             // A load is a commit of LMDB.

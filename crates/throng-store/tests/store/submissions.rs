@@ -4,7 +4,7 @@ use throng_store::{
     Batch, CommitFailure, Options, Rejection, Store, Submission, SubmitError, VALUE_BYTES_MAX,
 };
 
-use crate::{db, entries, texts};
+use crate::{db, entries, hold_up, new_store, new_store_with, texts};
 
 const FIRST: Submission = Submission::START;
 
@@ -14,29 +14,17 @@ fn put(store: &Store, key: &str, value: &str) -> Batch {
 
 #[test]
 fn submissions_and_batches_with_tickets_are_committed_in_the_order_of_queueing() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     let mut last = FIRST;
     for round in 0..200 {
         let value = |part: &str| format!("{round} {part}");
         last = store
             .submit(&mut put(&store, "a", &value("submitted")).add(&db(&store), b"sum", 1), last)
             .unwrap();
-        let ticket = store.write(put(&store, "a", &value("written")).put(
-            &texts(&store),
-            "b",
-            value("written").as_bytes(),
-        ));
-        last = store
-            .submit(
-                &mut put(&store, "b", &value("submitted")).put(
-                    &texts(&store),
-                    "c",
-                    value("").as_bytes(),
-                ),
-                last,
-            )
-            .unwrap();
+        let batch = put(&store, "a", &value("written"));
+        let batch = batch.put(&texts(&store), "b", value("written").as_bytes());
+        let ticket = store.write(batch);
+        last = store.submit(&mut put(&store, "b", &value("submitted")), last).unwrap();
         if round % 7 == 0 {
             ticket.wait().unwrap();
             store.settled(last).wait().unwrap();
@@ -88,19 +76,11 @@ fn a_submission_empties_its_batch_and_a_refusal_does_not() {
     assert!(matches!(too_large, Rejection::BatchTooLarge { .. }));
 
     // The writer thread waits, so that the queue fills.
-    let (go, wait) = std::sync::mpsc::channel::<()>();
-    let (begun, begins) = std::sync::mpsc::channel::<()>();
-    let update = store.update(move |_| {
-        let _ = begun.send(());
-        let _ = wait.recv();
-        Ok::<_, ()>(())
-    });
-    begins.recv().unwrap();
+    let release = hold_up(&store);
     let queued: Vec<_> =
         (0..3).map(|_| store.submit(&mut put(&store, "key", "queued"), FIRST).unwrap()).collect();
     assert!(matches!(refused(put(&store, "key", "late")), SubmitError::Overloaded));
-    go.send(()).unwrap();
-    update.wait().unwrap();
+    drop(release);
     store.settled(queued[2]).wait().unwrap();
     assert!(store.outcomes().failure_of(queued[0]).is_none());
 
@@ -115,8 +95,7 @@ fn a_submission_empties_its_batch_and_a_refusal_does_not() {
 
 #[test]
 fn submissions_that_are_queued_when_the_store_closes_are_committed() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     let mut last = FIRST;
     for number in 0..5_000u32 {
         // Some are so large that they are not joined with others.
@@ -191,8 +170,7 @@ fn the_outcome_of_a_submission_that_was_never_made_is_a_loss() {
 
 #[test]
 fn a_queue_for_no_batch_takes_one_at_a_time() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::options().queue_batches_max(0).open(directory.path()).unwrap();
+    let (_directory, store) = new_store_with(&Store::options().queue_batches_max(0));
     store.write(put(&store, "a", "1")).wait().unwrap();
     let submitted = store.submit(&mut put(&store, "b", "2"), FIRST).unwrap();
     store.settled(submitted).wait().unwrap();

@@ -4,50 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use throng_store::{
-    Batch, KEY_BYTES_MAX, ReadError, Rejection, Store, Str, U64, UpdateError, WriteError,
-};
+use throng_store::{Batch, KEY_BYTES_MAX, ReadError, Rejection, Store, UpdateError, WriteError};
 
-use crate::db;
-
-#[test]
-fn concurrent_updates_are_all_kept() {
-    const THREADS: u64 = 8;
-    const UPDATES: u64 = 100;
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
-    let counts = store.database::<Str, U64>("counts").unwrap();
-    thread::scope(|scope| {
-        for thread in 0..THREADS {
-            let (store, counts) = (&store, &counts);
-            scope.spawn(move || {
-                for number in 0..UPDATES {
-                    let moved = counts.clone();
-                    let counted = store.update(move |update| {
-                        let count = update.get(&moved, "all")?.unwrap_or(0);
-                        update.put(&moved, "all", &(count + 1));
-                        // The update sees its own write.
-                        update.get(&moved, "all")
-                    });
-                    // A plain batch in the same group.
-                    let beside = db(store).put(format!("{thread}/{number}").as_bytes(), b"1");
-                    assert!(
-                        counted.wait().unwrap().is_some_and(|count| count <= THREADS * UPDATES)
-                    );
-                    beside.wait().unwrap();
-                }
-            });
-        }
-    });
-    let snapshot = store.snapshot().unwrap();
-    assert_eq!(counts.get(&snapshot, "all").unwrap(), Some(THREADS * UPDATES));
-    assert_eq!(db(&store).len(&snapshot).unwrap(), THREADS * UPDATES);
-}
+use crate::{db, new_store};
 
 #[test]
 fn an_update_that_fails_leaves_no_trace() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     db(&store).put(b"key", b"value").wait().unwrap();
     let entries = || db(&store);
 
@@ -102,21 +65,16 @@ fn an_update_that_fails_leaves_no_trace() {
 
 #[test]
 fn put_new_of_a_key_succeeds_once_among_many_threads() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     let made = AtomicU64::new(0);
     thread::scope(|scope| {
         for thread in 0..16u64 {
             let (store, made) = (&store, &made);
             scope.spawn(move || {
                 for number in 0..20 {
-                    let batch = Batch::new()
-                        .put_new(
-                            &db(store),
-                            format!("name/{number}").as_bytes(),
-                            &thread.to_le_bytes(),
-                        )
-                        .add(&db(store), b"made", 1);
+                    let name = format!("name/{number}");
+                    let batch = Batch::new().add(&db(store), b"made", 1);
+                    let batch = batch.put_new(&db(store), name.as_bytes(), &thread.to_le_bytes());
                     match store.write(batch.clone()).wait() {
                         Ok(()) => drop(made.fetch_add(1, Ordering::Relaxed)),
                         Err(WriteError::KeyExists(handed)) => assert_eq!(handed, batch),
@@ -142,8 +100,7 @@ fn put_new_of_a_key_succeeds_once_among_many_threads() {
 
 #[test]
 fn keys_in_order_fill_their_pages() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (_directory, store) = new_store();
     for chunk in 0..10u32 {
         let batch = (0..2000).fold(Batch::new(), |batch, number| {
             batch.put(&db(&store), &(chunk * 2000 + number).to_be_bytes(), &[7; 16])

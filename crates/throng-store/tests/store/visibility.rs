@@ -13,7 +13,7 @@ use throng_store::{
     Batch, Database, Durability, LoadFailure, ReadError, Store, Str, Ticket, U64, WriteError,
 };
 
-use crate::db;
+use crate::{db, hold_up, new_store, new_store_with};
 
 fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().unwrap())
@@ -95,8 +95,7 @@ fn writers_read_their_own_writes_and_no_reader_goes_back() {
     const ROUNDS: u64 = 1_500;
     for durability in [Durability::Volatile, Durability::Durable] {
         let rounds = if durability == Durability::Volatile { ROUNDS } else { ROUNDS / 10 };
-        let directory = tempfile::tempdir().unwrap();
-        let store = Store::options().durability(durability).open(directory.path()).unwrap();
+        let (_directory, store) = new_store_with(&Store::options().durability(durability));
         let acked: [AtomicU64; WRITERS] = Default::default();
         thread::scope(|scope| {
             for writer in 0..WRITERS {
@@ -154,8 +153,7 @@ fn reading_child() {
 
 #[test]
 fn another_process_sees_an_acknowledged_write_at_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path()).unwrap();
+    let (directory, store) = new_store();
     let put = |number: u64| db(&store).put(b"key", &number.to_le_bytes()).wait();
     for round in 1..=3 {
         put(round * 1_000_000).unwrap();
@@ -218,19 +216,11 @@ fn failing_child() {
         let line = io.lines().find_map(|line| line.strip_prefix("syscw: ")).unwrap();
         line.parse::<u64>().unwrap()
     };
-    let (open, gate) = std::sync::mpsc::channel::<()>();
-    let (begin, begun) = std::sync::mpsc::channel();
-    let gated = store.update(move |_| {
-        let _ = begin.send(());
-        let _ = gate.recv();
-        Ok::<_, ReadError>(())
-    });
-    begun.recv().unwrap();
+    let release = hold_up(&store);
     let group: Vec<_> =
         (0..400u32).map(|n| db(&store).put(&n.to_be_bytes(), &[7; 8_000])).collect();
     let before = writes();
-    open.send(()).unwrap();
-    gated.wait().unwrap();
+    drop(release);
     for ticket in group {
         assert!(matches!(ticket.wait(), Err(WriteError::Full { .. })));
     }
