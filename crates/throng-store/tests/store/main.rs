@@ -15,7 +15,6 @@ mod foreign;
 mod full;
 mod history;
 mod load;
-mod model;
 #[cfg(unix)]
 mod modes;
 mod options;

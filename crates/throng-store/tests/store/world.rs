@@ -1,16 +1,18 @@
 //! All kinds of databases and all operations, compared with ordered sets on random histories.
 //!
 //! A history writes batches, runs updates, takes snapshots and reads them later, and opens the
-//! store again. After each step, every way to read must agree with the model.
+//! store again. After each step, and inside each update, every way to read must agree with the model.
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use proptest::prelude::*;
 use throng_store::elmdb::Cursor;
 use throng_store::{
     Batch, Bytes, Database, DatabaseOptions, Snapshot, Store, Update, UpdateError, WriteError,
 };
+
+use crate::directory_in_memory;
 
 type Pair = (Vec<u8>, Vec<u8>);
 
@@ -104,7 +106,8 @@ impl World {
 }
 
 fn difference(value: &[u8]) -> i64 {
-    value.first().map_or(-1, |first| i64::from(*first))
+    let short = value.first().map_or(-1, |first| i64::from(*first));
+    value.try_into().map_or(short, i64::from_le_bytes)
 }
 
 type Databases = [Database<Bytes, Bytes>; 3];
@@ -143,7 +146,8 @@ fn update(
         match action {
             Action::Delete => update.delete(own, key),
             Action::DeleteValue if several => update.delete_value(own, key, value),
-            Action::PutNew | Action::Add | Action::Clear => return None,
+            Action::Clear => update.clear(own),
+            Action::PutNew | Action::Add => return None,
             Action::Put | Action::DeleteValue => update.put(own, key, value),
         }
         Some(operation.clone())
@@ -155,52 +159,108 @@ fn slices(pair: &Pair) -> (&[u8], &[u8]) {
     (&pair.0, &pair.1)
 }
 
+/// Reads that are compared with the model after each step.
+#[derive(Clone, Debug)]
+struct Probes {
+    walks: Vec<(Go, Pair)>,
+    ranges: Vec<Bounds>,
+    /// The ends from which a range is read, over and over: `true` for its begin.
+    ends: Vec<bool>,
+    /// Number of entries in a chunk of a scan.
+    chunk: usize,
+}
+
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+fn slices_of((start, end): &Bounds) -> (Bound<&[u8]>, Bound<&[u8]>) {
+    (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice))
+}
+
+/// Compares a range with the pairs that it shall have: forward, backward, and a few calls past its end from both.
+fn check_range<'e, R: DoubleEndedIterator<Item = (&'e [u8], &'e [u8])>>(
+    range: impl Fn() -> R,
+    expected: &[(&'e [u8], &'e [u8])],
+    ends: &[bool],
+) {
+    assert!(range().eq(expected.iter().copied()));
+    assert!(range().rev().eq(expected.iter().rev().copied()));
+    let (mut range, mut pairs) = (range(), expected.iter().copied());
+    for from_begin in ends.iter().cycle().take(expected.len() + 3) {
+        match from_begin {
+            true => assert_eq!(range.next(), pairs.next()),
+            false => assert_eq!(range.next_back(), pairs.next_back()),
+        }
+    }
+}
+
 /// Compares all reads of a snapshot with the model.
-fn check(snapshot: &Snapshot, databases: &Databases, world: &World, walks: &[(Go, Pair)]) {
+fn check(snapshot: &Snapshot, databases: &Databases, world: &World, probes: &Probes) {
     for (own, pairs) in databases.iter().zip(&world.0) {
         let all: Vec<_> = pairs.iter().map(slices).collect();
         assert_eq!(own.len(snapshot).unwrap(), all.len() as u64);
         assert_eq!(own.is_empty(snapshot).unwrap(), all.is_empty());
-        for (_, (key, value)) in walks {
-            let of_key: Vec<_> = all.iter().filter(|(own, _)| own == key).copied().collect();
+        let those = |of: &dyn Fn(&[u8]) -> bool| -> Vec<_> {
+            all.iter().filter(|(key, _)| of(key)).copied().collect()
+        };
+        for (_, (key, _)) in &probes.walks {
+            let of_key = those(&|own| own == key);
             let first = of_key.first().map(|(_, value)| *value);
             assert_eq!(own.get(snapshot, key).unwrap(), first);
-            let found: Vec<_> = own.values(snapshot, key).map(|pair| pair.unwrap()).collect();
-            assert_eq!(found, of_key);
-            // Ranges between two keys, and ranges by prefix, in both directions.
-            let (low, high) = (key.min(value).as_slice(), key.max(value).as_slice());
-            let bounds = (Bound::Excluded(low), Bound::Included(high));
-            let within = |pair: &&(&[u8], &[u8])| pair.0 > low && pair.0 <= high;
-            let expected: Vec<_> = all.iter().filter(within).copied().collect();
-            let range = || own.range(snapshot, bounds).map(|pair| pair.unwrap());
-            assert_eq!(range().collect::<Vec<_>>(), expected);
-            assert!(range().rev().eq(expected.into_iter().rev()));
-            let prefix = &key[..key.len().min(1)];
-            let expected: Vec<_> =
-                all.iter().filter(|(key, _)| key.starts_with(prefix)).copied().collect();
-            let found = || own.prefix(snapshot, prefix).map(|pair| pair.unwrap());
-            assert_eq!(found().collect::<Vec<_>>(), expected);
-            assert!(found().rev().eq(expected.into_iter().rev()));
+            let values = || own.values(snapshot, key).map(Result::unwrap);
+            check_range(values, &of_key, &probes.ends);
+            let prefix = &key[..key.len() / 2];
+            let found = || own.prefix(snapshot, prefix).map(Result::unwrap);
+            check_range(found, &those(&|key| key.starts_with(prefix)), &probes.ends);
         }
-        walk(&mut Cursor::new(own, snapshot).unwrap(), &all, walks);
+        for bounds in &probes.ranges {
+            let expected = those(&|key| slices_of(bounds).contains(key));
+            let found = || own.range(snapshot, slices_of(bounds)).map(Result::unwrap);
+            check_range(found, &expected, &probes.ends);
+        }
+        walk(&mut Cursor::new(own, snapshot).unwrap(), &all, &probes.walks);
     }
 }
 
-/// Compares chunked scans, which take their own snapshots, with the newest state.
-fn check_scans(databases: &Databases, world: &World, entries: usize) {
+/// Compares all reads of an update, which show its own writes, with the model.
+fn check_update(update: &Update<'_>, databases: &Databases, world: &World, probes: &Probes) {
     for (own, pairs) in databases.iter().zip(&world.0) {
-        for backward in [false, true] {
-            let scan = own.scan(..).chunk(entries);
-            let mut found = Vec::new();
-            for chunk in if backward { scan.backward() } else { scan } {
-                let chunk = chunk.unwrap();
-                let pairs = chunk.iter().map(|pair| pair.unwrap());
-                found.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
+        let all: Vec<_> = pairs.iter().map(slices).collect();
+        for (_, (key, _)) in &probes.walks {
+            let first = all.iter().find(|(own, _)| own == key).map(|(_, value)| *value);
+            assert_eq!(update.get(own, key).unwrap(), first);
+        }
+        for bounds in &probes.ranges {
+            let within = |(key, _): &&(&[u8], &[u8])| slices_of(bounds).contains(*key);
+            let expected: Vec<_> = all.iter().filter(within).copied().collect();
+            let found = || update.range(own, slices_of(bounds)).map(Result::unwrap);
+            check_range(found, &expected, &probes.ends);
+        }
+        walk(&mut Cursor::of_update(own, update).unwrap(), &all, &probes.walks);
+    }
+}
+
+/// Compares scans in chunks, which take their own snapshots, with the newest state.
+fn check_scans(databases: &Databases, world: &World, probes: &Probes) {
+    for (number, (own, pairs)) in databases.iter().zip(&world.0).enumerate() {
+        for bounds in &probes.ranges {
+            for backward in [false, true] {
+                let scan = own.scan(slices_of(bounds)).chunk(probes.chunk);
+                let mut found = Vec::new();
+                for chunk in if backward { scan.backward() } else { scan } {
+                    let chunk = chunk.unwrap();
+                    let pairs = chunk.iter().map(|pair| pair.unwrap());
+                    let before = found.len();
+                    found.extend(pairs.map(|(key, value)| (key.to_vec(), value.to_vec())));
+                    // A chunk never splits the values of a key, and may be longer for this.
+                    let length = found.len() - before;
+                    assert!(length > 0 && (number == SEVERAL || length <= probes.chunk.max(1)));
+                }
+                if backward {
+                    found.reverse();
+                }
+                let within = |(key, _): &&Pair| slices_of(bounds).contains(key.as_slice());
+                assert!(found.iter().eq(pairs.iter().filter(within)));
             }
-            if backward {
-                found.reverse();
-            }
-            assert!(found.iter().eq(pairs));
         }
     }
 }
@@ -281,17 +341,67 @@ fn walk(cursor: &mut Cursor<'_>, all: &[(&[u8], &[u8])], walks: &[(Go, Pair)]) {
 }
 
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
-    prop::collection::vec(prop_oneof![Just(0), Just(1), Just(b'a'), Just(0xff)], 1..3)
+    prop::collection::vec(prop_oneof![Just(0), Just(b'a'), Just(0xff)], 1..3)
+}
+
+/// Keys from a set so small that operations meet, with the longest in it.
+fn key() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![16 => bytes(), 1 => (0u8..3).prop_map(|byte| vec![byte; 511])]
+}
+
+/// Values where a key may have several: so few that operations meet, and neither empty nor long.
+fn one_of_several() -> impl Strategy<Value = Vec<u8>> {
+    prop::sample::select(vec![vec![0], b"a".to_vec(), b"a\0".to_vec(), vec![0xff]])
+}
+
+/// Keys to search for, some of which no entry can have.
+fn sought() -> impl Strategy<Value = Vec<u8>> {
+    let impossible = (0u8..3).prop_map(|byte| vec![byte; 512]);
+    prop_oneof![8 => key(), 1 => Just(Vec::new()), 1 => impossible]
+}
+
+fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {
+    prop_oneof![
+        1 => Just(Bound::Unbounded),
+        2 => sought().prop_map(Bound::Included),
+        2 => sought().prop_map(Bound::Excluded),
+    ]
+}
+
+/// Values from empty to several pages, some of them counters.
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof![
+        8 => bytes(),
+        1 => Just(Vec::new()),
+        1 => any::<i64>().prop_map(|counter| counter.to_le_bytes().to_vec()),
+        1 => (any::<u8>(), 0usize..20_000).prop_map(|(byte, length)| vec![byte; length]),
+    ]
 }
 
 fn operations() -> impl Strategy<Value = Vec<Operation>> {
     let action = prop_oneof![
         8 => Just(Action::Put), 1 => Just(Action::PutNew), 3 => Just(Action::Delete),
-        3 => Just(Action::DeleteValue), 3 => Just(Action::Add), 1 => Just(Action::Clear),
+        6 => Just(Action::DeleteValue), 3 => Just(Action::Add), 1 => Just(Action::Clear),
     ];
-    let operation = (0usize..3, bytes(), bytes(), action)
+    let of_any = (0..SEVERAL, key(), value(), action.clone());
+    // So few keys that an update often meets several values.
+    let of_several = (Just(SEVERAL), bytes(), one_of_several(), action)
+        .prop_map(|(database, key, value, action)| (database, key[..1].to_vec(), value, action));
+    let operation = prop_oneof![of_any, of_several]
         .prop_map(|(database, key, value, action)| Operation { database, key, value, action });
     prop::collection::vec(operation, 0..10)
+}
+
+fn probes() -> impl Strategy<Value = Probes> {
+    let walks = prop::collection::vec((go(), (sought(), one_of_several())), 1..30);
+    let ranges = prop::collection::vec((bound(), bound()), 1..6);
+    let ends = prop::collection::vec(any::<bool>(), 1..6);
+    (walks, ranges, ends, 0usize..6).prop_map(|(walks, ranges, ends, chunk)| Probes {
+        walks,
+        ranges,
+        ends,
+        chunk,
+    })
 }
 
 fn go() -> impl Strategy<Value = Go> {
@@ -316,27 +426,26 @@ fn go() -> impl Strategy<Value = Go> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
     fn every_database_agrees_with_its_model(
         steps in prop::collection::vec(prop_oneof![
             6 => operations().prop_map(Step::Batch),
-            3 => (operations(), any::<bool>()).prop_map(|(all, ends)| Step::Update(all, ends)),
+            6 => (operations(), any::<bool>()).prop_map(|(all, ends)| Step::Update(all, ends)),
             2 => Just(Step::Keep),
             1 => Just(Step::Forget),
             1 => Just(Step::Reopen),
         ], 1..12),
-        walks in prop::collection::vec((go(), (bytes(), bytes())), 1..30),
-        chunk in 1usize..5,
+        probes in probes(),
     ) {
-        let directory = tempfile::tempdir().unwrap();
+        let directory = directory_in_memory();
         let reopen = || Store::options().map_bytes(64 << 20).open(directory.path()).unwrap();
         let mut store = reopen();
         let mut databases = open(&store);
         let mut world = World::default();
         let mut kept: Vec<(Snapshot, World)> = Vec::new();
-        for step in steps {
+        for step in steps.into_iter().chain([Step::Reopen]) {
             match step {
                 Step::Batch(operations) => {
                     let exists = operations.iter().any(|operation| {
@@ -353,9 +462,12 @@ proptest! {
                     }
                 }
                 Step::Update(operations, gives_up) => {
-                    let own = databases.clone();
+                    let (own, before, probes) = (databases.clone(), world.clone(), probes.clone());
                     let done = store.update(move |transaction| {
                         let done = update(transaction, &own, &operations);
+                        let mut after = before.clone();
+                        done.iter().for_each(|operation| after.apply(operation));
+                        check_update(transaction, &own, &after, &probes);
                         if gives_up { Err(()) } else { Ok(done) }
                     });
                     match done.wait() {
@@ -372,11 +484,11 @@ proptest! {
                     databases = open(&store);
                 }
             }
-            check(&store.snapshot().unwrap(), &databases, &world, &walks);
-            check_scans(&databases, &world, chunk);
+            check(&store.snapshot().unwrap(), &databases, &world, &probes);
+            check_scans(&databases, &world, &probes);
             // Later commits do not change the snapshots that are kept.
             for (snapshot, world) in &kept {
-                check(snapshot, &databases, world, &walks);
+                check(snapshot, &databases, world, &probes);
             }
         }
         let all: usize = world.0.iter().map(BTreeSet::len).sum();
