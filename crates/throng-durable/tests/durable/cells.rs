@@ -6,7 +6,7 @@ use throng_durable::{
     CellError, CommitError, Durable, DurableContext, EntityError, Node, Str, TakenCells, U32,
 };
 
-use crate::{BlockedWriter, HANGS_AFTER, begin, on_node, runtime, stored};
+use crate::{BlockedWriter, HANGS_AFTER, begin, on_node, program, stored};
 
 #[derive(Durable, Default, Serialize, Deserialize)]
 #[durable(kind = "diary")]
@@ -62,10 +62,8 @@ impl Diary {
 #[test]
 fn cells_are_kept_and_read_both_ways() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
     for round in 0..3 {
-        let node = Node::options(directory.path()).open(&runtime).unwrap();
-        runtime.block_on(async |_| {
+        program(Node::options(directory.path()), async |node| {
             let diary = node.entity::<Diary>("ada");
             let other = node.entity::<Diary>("ad");
             for page in round * 10..round * 10 + 10 {
@@ -77,11 +75,9 @@ fn cells_are_kept_and_read_both_ways() {
             }
             let between = diary.between(5, 8).await.unwrap().unwrap();
             assert_eq!(between, ["page 5", "page 6", "page 7"]);
-            node.shutdown().await;
         });
     }
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
+    program(Node::options(directory.path()), async |node| {
         let diary = node.entity::<Diary>("ada");
         let left = diary.tear(7).await.unwrap().unwrap();
         let expected: Vec<_> =
@@ -89,10 +85,9 @@ fn cells_are_kept_and_read_both_ways() {
         assert_eq!(left, expected);
         let between = diary.between(5, 9).await.unwrap().unwrap();
         assert_eq!(between, ["page 5", "page 6", "page 8"]);
-        node.shutdown().await;
+        // 29 and 30 pages, the two states, their count, the names of the layout, the kind and the map, and two shapes.
+        assert_eq!(node.stat().unwrap().store.entries, 67);
     });
-    // 29 and 30 pages, the two states, their count, the names of the layout, the kind and the map, and two shapes.
-    assert_eq!(node.stat().unwrap().store.entries, 67);
 }
 
 #[test]

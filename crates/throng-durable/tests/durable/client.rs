@@ -3,9 +3,9 @@
 use serde::{Deserialize, Serialize};
 use throng::client::Client;
 use throng::prelude::*;
-use throng_durable::{Durable, Entity, EntityError, Node};
+use throng_durable::{Durable, EntityError, Node};
 
-use crate::{HANGS_AFTER, on_node, runtime};
+use crate::{on_node, program, runtime};
 
 #[derive(Default, Serialize, Deserialize, Durable)]
 #[durable(kind = "account")]
@@ -25,38 +25,6 @@ impl Account {
     async fn balance(&self) -> u64 {
         self.balance
     }
-
-    #[message(send)]
-    fn reset(&mut self) {
-        self.balance = 0;
-    }
-
-    #[message]
-    async fn give(&mut self, amount: u64, to: Entity<Account>) -> Result<u64, EntityError> {
-        let theirs = to.deposit(amount).await?;
-        self.balance -= amount;
-        Ok(theirs)
-    }
-}
-
-#[test]
-fn an_entity_has_the_typed_client() {
-    on_node(async |node| {
-        assert_eq!(node.entity::<Account>("alice").deposit(5).await.unwrap(), 5);
-        let alice = node.entity::<Account>("alice");
-        let borrowed = &alice;
-        borrowed.send_deposit(5).unwrap();
-        assert_eq!(alice.balance().within(HANGS_AFTER).await.unwrap(), 10);
-        let given = alice.give(3, node.entity("bob")).await.unwrap();
-        assert_eq!(given.unwrap(), 3);
-        alice.reset().unwrap();
-        assert_eq!(alice.balance().await.unwrap(), 0);
-
-        let nameless = node.entity::<Account>("");
-        assert!(matches!(nameless.balance().await, Err(EntityError::Key(_))));
-        let unsent = nameless.send_deposit(4).unwrap_err();
-        assert_eq!(unsent.message.amount, 4);
-    });
 }
 
 /// Takes each handle of an account.
@@ -93,15 +61,13 @@ where
 #[test]
 fn any_turn_is_committed_like_a_message() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
     let add = |amount| {
         Apply(move |account: &mut Account| {
             account.balance += amount;
             account.balance
         })
     };
-    runtime.block_on(async |_| {
-        let node = Node::options(directory.path()).open(&runtime).unwrap();
+    program(Node::options(directory.path()), async |node| {
         let account = node.entity::<Account>("alice");
         assert_eq!(account.call(add(3)).await.unwrap(), 3);
         account.send(add(4)).unwrap();
@@ -114,9 +80,8 @@ fn any_turn_is_committed_like_a_message() {
         node.shutdown().await;
         let unsent = account.send(add(5)).unwrap_err();
         assert!(matches!(unsent.error, EntityError::ShutDown), "{unsent:?}");
-        drop((account, node, unsent));
-        let node = Node::options(directory.path()).open(&runtime).unwrap();
+    });
+    program(Node::options(directory.path()), async |node| {
         assert_eq!(node.entity::<Account>("alice").balance().await.unwrap(), 7);
-        node.shutdown().await;
     });
 }

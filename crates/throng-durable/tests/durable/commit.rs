@@ -11,11 +11,12 @@ use throng_durable::{
 
 use crate::layouts::Layout;
 use crate::{
-    BlockedWriter, Counter, CounterClient, HANGS_AFTER, begin, on_node, stored, until, with_node,
+    BlockedWriter, Counter, CounterClient, HANGS_AFTER, begin, on_node, on_runtime, on_small_store,
+    stored, until, with_node,
 };
 
 /// The record of an entity's state as it lies in the store, by the documented layout.
-fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
+pub(super) fn state_record(node: &Node, kind: &str, key: &str) -> Option<Vec<u8>> {
     let snapshot = node.store().snapshot().unwrap();
     Layout::of(node.store(), &snapshot).state(kind, key).map(<[u8]>::to_vec)
 }
@@ -207,9 +208,7 @@ impl Counter {
 
 #[test]
 fn a_failed_commit_discards_the_turn_and_is_the_callers_error() {
-    let options =
-        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
-    with_node(options, async |node| {
+    on_small_store(async |node| {
         let counter = node.entity::<Counter>("it");
         assert_eq!(counter.add(3).await.unwrap(), 3);
         for _ in 0..5 {
@@ -235,9 +234,7 @@ fn a_failed_commit_discards_the_turn_and_is_the_callers_error() {
 
 #[test]
 fn entities_are_forgotten_in_a_full_store() {
-    let options =
-        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
-    with_node(options, async |node| {
+    on_small_store(async |node| {
         let entity = |number: usize| node.entity::<Counter>(format!("{number}"));
         let mut kept = Vec::new();
         let mut lost = 0;
@@ -280,10 +277,7 @@ fn a_crowded_store_queue_is_waited_for() {
 
 #[test]
 fn the_runtimes_limit_is_an_error_that_passes() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(1).process_limit(6).start().unwrap();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
+    on_runtime(Runtime::builder().workers(1).process_limit(6), async |node, _| {
         for number in 0..5 {
             node.entity::<Counter>(format!("{number}")).add(1).await.unwrap();
         }
@@ -297,28 +291,6 @@ fn the_runtimes_limit_is_an_error_that_passes() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         assert_eq!(sixth.get().await.unwrap(), 1);
-        node.shutdown().await;
-    });
-}
-
-#[test]
-fn a_node_without_room_for_its_gate_sends_replies_after_the_commit_as_well() {
-    struct Squatter;
-    impl Process for Squatter {}
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(1).process_limit(1).start().unwrap();
-    let squatter = runtime.spawn(Squatter).unwrap();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    squatter.kill();
-    runtime.block_on(async |runtime| {
-        until(async || runtime.process_count() == 0).await;
-        let counter = node.entity::<Counter>("it");
-        for count in 1..=100u8 {
-            assert_eq!(counter.add(1).await.unwrap(), u64::from(count));
-            assert_eq!(state_record(&node, "counter", "it").unwrap(), [1, count]);
-        }
-        assert_eq!(runtime.process_count(), 1);
-        node.shutdown().await;
     });
 }
 
@@ -343,22 +315,16 @@ impl Fragile {
     fn is_broken(&mut self) -> bool {
         self.broken
     }
+    /// Runs for a moment, and leaves a state that cannot be encoded.
+    #[message(name = Break)]
+    async fn break_it(&mut self) {
+        self.broken = true;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
 }
 fn whole_or_panic<S: Serializer>(broken: &bool, serializer: S) -> Result<S::Ok, S::Error> {
     assert!(!broken, "broken");
     serializer.serialize_bool(*broken)
-}
-
-/// Runs for a moment, and leaves a state that cannot be encoded.
-struct Break;
-impl Message for Break {
-    type Reply = ();
-}
-impl Handle<Break> for Fragile {
-    async fn handle(&mut self, _: Break, _: &mut Context<Self>) {
-        self.broken = true;
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[test]
@@ -367,7 +333,7 @@ fn a_panic_in_the_encoding_harms_only_its_own_turn() {
         let fragile = node.entity::<Fragile>("it");
         for _ in 0..20 {
             // The second message is queued while the first is being handled.
-            let breaking = tokio::spawn(fragile.call(Break));
+            let breaking = tokio::spawn(fragile.break_it());
             let behind = tokio::spawn(fragile.is_broken());
             let (broken, behind) = (breaking.await.unwrap(), behind.await.unwrap());
             assert!(
@@ -446,9 +412,7 @@ fn turns_go_on_while_commits_are_open_and_no_reply_leaves() {
 
 #[test]
 fn a_lost_commit_discards_all_turns_that_build_on_it() {
-    let options =
-        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
-    with_node(options, async |node| {
+    on_small_store(async |node| {
         let counter = node.entity::<Counter>("it");
         let other = node.entity::<Counter>("other");
         for round in 1..=5 {
@@ -516,9 +480,7 @@ fn actions_after_a_commit_follow_it_in_order_or_are_dropped_with_their_turn() {
 
 #[test]
 fn a_message_that_follows_from_a_lost_turn_changes_no_other_entity() {
-    let options =
-        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
-    with_node(options, async |node| {
+    on_small_store(async |node| {
         let (sender, receiver) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
         for round in 1..=5 {
             receiver.add(1).await.unwrap();

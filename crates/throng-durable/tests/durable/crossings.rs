@@ -10,7 +10,10 @@ use throng::{ProcessState, SortBy};
 use throng_durable::{CellError, Durable, DurableContext, Entity, EntityError, Node, Str, U64};
 use tokio::sync::oneshot;
 
-use crate::{BlockedWriter, HANGS_AFTER, begin, runtime, stored, until};
+use crate::{
+    BlockedWriter, HANGS_AFTER, begin, bounded, on_runtime, program, runtime, stored, two_workers,
+    until,
+};
 
 /// A log: its state is the number of its lines, its cells are the lines.
 #[derive(Durable, Default, Serialize, Deserialize)]
@@ -36,6 +39,13 @@ impl Ledger {
             panic!("boom");
         }
         let _ = ended.send(());
+        self.lines
+    }
+    /// Adds a line at once.
+    #[message]
+    fn line(&mut self, cx: &mut Context<Self>) -> u64 {
+        self.lines += 1;
+        cx.cells::<U64, u64>("lines").put(&self.lines, &self.lines);
         self.lines
     }
     /// Returns the number of lines, if state and cells are of the same turn.
@@ -70,19 +80,6 @@ enum Finish {
     Panicking,
 }
 
-/// Adds a line at once.
-struct Line;
-impl Message for Line {
-    type Reply = u64;
-}
-impl Handle<Line> for Ledger {
-    async fn handle(&mut self, _: Line, cx: &mut Context<Self>) -> u64 {
-        self.lines += 1;
-        cx.cells::<U64, u64>("lines").put(&self.lines, &self.lines);
-        self.lines
-    }
-}
-
 struct Peer;
 impl Process for Peer {}
 
@@ -113,25 +110,21 @@ enum Way {
 
 /// Waits until the process has nothing to do: its turns are over, or are suspended.
 async fn at_rest(runtime: &RuntimeHandle, pid: Pid) {
-    loop {
-        match runtime.info(pid).await {
-            Some(info) if matches!(info.state, ProcessState::Suspended { .. }) => return,
-            Some(info) if info.state == ProcessState::Idle && info.mailbox_len == 0 => return,
-            Some(_) => tokio::task::yield_now().await,
-            None => panic!("it has exited"),
-        }
-    }
+    until(async || {
+        let info = runtime.info(pid).await.expect("it is alive");
+        let is_idle = info.state == ProcessState::Idle && info.mailbox_len == 0;
+        is_idle || matches!(info.state, ProcessState::Suspended { .. })
+    })
+    .await;
 }
 
 /// Waits until the process is suspended in a turn.
 async fn suspended(runtime: &RuntimeHandle, pid: Pid) {
-    loop {
-        match runtime.info(pid).await {
-            Some(info) if matches!(info.state, ProcessState::Suspended { .. }) => return,
-            Some(_) => tokio::task::yield_now().await,
-            None => panic!("it has exited"),
-        }
-    }
+    until(async || {
+        let info = runtime.info(pid).await.expect("it is alive");
+        matches!(info.state, ProcessState::Suspended { .. })
+    })
+    .await;
 }
 
 async fn end(
@@ -179,9 +172,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
     let cut_off = matches!(ending, Ending::Kill | Ending::Exit | Ending::Link);
     if phase == Phase::Before {
         end(ending, &node, &ledger, address, peer).await;
-        while cut_off && address.is_alive() {
-            tokio::task::yield_now().await;
-        }
+        until(async || !cut_off || !address.is_alive()).await;
     }
     let blocked =
         if phase == Phase::Committing { Some(BlockedWriter::new(&node).await) } else { None };
@@ -242,9 +233,7 @@ async fn cross(runtime: &RuntimeHandle, ending: Ending, phase: Phase, way: Way) 
         let reply = turn.await.unwrap();
         if phase == Phase::After {
             end(ending, &node, &ledger, address, peer).await;
-            while cut_off && address.is_alive() {
-                tokio::task::yield_now().await;
-            }
+            until(async || !cut_off || !address.is_alive()).await;
         }
         let kept = match (phase, ending) {
             (Phase::Before, _) => u64::from(reply.is_ok()),
@@ -272,7 +261,7 @@ fn a_turn_is_all_or_nothing_no_matter_how_its_process_ends() {
     use Ending::*;
     use Phase::*;
     let runtime = runtime();
-    let table = async {
+    bounded(&runtime, async {
         for ending in [Kill, Exit, Link, Panic, Stop, Passivate] {
             for phase in [Before, Handling, Committing, After] {
                 for way in [Way::Entity, Way::Address] {
@@ -280,27 +269,22 @@ fn a_turn_is_all_or_nothing_no_matter_how_its_process_ends() {
                 }
             }
         }
-    };
-    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, table).await);
-    assert!(done.is_ok(), "the test hangs");
+    });
 }
 
 #[test]
 fn no_caller_suspends_the_process_until_the_commit() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    let test = async {
+    on_runtime(two_workers(), async |node, runtime| {
         let ledger = node.entity::<Ledger>("it");
         assert_eq!(ledger.call(Line).await.unwrap(), 1);
         let address = ledger.reveal(None).await.unwrap();
-        let blocked = BlockedWriter::new(&node).await;
+        let blocked = BlockedWriter::new(node).await;
         for _ in 0..10 {
             address.send(Line).unwrap();
         }
         let by_entity = begin(ledger.call(Line).within(HANGS_AFTER)).await;
         let by_address = begin(address.call(Line).within(HANGS_AFTER)).await;
-        at_rest(&runtime, address.pid()).await;
+        at_rest(runtime, address.pid()).await;
         let info = runtime.info(address.pid()).await.unwrap();
         assert_eq!(info.state, ProcessState::Idle, "no turn waits for the commit");
         assert!(!by_entity.is_finished() && !by_address.is_finished());
@@ -308,32 +292,26 @@ fn no_caller_suspends_the_process_until_the_commit() {
         assert_eq!(by_entity.await.unwrap().unwrap(), 12);
         assert_eq!(by_address.await.unwrap().unwrap(), 13);
         assert_eq!(ledger.audit().await.unwrap().unwrap(), 13);
-        node.shutdown().await;
-    };
-    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
-    assert!(done.is_ok(), "the test hangs");
+    });
 }
 
 /// The process that waits for the outcome is ended as well.
 #[test]
 fn a_successor_that_is_killed_hands_the_open_outcome_on() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    let test = async {
+    on_runtime(two_workers(), async |node, runtime| {
         let ledger = node.entity::<Ledger>("it");
         let peer = runtime.spawn(Peer).unwrap();
         ledger.call(Line).await.unwrap();
         let address = ledger.reveal(None).await.unwrap();
-        let blocked = BlockedWriter::new(&node).await;
+        let blocked = BlockedWriter::new(node).await;
         let turn = begin(address.call(Line).within(HANGS_AFTER)).await;
-        at_rest(&runtime, address.pid()).await;
+        at_rest(runtime, address.pid()).await;
         address.kill();
         for _ in 0..3 {
             until(async || runtime.process_count() <= 2).await;
             let next = tokio::spawn(ledger.call(Line).within(HANGS_AFTER));
-            let successor = another_process(&runtime, &[peer.pid()]).await;
-            suspended(&runtime, successor).await;
+            let successor = another_process(runtime, &[peer.pid()]).await;
+            suspended(runtime, successor).await;
             // A caller that comes after the kill activates the entity again, and waits with it.
             while runtime.info(successor).await.is_some_and(|info| info.mailbox_len == 0) {
                 tokio::task::yield_now().await;
@@ -345,11 +323,8 @@ fn a_successor_that_is_killed_hands_the_open_outcome_on() {
         assert_eq!(turn.await.unwrap().unwrap(), 2);
         assert_eq!(next_line(&ledger).await, 3);
         assert_eq!(ledger.audit().await.unwrap().unwrap(), 3);
-        assert_eq!(stored(&node, "ledger"), 1);
-        node.shutdown().await;
-    };
-    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
-    assert!(done.is_ok(), "the test hangs");
+        assert_eq!(stored(node, "ledger"), 1);
+    });
 }
 
 /// A state whose drop blocks once, if the test asks for it.
@@ -372,9 +347,10 @@ impl Drop for Sticky {
         }
     }
 }
-impl Process for Sticky {}
-impl Handle<Line> for Sticky {
-    async fn handle(&mut self, _: Line, _: &mut Context<Self>) -> u64 {
+#[process]
+impl Sticky {
+    #[message]
+    fn count(&mut self) -> u64 {
         self.count += 1;
         self.count
     }
@@ -398,17 +374,14 @@ async fn another_process(runtime: &RuntimeHandle, known: &[Pid]) -> Pid {
 /// from the activation that finds room.
 #[test]
 fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(1).process_limit(3).start().unwrap();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    let test = async {
+    on_runtime(Runtime::builder().workers(1).process_limit(3), async |node, runtime| {
         let sticky = node.entity::<Sticky>("it");
-        assert_eq!(sticky.call(Line).await.unwrap(), 1);
+        assert_eq!(sticky.count().await.unwrap(), 1);
         let peer = runtime.spawn(Peer).unwrap();
-        let entity = another_process(&runtime, &[peer.pid()]).await;
-        let blocked = BlockedWriter::new(&node).await;
-        let turn = begin(sticky.call(Line).within(HANGS_AFTER)).await;
-        at_rest(&runtime, entity).await;
+        let entity = another_process(runtime, &[peer.pid()]).await;
+        let blocked = BlockedWriter::new(node).await;
+        let turn = begin(sticky.count().within(HANGS_AFTER)).await;
+        at_rest(runtime, entity).await;
         entity.kill();
         until(async || !entity.is_alive()).await;
         let other = loop {
@@ -423,7 +396,7 @@ fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
         *DROPS.lock().unwrap() = Some(BlockedDrop { begun, release: released });
         let refused = std::thread::spawn({
             let sticky = sticky.clone();
-            move || sticky.send(Line).map_err(|unsent| unsent.error)
+            move || sticky.send_count().map_err(|unsent| unsent.error)
         });
         begins.await.unwrap();
         other.kill();
@@ -431,24 +404,21 @@ fn a_process_limit_reached_while_the_predecessors_commit_is_open() {
             let sticky = sticky.clone();
             async move {
                 loop {
-                    match sticky.call(Line).within(HANGS_AFTER).await {
+                    match sticky.count().within(HANGS_AFTER).await {
                         Err(EntityError::NoRoom { .. }) => tokio::task::yield_now().await,
                         line => return line.unwrap(),
                     }
                 }
             }
         });
-        let successor = another_process(&runtime, &[peer.pid(), other.pid()]).await;
-        suspended(&runtime, successor).await;
+        let successor = another_process(runtime, &[peer.pid(), other.pid()]).await;
+        suspended(runtime, successor).await;
         assert!(!turn.is_finished());
         drop((blocked, release));
         assert_eq!(turn.await.unwrap().unwrap(), 2);
         assert_eq!(next.await.unwrap(), 3);
         assert!(matches!(refused.join().unwrap(), Err(EntityError::NoRoom { .. })));
-        node.shutdown().await;
-    };
-    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
-    assert!(done.is_ok(), "the test hangs");
+    });
 }
 
 /// The runtime ends while the outcome of a turn is unknown.
@@ -473,11 +443,8 @@ fn a_turn_is_all_or_nothing_in_a_shutdown_before_its_commit() {
         drop(blocked);
         drop(node);
     }
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
+    program(Node::options(directory.path()), async |node| {
         let audit = node.entity::<Ledger>("it").audit().await.unwrap().unwrap();
-        assert_eq!((audit, stored(&node, "ledger")), (4, 1));
-        node.shutdown().await;
+        assert_eq!((audit, stored(node, "ledger")), (4, 1));
     });
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, EntityError, Node, OldState, StateError};
 
-use crate::{reopen, runtime};
+use crate::{on_node, program};
 
 /// In euros.
 #[derive(Default, Serialize, Deserialize, Durable)]
@@ -57,20 +57,12 @@ fn the_derive_gives_kind_version_and_migration() {
     assert_eq!((Account::KIND, Account::VERSION), ("account", 1));
     assert_eq!((Purse::KIND, Purse::VERSION), ("account", 2));
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
+    program(Node::options(directory.path()), async |node| {
         node.entity::<Account>("alice").deposit(7).await.unwrap();
-        node.shutdown().await;
     });
-    drop(node);
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    let euros = runtime.block_on(async |_| {
-        let euros = node.entity::<Purse>("alice").euros().await.unwrap();
-        node.shutdown().await;
-        euros
+    program(Node::options(directory.path()), async |node| {
+        assert_eq!(node.entity::<Purse>("alice").euros().await.unwrap(), 7);
     });
-    assert_eq!(euros, 7);
 }
 
 /// Everything that the games share.
@@ -104,11 +96,9 @@ impl Game {
 #[test]
 fn an_entity_begins_by_its_key_and_the_dependencies_of_its_kind() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
     // The initial state is stored with the first change; later rules do not alter it.
     for (lives, left) in [(3, 2), (9, 1)] {
-        let node = Node::options(directory.path()).open(&runtime).unwrap();
-        runtime.block_on(async |_| {
+        program(Node::options(directory.path()), async |node| {
             let early = node.entity::<Game>("ann");
             let refused = early.lose().await;
             assert!(matches!(refused, Err(EntityError::NotRegistered { kind: "game" })));
@@ -126,7 +116,6 @@ fn an_entity_begins_by_its_key_and_the_dependencies_of_its_kind() {
             assert!(
                 matches!(panicked, Err(EntityError::Panicked(panic)) if panic.message().contains("no game"))
             );
-            node.shutdown().await;
         });
     }
 }
@@ -147,15 +136,11 @@ impl Ward {
 #[test]
 fn dependencies_that_refer_to_the_node_end_with_its_shutdown() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
     let kept = Arc::new(());
     for _ in 0..3 {
-        let node = runtime
-            .block_on(async |runtime| reopen(Node::options(directory.path()), runtime).await);
-        node.register::<Ward>((node.clone(), kept.clone()));
-        runtime.block_on(async |_| {
+        program(Node::options(directory.path()), async |node| {
+            node.register::<Ward>((node.clone(), kept.clone()));
             assert_eq!(node.entity::<Ward>("it").lives().await.unwrap(), 1);
-            node.shutdown().await;
         });
         assert_eq!(Arc::strong_count(&kept), 1);
     }
@@ -164,10 +149,9 @@ fn dependencies_that_refer_to_the_node_end_with_its_shutdown() {
 #[test]
 #[should_panic(expected = "the kind \"game\" is registered already")]
 fn a_kind_is_registered_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    let rules = || Arc::new(Rules { lives: 1, opened: AtomicU32::new(0) });
-    node.register::<Game>(rules());
-    node.register::<Game>(rules());
+    on_node(async |node| {
+        let rules = || Arc::new(Rules { lives: 1, opened: AtomicU32::new(0) });
+        node.register::<Game>(rules());
+        node.register::<Game>(rules());
+    });
 }

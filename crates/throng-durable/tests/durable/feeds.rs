@@ -129,7 +129,6 @@ fn simulated_followers_have_what_is_on_disk() {
                     };
                     commits.fetch_add(u64::from(outcome.is_ok()), Ordering::Relaxed);
                 }
-                sim.faults().stop();
                 end(&sim, node).await;
                 following.abort();
                 let _ = following.await;

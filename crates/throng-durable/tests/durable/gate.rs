@@ -20,14 +20,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::SortBy;
 use throng::prelude::*;
-use throng_durable::{
-    Bytes, CommitError, Durable, DurableContext, EntityError, Node, Options, Str,
-};
+use throng_durable::{Bytes, CommitError, Durable, DurableContext, EntityError, Node, Str};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::commit::state_record;
 use crate::{
-    BlockedWriter, Counter, CounterClient, HANGS_AFTER, begin, on_node, reopen, runtime, until,
-    with_node,
+    BlockedWriter, Counter, CounterClient, begin, bounded, on_node, on_runtime, on_small_store,
+    reopen, runtime, two_workers, until,
 };
 
 /// A deadline for calls whose reply may be forgotten.
@@ -76,15 +75,9 @@ impl Drop for Bomb {
     }
 }
 
-/// Runs a test, and fails it if it hangs.
 /// Puts a cell that the store has no room for.
 fn flood(cx: &mut Context<Counter>) {
     cx.cells::<Str, String>("flood").put("", &"f".repeat(8 << 20));
-}
-
-fn bounded(runtime: &Runtime, test: impl Future<Output = ()>) {
-    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
-    assert!(done.is_ok(), "the test hangs");
 }
 
 async fn process_of_the_gate(runtime: &RuntimeHandle) -> Pid {
@@ -192,9 +185,7 @@ enum End {
 
 #[test]
 fn a_panic_in_the_drop_of_an_action_harms_nobody() {
-    let options =
-        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
-    with_node(options, async |node| {
+    on_small_store(async |node| {
         let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
         let mut count = 0;
         for end in [End::Kept, End::Panicked, End::Refused, End::Lost, End::Killed] {
@@ -262,9 +253,7 @@ fn the_turn_of_a_caller_that_gave_up_is_kept_and_the_drop_of_its_reply_harms_nob
 
 #[test]
 fn the_drop_of_a_reply_that_is_lost_harms_nobody() {
-    let options =
-        |options: Options| options.store(throng_store::Store::options().map_bytes(4 << 20));
-    with_node(options, async |node| {
+    on_small_store(async |node| {
         let (counter, other) = (node.entity::<Counter>("it"), node.entity::<Counter>("other"));
         for round in 0..5 {
             let blocked = BlockedWriter::new(node).await;
@@ -456,14 +445,11 @@ fn a_caller_that_is_killed_leaves_a_turn_that_is_kept() {
             self.0.entity::<Counter>("it").add(1).within(SOON).await.unwrap()
         }
     }
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    bounded(&runtime, async {
+    on_runtime(two_workers(), async |node, runtime| {
         let counter = node.entity::<Counter>("it");
         for round in 0..10 {
             let asker = runtime.spawn(Asker(node.clone())).unwrap();
-            let blocked = BlockedWriter::new(&node).await;
+            let blocked = BlockedWriter::new(node).await;
             let before = node.store().submitted_through();
             asker.send_question().unwrap();
             until(async || node.store().submitted_through() != before).await;
@@ -473,20 +459,16 @@ fn a_caller_that_is_killed_leaves_a_turn_that_is_kept() {
             drop(blocked);
             assert_eq!(next.await.unwrap().unwrap(), 2 * (round + 1));
         }
-        node.shutdown().await;
     });
 }
 
 #[test]
 fn replies_leave_without_the_gates_process() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    bounded(&runtime, async {
+    on_runtime(two_workers(), async |node, runtime| {
         let counter = node.entity::<Counter>("it");
         assert_eq!(counter.add(1).await.unwrap(), 1);
-        let gate = process_of_the_gate(&runtime).await;
-        let blocked = BlockedWriter::new(&node).await;
+        let gate = process_of_the_gate(runtime).await;
+        let blocked = BlockedWriter::new(node).await;
         let held = begin(counter.add(1).within(SOON)).await;
         gate.kill();
         drop(blocked);
@@ -494,7 +476,6 @@ fn replies_leave_without_the_gates_process() {
         for count in 3..50 {
             assert_eq!(counter.add(1).within(SOON).await.unwrap(), count);
         }
-        node.shutdown().await;
     });
 }
 
@@ -516,14 +497,11 @@ fn replies_leave_although_the_gates_process_is_killed_before_it_hears_of_the_com
             gate.kill();
         }
     }
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = Runtime::builder().workers(1).spare_workers(0).start().unwrap();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    bounded(&runtime, async {
+    on_runtime(Runtime::builder().workers(1).spare_workers(0), async |node, runtime| {
         let counter = node.entity::<Counter>("it");
         assert_eq!(counter.add(1).await.unwrap(), 1);
-        let gate = process_of_the_gate(&runtime).await;
-        let blocked = BlockedWriter::new(&node).await;
+        let gate = process_of_the_gate(runtime).await;
+        let blocked = BlockedWriter::new(node).await;
         let held = begin(counter.add(1).within(SOON)).await;
         counter.get().within(Duration::from_millis(1)).await.unwrap_err();
         let worker = runtime.spawn(Worker).unwrap();
@@ -540,7 +518,6 @@ fn replies_leave_although_the_gates_process_is_killed_before_it_hears_of_the_com
         go_on.send(()).unwrap();
         assert_eq!(held.await.unwrap().unwrap(), 2);
         assert_eq!(counter.add(1).within(SOON).await.unwrap(), 3);
-        node.shutdown().await;
     });
 }
 
@@ -578,6 +555,11 @@ fn replies_leave_if_there_was_no_room_for_the_gates_process() {
             assert_eq!(call.await.unwrap().unwrap(), number as u64 + 2);
             told.recv().await.unwrap();
         }
+        for count in 22..=100u8 {
+            assert_eq!(counter.add(1).await.unwrap(), u64::from(count));
+            assert_eq!(state_record(&node, "counter", "it").unwrap(), [1, count]);
+        }
+        assert_eq!(runtime.process_count(), 1);
         node.shutdown().await;
     });
 }

@@ -11,14 +11,14 @@ use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
 use throng_durable::{
     CommitError, Durable, EntityError, INDEX_KEY_BYTES_MAX, IndexError, IndexInfo, IndexState,
-    Node, OldState, Options, Records, StateError,
+    Node, OldState, Records, StateError,
 };
 use throng_store::Store;
 use tokio::time::sleep;
 
 use crate::{
-    BlockedWriter, begin, draw_faults, end, mend, number_or, on_node, reopen, runtime, start_again,
-    until,
+    BlockedWriter, begin, busy_options, draw_faults, end, mend, number_or, on_node, program,
+    start_again, until,
 };
 
 const MEMBERS: u64 = 6;
@@ -107,12 +107,6 @@ impl Later {
     fn rename(&mut self, name: Option<String>) {
         self.name = name;
     }
-}
-
-fn options() -> Options {
-    // A checkpoint every few groups, and a step of the sweeper each millisecond.
-    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
-    Node::options("").store(store).idle_after(Duration::from_millis(100)).live_max(2)
 }
 
 /// Entities in an index, in its order.
@@ -206,7 +200,7 @@ fn simulated_members_and_their_indexes_agree_at_each_start() {
         async move {
             // The first program may have no indexes.
             if sim.random(2) == 0 {
-                let node = start_again(&sim, options);
+                let node = start_again(&sim, busy_options);
                 for member in 0..sim.random(MEMBERS) {
                     let plain = node.entity::<Plain>(member.to_string());
                     // A name that no turn takes: while an index is built, it does not guard it.
@@ -215,16 +209,15 @@ fn simulated_members_and_their_indexes_agree_at_each_start() {
                 sim.crash();
             }
             for _ in 0..LIVES {
-                let node = start_again(&sim, options);
+                let node = start_again(&sim, busy_options);
                 draw_faults::<Member>(&sim, 120);
                 for _ in 0..3 {
                     let task = change(sim.clone(), node.clone(), conflicts.clone());
                     sim.spawn("member", task);
                 }
                 sleep(Duration::from_millis(sim.random(60))).await;
-                sim.faults().stop();
                 end(&sim, node).await;
-                let node = start_again(&sim, options);
+                let node = start_again(&sim, busy_options);
                 // The kind is named by this, so that its indexes are built.
                 drop(node.index(Member::NAME));
                 built(&node).await;
@@ -347,22 +340,10 @@ fn a_key_that_is_too_long_fails_its_turn_and_is_never_cut() {
     });
 }
 
-/// Runs a program on a directory, with a node of its own.
-fn program(directory: &tempfile::TempDir, f: impl AsyncFnOnce(&Node)) {
-    let runtime = runtime();
-    let test = runtime.block_on(async |runtime| {
-        let node = reopen(Node::options(directory.path()), runtime).await;
-        tokio::time::timeout(crate::HANGS_AFTER, f(&node)).await.map(drop)?;
-        node.shutdown().await;
-        Ok::<_, tokio::time::error::Elapsed>(())
-    });
-    test.unwrap();
-}
-
 #[test]
 fn an_index_of_a_field_that_has_none_is_built_beside_running_turns() {
     let directory = tempfile::tempdir().unwrap();
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         let calls = (0..1_000).map(|number| {
             let plain = node.entity::<Plain>(format!("{number:04}"));
             tokio::spawn(plain.set(Some(format!("n{number}")), number % 7).into_future())
@@ -374,7 +355,7 @@ fn an_index_of_a_field_that_has_none_is_built_beside_running_turns() {
         node.entity::<Plain>("twin").set(Some("n1".into()), 0).await.unwrap();
         node.entity::<Plain>("long").set(Some("x".repeat(1_000)), 0).await.unwrap();
     });
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         let building = node.index(Member::NAME);
         let Err(IndexError::Building { index: "name", done, of: 1_002 }) = building else {
             panic!("{building:?}")
@@ -400,7 +381,7 @@ fn an_index_of_a_field_that_has_none_is_built_beside_running_turns() {
         assert_agrees(node).await;
     });
     // From here on the indexes are complete from the begin.
-    program(&directory, async |node| drop(assert_agrees(node).await));
+    program(Node::options(directory.path()), async |node| drop(assert_agrees(node).await));
 }
 
 #[test]
@@ -415,7 +396,7 @@ fn an_index_that_is_gone_is_deleted_and_never_taken_for_complete_again() {
         let count = |letter: &str| table.prefix(&snapshot, letter.as_bytes()).count();
         [indexes.unwrap().range(&snapshot, ..).count(), count("F"), count("G"), count("H")]
     };
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         for number in 0..600 {
             let member = node.entity::<Member>(number.to_string());
             let call = member.rename(Some(number.to_string()));
@@ -425,19 +406,19 @@ fn an_index_that_is_gone_is_deleted_and_never_taken_for_complete_again() {
     });
     assert_eq!(entries(&directory), [1_202, 2, 0, 2]);
     // A program without the indexes, which ends soon after its first turn.
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         node.entity::<Plain>("0").set(Some("other".into()), 5).await.unwrap();
     });
     let [_, _, gone, _] = entries(&directory);
     assert_eq!(gone, 2);
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         drop(node.index(Member::NAME));
         built(node).await;
         let members = assert_agrees(node).await;
         assert_eq!(members["0"].name.as_deref(), Some("other"));
     });
     assert_eq!(entries(&directory), [1_202, 2, 0, 2]);
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         node.entity::<Plain>("0").set(None, 5).await.unwrap();
         built(node).await;
     });
@@ -447,11 +428,11 @@ fn an_index_that_is_gone_is_deleted_and_never_taken_for_complete_again() {
 #[test]
 fn an_index_of_another_version_of_the_state_is_built_anew() {
     let directory = tempfile::tempdir().unwrap();
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         node.entity::<Member>("1").rename(Some("Ann".into())).await.unwrap();
         node.entity::<Member>("2").rename(Some("bob".into())).await.unwrap();
     });
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         assert!(matches!(node.index(Later::NAME), Err(IndexError::Building { .. })));
         built(node).await;
         let names = node.index(Later::NAME).unwrap();
@@ -467,7 +448,7 @@ fn an_index_of_another_version_of_the_state_is_built_anew() {
 #[test]
 fn an_entity_that_cannot_be_loaded_leaves_no_entries_when_it_is_removed() {
     let directory = tempfile::tempdir().unwrap();
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         for key in ["1", "2", "3"] {
             node.entity::<Member>(key).rename(Some(format!("n{key}"))).await.unwrap();
         }
@@ -481,7 +462,7 @@ fn an_entity_that_cannot_be_loaded_leaves_no_entries_when_it_is_removed() {
     }
     assert!(Records::of(store.clone()).forget("member", "1").unwrap());
     drop((table, store));
-    program(&directory, async |node| {
+    program(Node::options(directory.path()), async |node| {
         assert_eq!(keys_in(node, Member::NAME), ["2", "3"]);
         node.forget_unreadable::<Member>("2").await.unwrap();
         assert_eq!(keys_in(node, Member::NAME), ["3"]);
@@ -494,15 +475,17 @@ fn an_entity_that_cannot_be_loaded_leaves_no_entries_when_it_is_removed() {
 fn an_imported_entity_is_found_once_its_indexes_are_built_anew() {
     let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let name = |name: &str| Some(name.to_owned());
-    program(&from, async |node| node.entity::<Member>("a").rename(name("ada")).await.unwrap());
-    program(&to, async |node| {
+    program(Node::options(from.path()), async |node| {
+        node.entity::<Member>("a").rename(name("ada")).await.unwrap()
+    });
+    program(Node::options(to.path()), async |node| {
         node.entity::<Member>("b").rename(name("bob")).await.unwrap();
         built(node).await;
     });
     let open = |directory: &tempfile::TempDir| Records::of(Store::open(directory.path()).unwrap());
     let export = open(&from).export("member", "a").unwrap().unwrap();
     open(&to).import("member", "a", export).unwrap();
-    program(&to, async |node| {
+    program(Node::options(to.path()), async |node| {
         node.entity::<Member>("b").visit().await.unwrap();
         built(node).await;
         assert_eq!(keys_in(node, Member::NAME), ["a", "b"]);

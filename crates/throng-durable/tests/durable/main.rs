@@ -34,16 +34,18 @@ mod unreadable;
 mod wakes;
 mod workflows;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use throng::RuntimeBuilder;
 use throng::prelude::*;
 use throng_durable::sim::Sim;
 use throng_durable::{Durable, DurableContext, EntityError, Node, OpenError, Options, Str};
-use throng_store::ReadError;
+use throng_store::{ReadError, Store};
 use tokio::sync::oneshot;
 
 /// A deadline far beyond the duration of any test.
@@ -110,8 +112,12 @@ fn stored(node: &Node, kind: &str) -> u64 {
     node.stat().unwrap().stored.get(kind).copied().unwrap_or(0)
 }
 
+fn two_workers() -> RuntimeBuilder {
+    Runtime::builder().workers(2)
+}
+
 fn runtime() -> Runtime {
-    Runtime::builder().workers(2).start().unwrap()
+    two_workers().start().unwrap()
 }
 
 /// Starts a node as soon as the directory is free, which it may not be for a moment after the end of another.
@@ -122,6 +128,16 @@ async fn reopen(options: Options, runtime: &RuntimeHandle) -> Node {
             node => return node.unwrap(),
         }
     }
+}
+
+/// Options with a checkpoint every few groups, and a step of the sweeper each millisecond.
+fn busy_options() -> Options {
+    busy_options_at("")
+}
+
+fn busy_options_at(path: impl AsRef<Path>) -> Options {
+    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
+    Node::options(path).store(store).idle_after(Duration::from_millis(100)).live_max(2)
 }
 
 /// Draws the faults of a simulated program: of the disk, of its processes, or of the power within so many operations.
@@ -144,8 +160,9 @@ fn mend(sim: &Sim) {
     sim.disk().set_room(None);
 }
 
-/// Ends a simulated program, in order or not.
+/// Ends a simulated program and its faults, in order or not.
 async fn end(sim: &Sim, node: Node) {
+    sim.faults().stop();
     if sim.random(3) == 0 && !sim.disk().is_down() {
         node.shutdown().await;
     }
@@ -185,17 +202,42 @@ fn on_node(f: impl AsyncFnOnce(&Node)) {
 /// Runs `f` with a node on a directory of its own, with these options.
 fn with_node(options: impl FnOnce(Options) -> Options, f: impl AsyncFnOnce(&Node)) {
     let directory = tempfile::tempdir().unwrap();
+    program(options(Node::options(directory.path())), f);
+}
+
+/// Runs `f` with a node whose store has room for little.
+fn on_small_store(f: impl AsyncFnOnce(&Node)) {
+    with_node(|options| options.store(Store::options().map_bytes(4 << 20)), f);
+}
+
+/// Runs `f` with a node of these options, on a runtime of its own, up to the node's shutdown.
+fn program<R>(options: Options, f: impl AsyncFnOnce(&Node) -> R) -> R {
     let runtime = runtime();
-    let node = options(Node::options(directory.path())).open(&runtime).unwrap();
-    let done = runtime.block_on(async |_| {
-        let test = async {
-            f(&node).await;
-            node.shutdown().await;
-        };
-        tokio::time::timeout(HANGS_AFTER, test).await
+    let node = bounded(&runtime, reopen(options, &runtime));
+    let outcome = bounded(&runtime, async {
+        let outcome = f(&node).await;
+        node.shutdown().await;
+        outcome
     });
-    assert!(done.is_ok(), "the test hangs");
     assert_eq!(node.live(), 0);
+    outcome
+}
+
+/// Runs `f` with a node on a directory of its own and the node's runtime.
+fn on_runtime(runtime: RuntimeBuilder, f: impl AsyncFnOnce(&Node, &RuntimeHandle)) {
+    let directory = tempfile::tempdir().unwrap();
+    let runtime = runtime.start().unwrap();
+    let node = Node::options(directory.path()).open(&runtime).unwrap();
+    bounded(&runtime, async {
+        f(&node, &runtime).await;
+        node.shutdown().await;
+    });
+}
+
+/// Runs a test, and fails it if it hangs.
+fn bounded<R>(runtime: &Runtime, test: impl Future<Output = R>) -> R {
+    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
+    done.expect("the test hangs")
 }
 
 /// Blocks the store's writer until it is dropped.

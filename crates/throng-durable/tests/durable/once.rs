@@ -10,13 +10,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
-use throng_durable::{
-    Durable, DurableContext, Entity, EntityError, Node, ONCE_ID_BYTES_MAX, Options, Str,
-};
-use throng_store::Store;
+use throng_durable::{Durable, DurableContext, Entity, EntityError, Node, ONCE_ID_BYTES_MAX, Str};
 use tokio::time::sleep;
 
-use crate::{number_or, on_node, set_clock, start_again};
+use crate::{busy_options, number_or, on_node, set_clock, start_again};
 
 /// An entity whose replies are never the same twice.
 #[derive(Durable, Clone, Debug, Default, Serialize, Deserialize)]
@@ -65,11 +62,6 @@ impl Till {
     }
 }
 
-fn options() -> Options {
-    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
-    Node::options("").store(store).idle_after(Duration::from_millis(100))
-}
-
 /// Replies by the number of the call.
 type Replies = Arc<Mutex<BTreeMap<u64, Result<u64, String>>>>;
 
@@ -101,7 +93,7 @@ fn simulated_calls_take_effect_once_and_always_have_the_same_reply() {
     sim::check(number_or("THRONG_ONCE_SEEDS", 60), |sim: Sim| async move {
         let replies = Replies::default();
         for _ in 0..3 {
-            let node = start_again(&sim, options);
+            let node = start_again(&sim, busy_options);
             match sim.random(4) {
                 0 => sim.disk().fail_randomly(30),
                 1 => _ = sim.faults().crash::<Till>(10),
@@ -116,7 +108,7 @@ fn simulated_calls_take_effect_once_and_always_have_the_same_reply() {
             sim.crash();
             sim.disk().heal();
         }
-        let node = start_again(&sim, options);
+        let node = start_again(&sim, busy_options);
         for key in 0..2_u64 {
             let taken = node.entity::<Till>(key.to_string()).all().await.unwrap();
             let mut once = taken.clone();
@@ -137,7 +129,7 @@ fn simulated_calls_take_effect_once_and_always_have_the_same_reply() {
 #[test]
 fn a_reply_expires_and_its_records_are_removed() {
     sim::check(1, |sim: Sim| async move {
-        let node = start_again(&sim, options);
+        let node = start_again(&sim, busy_options);
         let till = node.entity::<Till>("it");
         let take =
             |number| till.take(number, false).once("id").expires_after(Duration::from_secs(60));
@@ -162,7 +154,7 @@ fn a_reply_expires_and_its_records_are_removed() {
 #[test]
 fn a_reply_is_removed_from_among_many_that_are_kept() {
     sim::check(1, |sim: Sim| async move {
-        let node = start_again(&sim, options);
+        let node = start_again(&sim, busy_options);
         let till = node.entity::<Till>("it");
         // More than the sweeper reads at a time, and all before the one that expires.
         for id in 0..2_100 {
@@ -182,7 +174,7 @@ fn no_reply_is_left_after_a_failed_turn_or_a_clock_that_was_set() {
     sim::check(1, |sim: Sim| async move {
         let skew = set_clock(&sim);
         let kept = Duration::from_secs(160);
-        let node = sim.start(options().idle_after(kept * 100)).unwrap();
+        let node = sim.start(busy_options().idle_after(kept * 100)).unwrap();
         let till = node.entity::<Till>("it");
         let first = till.take(1, false).once("first").expires_after(Duration::from_secs(1));
         first.await.unwrap().unwrap();
@@ -279,7 +271,7 @@ fn ids_that_are_not_valid_or_taken_are_refused() {
 fn a_reply_that_has_expired_is_not_used_and_one_that_is_stored_anew_stays() {
     sim::check(3, |sim: Sim| async move {
         // The sweeper makes a step each second.
-        let node = sim.start(options().idle_after(Duration::from_secs(400))).unwrap();
+        let node = sim.start(busy_options().idle_after(Duration::from_secs(400))).unwrap();
         let till = node.entity::<Till>("it");
         let take = |number| till.take(number, false).once("id");
         sleep(Duration::from_millis(1100)).await;

@@ -12,7 +12,7 @@ use throng_durable::{
 };
 use throng_store::{Bytes, Store};
 
-use crate::{reopen, runtime};
+use crate::{on_node, program, until};
 
 /// An entity with something in every table.
 #[derive(Durable, Default, Serialize, Deserialize)]
@@ -71,9 +71,7 @@ async fn fill(node: &Node) {
         for id in [1, 3] {
             desk.send_durable(Work { id }).await.unwrap();
         }
-        while desk.inbox().unwrap().parked.len() < 2 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until(async || desk.inbox().unwrap().parked.len() >= 2).await;
         desk.pin().await.unwrap();
         // A message that was parked has ended the activation.
         desk.handled().await.unwrap();
@@ -105,11 +103,8 @@ fn open(path: &std::path::Path) -> Store {
 
 #[test]
 fn entities_and_what_they_have_are_listed_page_by_page() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    runtime.block_on(async |handle| {
-        let node = Node::options(directory.path()).open(handle).unwrap();
-        fill(&node).await;
+    on_node(async |node| {
+        fill(node).await;
         let records = node.records();
         let mut sorted = KEYS.to_vec();
         sorted.sort_unstable();
@@ -173,19 +168,14 @@ fn entities_and_what_they_have_are_listed_page_by_page() {
 #[test]
 fn a_message_is_retried_and_skipped_by_the_name_of_its_kind() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let options = Node::options(directory.path());
-    runtime.block_on(async |handle| {
-        let node = options.clone().open(handle).unwrap();
-        fill(&node).await;
+    program(Node::options(directory.path()), async |node| {
+        fill(node).await;
         let desk = node.entity::<Desk>("a");
         desk.mend().await.unwrap();
         let parked = desk.inbox().unwrap().parked;
         let [first, second] = [0, 1].map(|at: usize| parked[at].sequence);
         assert!(node.retry_message("desk", "a", first).await.unwrap());
-        while desk.handled().await.unwrap() != [1] {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until(async || desk.handled().await.unwrap() == [1]).await;
         assert!(node.skip_message("desk", "a", second).await.unwrap());
         assert!(desk.inbox().unwrap().parked.is_empty());
         // Everything is over, or was never there.
@@ -198,37 +188,27 @@ fn a_message_is_retried_and_skipped_by_the_name_of_its_kind() {
         assert!(node.forget_entity("desk", "a").await.unwrap());
         assert!(!node.forget_entity("desk", "a").await.unwrap());
         assert_eq!(node.records().inspect("desk", "a").unwrap(), None);
-        node.shutdown().await;
-        drop((node, desk));
-
-        // A program that has not used the kind: its messages are handled once it does.
-        let node = reopen(options, handle).await;
+    });
+    // A program that has not used the kind: its messages are handled once it does.
+    program(Node::options(directory.path()), async |node| {
         let forgotten = node.forget_entity("desk", "ä/€").await;
         assert!(matches!(forgotten, Err(RecordsError::Unclaimed(_))), "{forgotten:?}");
         let parked = node.records().messages("desk", "ä/€", Pending::Parked, None, 9).unwrap();
         assert!(node.retry_message("desk", "ä/€", parked[0].sequence).await.unwrap());
         let desk = node.entity::<Desk>("ä/€");
-        while !desk.inbox().unwrap().waiting.is_empty() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        node.shutdown().await;
+        until(async || desk.inbox().unwrap().waiting.is_empty()).await;
     });
 }
 
 #[test]
 fn a_run_is_shown_with_its_steps_and_their_results() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    runtime.block_on(async |handle| {
-        let node = Node::options(directory.path()).open(handle).unwrap();
+    on_node(async |node| {
         node.run_workflows(Workflows::new().with(Bake));
         let run = node.workflow::<Bake>("<1>");
         run.start(&"bread".to_owned()).await.unwrap();
         let records = node.records();
         let steps = |after, limit| records.steps("workflow", "bake/<1>", after, limit).unwrap();
-        while steps(None, 9).len() < 3 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until(async || steps(None, 9).len() >= 3).await;
         let shown = |own: &throng_durable::ShownStep| {
             let result = own.result.as_ref().map(|result| result.text.clone().unwrap());
             (own.name.clone(), own.status.clone(), result)
@@ -246,19 +226,13 @@ fn a_run_is_shown_with_its_steps_and_their_results() {
         assert_eq!(run.result().await.unwrap(), 5);
         let done = state();
         assert_eq!((&*done.status, done.result.unwrap().text.as_deref()), ("done", Ok("5")));
-        node.shutdown().await;
     });
 }
 
 #[test]
 fn an_exported_entity_is_imported_byte_for_byte() {
     let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let runtime = runtime();
-    runtime.block_on(async |handle| {
-        let node = Node::options(from.path()).open(handle).unwrap();
-        fill(&node).await;
-        node.shutdown().await;
-    });
+    program(Node::options(from.path()), fill);
     let (source, target) = (open(from.path()), open(to.path()));
     let (records, imported) = (Records::of(source.clone()), Records::of(target.clone()));
     for key in KEYS {
@@ -296,21 +270,14 @@ fn an_exported_entity_is_imported_byte_for_byte() {
     assert_eq!(before.len(), after.len());
 
     // The node is none the wiser.
-    let runtime = crate::runtime();
-    runtime.block_on(async |handle| {
-        let node = reopen(Node::options(to.path()), handle).await;
+    program(Node::options(to.path()), async |node| {
         let desk = node.entity::<Desk>("a");
         desk.mend().await.unwrap();
         desk.send_durable(Work { id: 2 }).await.unwrap();
-        while desk.handled().await.unwrap() != [2] {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        until(async || desk.handled().await.unwrap() == [2]).await;
         let parked = desk.inbox().unwrap().parked;
         desk.retry_message(parked[0].sequence).await.unwrap();
-        while desk.handled().await.unwrap() != [2, 1] {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        node.shutdown().await;
+        until(async || desk.handled().await.unwrap() == [2, 1]).await;
     });
 }
 
@@ -330,15 +297,9 @@ fn an_import_gives_no_number_a_second_meaning() {
         }
     }
     let [from, to] = [(); 2].map(|()| tempfile::tempdir().unwrap());
-    let runtime = runtime();
-    runtime.block_on(async |handle| {
-        let node = Node::options(from.path()).open(handle).unwrap();
-        fill(&node).await;
-        node.shutdown().await;
-        drop(node);
-        let node = Node::options(to.path()).open(handle).unwrap();
+    program(Node::options(from.path()), fill);
+    program(Node::options(to.path()), async |node| {
         node.entity::<Other>("b").add().await.unwrap();
-        node.shutdown().await;
     });
     let records = Records::of(open(from.path()));
     let before = all(to.path());

@@ -12,7 +12,8 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use crate::{
-    Add, Counter, CounterClient, Explode, Get, HANGS_AFTER, begin, on_node, until, with_node,
+    Add, Counter, CounterClient, Explode, Get, HANGS_AFTER, begin, on_node, on_runtime, program,
+    until, with_node,
 };
 
 async fn wait_for(node: &Node, live: usize) {
@@ -294,30 +295,23 @@ fn entities_in_use_and_pinned_entities_are_not_evicted() {
 #[test]
 fn shutdown_handles_messages_sent_before() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = crate::runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
+    program(Node::options(directory.path()), async |node| {
         for number in 0..2000 {
             node.entity::<Counter>(format!("{}", number % 20)).send_add(1).unwrap();
         }
-        node.shutdown().await;
-        drop(node);
-        let node = Node::options(directory.path()).open(&runtime).unwrap();
+    });
+    program(Node::options(directory.path()), async |node| {
         for number in 0..20 {
             assert_eq!(node.entity::<Counter>(format!("{number}")).get().await.unwrap(), 100);
         }
-        node.shutdown().await;
     });
 }
 
 /// At the limit of processes, an entity in a long turn is asked to leave, and must not keep the others.
 #[test]
 fn an_entity_that_cannot_leave_does_not_keep_others_from_making_room() {
-    let directory = tempfile::tempdir().unwrap();
     // One process is the node's.
-    let runtime = Runtime::builder().workers(1).process_limit(5).start().unwrap();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
+    on_runtime(Runtime::builder().workers(1).process_limit(5), async |node, _| {
         let busy = node.entity::<Counter>("busy");
         busy.add(1).await.unwrap();
         let (release, released) = tokio::sync::oneshot::channel();
@@ -332,7 +326,6 @@ fn an_entity_that_cannot_leave_does_not_keep_others_from_making_room() {
         assert!(!lingering.is_finished());
         release.send(()).unwrap();
         lingering.await.unwrap().unwrap();
-        node.shutdown().await;
     });
 }
 
@@ -497,9 +490,7 @@ fn messages_to_an_entity_that_just_leaves_are_neither_lost_nor_reordered() {
 fn a_blank_entity_stays_for_its_timer() {
     on_node(async |node| {
         node.entity::<Counter>("it").remind().await.unwrap();
-        let search = async {
-            until(async || crate::stored(node, "counter") != 0).await;
-        };
+        let search = until(async || crate::stored(node, "counter") != 0);
         assert!(tokio::time::timeout(Duration::from_secs(30), search).await.is_ok());
         assert_eq!(node.entity::<Counter>("it").get().await.unwrap(), 7);
     });
@@ -513,9 +504,7 @@ fn a_blank_entity_stays_for_its_stream() {
         counter.attach(stream.into()).await.unwrap();
         assert_eq!(counter.get().await.unwrap(), 0);
         numbers.send(7).unwrap();
-        let search = async {
-            until(async || counter.get().await.unwrap() == 7).await;
-        };
+        let search = until(async || counter.get().await.unwrap() == 7);
         assert!(tokio::time::timeout(Duration::from_secs(30), search).await.is_ok());
     });
 }

@@ -10,15 +10,21 @@ use throng_durable::{
     StateError, Str,
 };
 
-use crate::{Counter, CounterClient, on_node, reopen, runtime, stored};
+use crate::{
+    Counter, CounterClient, on_node, on_runtime, program, reopen, runtime, stored, two_workers,
+    until,
+};
 
 #[test]
 fn a_counter_goes_on_after_the_node_was_restarted() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
     for round in 0..5 {
-        let node = Node::options(directory.path()).open(&runtime).unwrap();
-        runtime.block_on(async |_| {
+        program(Node::options(directory.path()), async |node| {
+            let stat = node.stat().unwrap();
+            assert_eq!(
+                (stored(node, "counter"), stat.at_rest()),
+                if round == 0 { (0, 0) } else { (3, 3) }
+            );
             for key in ["alice", "bob", "Ångström, the key 42"] {
                 let counter = node.entity::<Counter>(key);
                 assert_eq!(counter.get().await.unwrap(), round * 5);
@@ -29,10 +35,7 @@ fn a_counter_goes_on_after_the_node_was_restarted() {
                 assert!(turns == 4 || round == 0 && turns == 3, "{turns}");
             }
             assert_eq!(node.live(), 3);
-            node.shutdown().await;
         });
-        assert_eq!(node.live(), 0);
-        assert_eq!((stored(&node, "counter"), node.stat().unwrap().at_rest()), (3, 3));
     }
 }
 
@@ -61,9 +64,7 @@ fn a_dropped_node_releases_its_directory() {
         node.entity::<Counter>("it").add(1).await.unwrap();
         drop(node);
         // The process, which no caller can reach any more, ends by itself.
-        while runtime.process_count() > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        until(async || runtime.process_count() == 0).await;
     });
     runtime.block_on(async |runtime| reopen(Node::options(directory.path()), runtime).await);
 }
@@ -87,9 +88,7 @@ fn a_weak_handle_has_the_node_until_its_shutdown_and_keeps_nothing_open() {
         assert!(weak.upgrade().is_some());
         assert_eq!(entity.add(1).await.unwrap(), 2);
         drop(entity);
-        while runtime.process_count() > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        until(async || runtime.process_count() == 0).await;
         // A node that has ended by itself: the directory is free although the weak handle is there.
         assert!(weak.upgrade().is_none());
         // A node that was shut down, and still has a handle.
@@ -103,35 +102,8 @@ fn a_weak_handle_has_the_node_until_its_shutdown_and_keeps_nothing_open() {
 }
 
 #[test]
-fn entities_reach_each_other_and_know_their_keys() {
-    on_node(async |node| {
-        let alice = node.entity::<Counter>("alice");
-        for count in 1..=3 {
-            let reply = alice.add_to("bob".into(), 1).await.unwrap();
-            assert_eq!(reply.unwrap(), ("alice".into(), count));
-        }
-        assert_eq!(alice.get().await.unwrap(), 0);
-        assert_eq!(node.entity::<Counter>("bob").get().await.unwrap(), 3);
-    });
-}
-
-#[test]
-fn sent_messages_are_handled_in_order_and_committed() {
-    on_node(async |node| {
-        let counter = node.entity::<Counter>("it");
-        for _ in 0..100 {
-            counter.send_add(1).unwrap();
-        }
-        assert_eq!(counter.get().await.unwrap(), 100);
-    });
-}
-
-#[test]
 fn impossible_keys_and_closed_nodes_are_errors() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
+    on_node(async |node| {
         for key in [String::new(), "k".repeat(256)] {
             let counter = node.entity::<Counter>(&key);
             assert!(matches!(counter.get().await, Err(EntityError::Key(_))));
@@ -142,8 +114,7 @@ fn impossible_keys_and_closed_nodes_are_errors() {
         assert_eq!(longest.add(1).await.unwrap(), 1);
         node.shutdown().await;
         assert!(matches!(longest.get().await, Err(EntityError::ShutDown)));
-        // A second shutdown is harmless.
-        node.shutdown().await;
+        // A second shutdown is harmless, and comes at the end.
     });
 }
 
@@ -190,38 +161,27 @@ version!(changed, 2, (u64, u64, u64), |old: OldState<'_>| Err(old.not_migrated()
 #[test]
 fn versions_are_migrated_or_refused_never_misread() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = || Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        let one = node();
-        assert_eq!(one.entity::<first::Thing>("it").call(first::Set(42)).await.unwrap(), 0);
-        one.shutdown().await;
-        drop(one);
-
-        let two = node();
-        let it = two.entity::<second::Thing>("it");
+    let options = || Node::options(directory.path());
+    program(options(), async |node| {
+        assert_eq!(node.entity::<first::Thing>("it").call(first::Set(42)).await.unwrap(), 0);
+    });
+    program(options(), async |node| {
+        let it = node.entity::<second::Thing>("it");
         assert_eq!(it.call(second::Set("hello".into())).await.unwrap(), "42");
-        two.shutdown().await;
-        drop((two, it));
-
-        let back = node();
-        let refused = back.entity::<first::Thing>("it").call(first::Set(1)).await;
+    });
+    program(options(), async |node| {
+        let refused = node.entity::<first::Thing>("it").call(first::Set(1)).await;
         let Err(EntityError::State(error)) = refused else { panic!("{refused:?}") };
         assert_eq!(error, StateError::Newer { kind: "thing", found: 2, known: 1 });
-        back.shutdown().await;
-        drop(back);
-
-        let careless = node();
-        let refused = careless.entity::<changed::Thing>("it").call(changed::Set((0, 0, 0))).await;
+    });
+    program(options(), async |node| {
+        let refused = node.entity::<changed::Thing>("it").call(changed::Set((0, 0, 0))).await;
         assert!(matches!(refused, Err(EntityError::State(StateError::Changed { .. }))));
-        careless.shutdown().await;
-        drop(careless);
-
-        // None of these attempts changed the state.
-        let two = node();
-        let it = two.entity::<second::Thing>("it");
+    });
+    // None of these attempts changed the state.
+    program(options(), async |node| {
+        let it = node.entity::<second::Thing>("it");
         assert_eq!(it.call(second::Set(String::new())).await.unwrap(), "hello");
-        two.shutdown().await;
     });
 }
 
@@ -286,32 +246,25 @@ impl Index {
 #[test]
 fn the_first_hook_reads_cells_and_its_changes_are_kept() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
     let words = ["ant", "bee", "cow"];
     for (round, word) in words.iter().enumerate() {
-        let node = Node::options(directory.path()).open(&runtime).unwrap();
-        runtime.block_on(async |_| {
+        program(Node::options(directory.path()), async |node| {
             let (activations, known) = node.entity::<Index>("index").insert(word).await.unwrap();
             assert_eq!(activations as usize, round + 1);
             assert_eq!(known, words[..=round]);
-            node.shutdown().await;
         });
     }
 }
 
 #[test]
 fn an_entity_is_labelled_by_its_kind_and_key() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |runtime| {
+    on_runtime(two_workers(), async |node, runtime| {
         for key in ["ada", "bob/2"] {
             node.entity::<Counter>(key).add(1).await.unwrap();
         }
         let found = runtime.search("counter/B", 10, SortBy::Memory).await;
         let labels = found.into_iter().map(|info| info.label);
         assert!(labels.eq([Some("counter/bob/2".to_owned())]));
-        node.shutdown().await;
     });
 }
 

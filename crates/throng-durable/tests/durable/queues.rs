@@ -15,22 +15,18 @@ use throng_durable::{
     Attempt, Bytes, Durable, DurableContext, EntityError, Job, JobError, JobId, JobState, Node,
     Options, Queue, QueueOptions, QueueStat, Queues, RecordsError, Schedule, Str, Worker,
 };
-use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{BEGIN, draw_faults, end, number_or, reopen, runtime, set_clock, start_again, until};
+use crate::{
+    BEGIN, busy_options, draw_faults, end, number_or, reopen, runtime, set_clock, start_again,
+    until,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// A checkpoint every few groups, and a step of the sweeper each second.
 fn options() -> Options {
-    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
-    Node::options("").store(store).idle_after(HOUR).live_max(2)
-}
-
-/// A step of the sweeper each millisecond.
-fn busy_options() -> Options {
-    options().idle_after(Duration::from_millis(100))
+    busy_options().idle_after(HOUR)
 }
 
 /// Work of an attempt.
@@ -191,7 +187,6 @@ fn simulated_jobs_are_done_and_none_is_lost() {
                     }
                 }
                 sleep(Duration::from_millis(sim.random(60))).await;
-                sim.faults().stop();
                 end(&sim, node).await;
                 // What a program leaves running ends with it.
                 world.0.lock().unwrap().running.clear();

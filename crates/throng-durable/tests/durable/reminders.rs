@@ -11,12 +11,11 @@ use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::sim::{self, Sim};
 use throng_durable::{
-    Durable, DurableContext, EntityError, Missed, Node, OnFailure, Options, Reminder, Schedule,
+    Durable, DurableContext, EntityError, Missed, Node, OnFailure, Reminder, Schedule,
 };
-use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{BEGIN, draw_faults, end, mend, number_or, set_clock, start_again};
+use crate::{BEGIN, busy_options, draw_faults, end, mend, number_or, set_clock, start_again};
 const MINUTE: Duration = Duration::from_secs(60);
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -136,21 +135,15 @@ impl Alarm {
     }
 }
 
-fn options() -> Options {
-    // A checkpoint every few groups, and a step of the sweeper each millisecond.
-    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
-    Node::options("").store(store).idle_after(Duration::from_millis(100)).live_max(2)
-}
-
 fn start(sim: &Sim, fails: &Fails) -> Node {
-    let node = start_again(sim, options);
+    let node = start_again(sim, busy_options);
     node.register::<Alarm>(fails.clone());
     node
 }
 
 /// Starts a node for hours, with few steps of the sweeper.
 fn start_long(sim: &Sim, fails: &Fails) -> Node {
-    let node = start_again(sim, || options().idle_after(10 * MINUTE));
+    let node = start_again(sim, || busy_options().idle_after(10 * MINUTE));
     node.register::<Alarm>(fails.clone());
     node
 }
@@ -518,7 +511,7 @@ fn thousands_that_are_due_at_once_all_come_and_few_are_in_memory() {
     const ALARMS: u64 = 3_000;
     sim::check(1, |sim: Sim| async move {
         let fails = Fails::default();
-        let roomy = || options().live_max(500).idle_after(10 * MINUTE);
+        let roomy = || busy_options().live_max(500).idle_after(10 * MINUTE);
         let mut node = start_again(&sim, roomy);
         node.register::<Alarm>(fails.clone());
         for key in 0..ALARMS {

@@ -8,7 +8,7 @@ use throng_durable::{
     CellError, CommitError, Durable, DurableContext, EntityError, Node, StateError, U64,
 };
 
-use crate::{BlockedWriter, HANGS_AFTER, begin_turn, runtime};
+use crate::{BlockedWriter, HANGS_AFTER, begin_turn};
 
 /// A program with its own types of an account, the one of the state and the one of its cells.
 macro_rules! program {
@@ -48,15 +48,11 @@ macro_rules! program {
             }
 
             /// Runs the program on the account of ann.
-            pub(super) fn run<R>(data: &Path, test: impl AsyncFnOnce(&Node, throng_durable::Entity<Account>) -> R) -> R {
-                let runtime = runtime();
+            pub(super) fn run(data: &Path, test: impl AsyncFnOnce(&Node, throng_durable::Entity<Account>)) {
                 let store = throng_store::Store::options().map_bytes(1 << 22);
-                let node = Node::options(data).store(store).open(&runtime).unwrap();
-                runtime.block_on(async |_| {
-                    let result = test(&node, node.entity::<Account>("ann")).await;
-                    node.shutdown().await;
-                    result
-                })
+                crate::program(Node::options(data).store(store), async |node| {
+                    test(node, node.entity::<Account>("ann")).await;
+                });
             }
         }
     };

@@ -6,7 +6,7 @@ use throng_durable::{
     CellError, CommitError, Durable, DurableContext, EntityError, MAP_NAME_BYTES_MAX, Node, U64,
 };
 
-use crate::{BlockedWriter, HANGS_AFTER, begin_turn, on_node, runtime};
+use crate::{BlockedWriter, HANGS_AFTER, begin_turn, on_node, program};
 
 /// Puts a cell into a map.
 struct Put(String, u64);
@@ -125,11 +125,9 @@ fn keys_are_listed_by_kind_and_prefix_in_their_order() {
 #[test]
 fn kinds_and_maps_keep_their_numbers_over_restarts() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
     // In each round other kinds and maps are used first, and new ones are added.
     for (round, map) in ["one", "two", "three"].into_iter().enumerate() {
-        let node = Node::options(directory.path()).open(&runtime).unwrap();
-        runtime.block_on(async |_| {
+        program(Node::options(directory.path()), async |node| {
             match round {
                 0 => node.entity::<B>("it").call(List("unused")).await.unwrap().unwrap(),
                 1 => node.entity::<Ab>("it").call(List("two")).await.unwrap().unwrap(),
@@ -149,7 +147,6 @@ fn kinds_and_maps_keep_their_numbers_over_restarts() {
             }
             let listed = node.entity::<Ab>("it").call(List("one")).await.unwrap().unwrap();
             assert_eq!(listed, (100..110).collect::<Vec<_>>());
-            node.shutdown().await;
         });
     }
 }
@@ -158,14 +155,10 @@ fn kinds_and_maps_keep_their_numbers_over_restarts() {
 #[test]
 fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let open = || {
-        let store = throng_store::Store::options().map_bytes(1 << 22);
-        Node::options(directory.path()).store(store).open(&runtime).unwrap()
-    };
-    let node = open();
-    runtime.block_on(async |_| {
-        let blocked = BlockedWriter::new(&node).await;
+    let store = throng_store::Store::options().map_bytes(1 << 22);
+    let options = || Node::options(directory.path()).store(store.clone());
+    program(options(), async |node| {
+        let blocked = BlockedWriter::new(node).await;
         // The store's file has no room for this batch, so all batches behind it are lost.
         let mut flood = throng_store::Batch::new().put(
             &node.store().default_database::<throng_store::Str, throng_store::Str>(),
@@ -177,7 +170,7 @@ fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
         let mut begun = Vec::new();
         for number in [1, 2] {
             let call = entity.call(Put("map".into(), number)).within(HANGS_AFTER);
-            begun.push(begin_turn(&node, call).await);
+            begun.push(begin_turn(node, call).await);
         }
         drop(blocked);
         for lost in begun {
@@ -189,18 +182,14 @@ fn a_lost_turn_loses_the_numbers_of_its_names_and_the_next_turn_stores_them() {
         }
         entity.call(Put("map".into(), 3)).await.unwrap();
         entity.call(Put("map".into(), 4)).await.unwrap();
-        node.shutdown().await;
     });
-    drop(node);
-    let node = open();
-    runtime.block_on(async |_| {
+    program(options(), async |node| {
         // If the numbers were not stored, this kind would get that of the other one.
         node.entity::<B>("it").call(Put("other".into(), 9)).await.unwrap();
         let listed = node.entity::<A>("it").call(List("map")).await.unwrap().unwrap();
         assert_eq!(listed, [3, 4]);
-        assert_eq!(keys::<A>(&node, ""), ["it"]);
-        assert_eq!(keys::<B>(&node, ""), ["it"]);
-        node.shutdown().await;
+        assert_eq!(keys::<A>(node, ""), ["it"]);
+        assert_eq!(keys::<B>(node, ""), ["it"]);
     });
 }
 

@@ -9,6 +9,8 @@ use throng_durable::{Durable, Node};
 use tokio::time::Instant;
 use tokio_stream::StreamExt;
 
+use crate::until;
+
 const IDLE_AFTER: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(5);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -230,9 +232,7 @@ fn entities_with_ties_are_the_last_to_make_room() {
         for number in 0..200 {
             node.entity::<Waiter>(format!("{number}")).wake().await.unwrap();
         }
-        while node.live() > LIVE_MAX {
-            tokio::time::sleep(IDLE_AFTER).await;
-        }
+        until(async || node.live() <= LIVE_MAX).await;
         for number in 0..LIVE_MAX / 2 {
             let waiter = node.entity::<Waiter>(format!("tied {number}"));
             assert_eq!(waiter.woken().await.unwrap(), (vec![u64::MAX], true));
@@ -260,9 +260,7 @@ fn entities_with_ties_beyond_the_limit_make_room_and_are_counted() {
                 tied(&node, &format!("{number}"), way).await;
             }
             let crowded = async {
-                while node.live() > LIVE_MAX {
-                    tokio::time::sleep(IDLE_AFTER).await;
-                }
+                until(async || node.live() <= LIVE_MAX).await;
             };
             assert!(tokio::time::timeout(HOUR / 2, crowded).await.is_ok(), "too many stay");
             let stat = node.stat().unwrap();

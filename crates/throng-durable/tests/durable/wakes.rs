@@ -8,7 +8,7 @@ use throng_durable::{CellError, Durable, DurableContext, Node, Str, U64};
 use tokio_stream::StreamExt;
 
 use crate::layouts::Layout;
-use crate::{HANGS_AFTER, runtime, until};
+use crate::{on_node, on_runtime, two_workers, until};
 
 /// Records every event that wakes it: the number of events in its state, the events in its cells.
 #[derive(Durable, Default, Serialize, Deserialize)]
@@ -78,14 +78,7 @@ type Way = fn(&mut Context<Sleeper>);
 /// Waits until the entity's last cell on disk is this one. No turn of the entity commits
 /// changes that another turn has left.
 async fn on_disk(node: &Node, what: &str) {
-    let search = async {
-        loop {
-            if last_note(node).is_some_and(|last| last == note(what)) {
-                return;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    };
+    let search = until(async || last_note(node).is_some_and(|last| last == note(what)));
     let found = tokio::time::timeout(Duration::from_secs(30), search).await;
     assert!(found.is_ok(), "{what} was never committed");
 }
@@ -109,13 +102,10 @@ fn gone(cx: &mut Context<Sleeper>) -> Pid {
 
 #[test]
 fn every_way_to_be_woken_is_a_turn_with_a_commit() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    let test = async {
+    on_runtime(two_workers(), async |node, runtime| {
         let sleeper = node.entity::<Sleeper>("it");
         let address = sleeper.who_am_i().await.unwrap();
-        on_disk(&node, "started").await;
+        on_disk(node, "started").await;
         let ways: [(&str, Way); 9] = [
             ("send_after", |cx| drop(cx.send_after(Duration::ZERO, Note { what: "send_after" }))),
             ("runtime", |cx| {
@@ -147,23 +137,23 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
         ];
         for (what, how) in ways {
             sleeper.sleep(how).await.unwrap();
-            on_disk(&node, what).await;
+            on_disk(node, what).await;
         }
         sleeper.block().await.unwrap();
-        on_disk(&node, "blocking").await;
+        on_disk(node, "blocking").await;
 
         // From outside. The reply of a call comes after its commit.
         let before = sleeper.audit().await.unwrap().unwrap().len() as u64;
         assert_eq!(address.note("called").await.unwrap(), before + 1);
-        assert_eq!(last_note(&node), Some(note("called")));
+        assert_eq!(last_note(node), Some(note("called")));
         let recipient: Recipient<Note> = address.into();
         recipient.send(Note { what: "recipient" }).unwrap();
-        on_disk(&node, "recipient").await;
+        on_disk(node, "recipient").await;
         for _ in 0..100 {
             address.send_note("flood").unwrap();
         }
         let every = runtime.send_every(address, Duration::from_millis(1), Note { what: "every" });
-        on_disk(&node, "every").await;
+        on_disk(node, "every").await;
         every.cancel();
 
         let notes = sleeper.audit().await.unwrap().unwrap();
@@ -173,10 +163,7 @@ fn every_way_to_be_woken_is_a_turn_with_a_commit() {
         let mut after = sleeper.audit().await.unwrap().unwrap();
         assert_eq!(after.pop().as_deref(), Some("started"));
         assert_eq!(after[..notes.len()], notes);
-        node.shutdown().await;
-    };
-    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
-    assert!(done.is_ok(), "the test hangs");
+    });
 }
 
 /// Returns the value of the entity's last cell on disk.
@@ -188,10 +175,7 @@ fn last_note(node: &Node) -> Option<Vec<u8>> {
 
 #[test]
 fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_on_later_messages() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    let test = async {
+    on_node(async |node| {
         let sleeper = node.entity::<Sleeper>("it");
         for round in 0..20 {
             let address = sleeper.who_am_i().await.unwrap();
@@ -202,43 +186,5 @@ fn a_panic_in_a_turn_that_no_entity_sent_discards_it_and_hands_on_later_messages
             assert_ne!(sleeper.who_am_i().await.unwrap(), address);
         }
         sleeper.audit().await.unwrap().unwrap();
-        node.shutdown().await;
-    };
-    let done = runtime.block_on(async |_| tokio::time::timeout(HANGS_AFTER, test).await);
-    assert!(done.is_ok(), "the test hangs");
-}
-
-/// A process whose messages a macro generates.
-#[derive(Durable, Default, Serialize, Deserialize)]
-#[durable(kind = "made")]
-struct Made {
-    count: u64,
-}
-#[process]
-impl Made {
-    #[message]
-    fn count(&mut self) -> u64 {
-        self.count += 1;
-        self.count
-    }
-    #[message]
-    fn reveal(&mut self, cx: &mut Context<Self>) -> Address<Made> {
-        cx.address()
-    }
-}
-#[test]
-fn messages_of_the_macro_sent_to_the_address_are_committed() {
-    let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        let made = node.entity::<Made>("it");
-        assert_eq!(made.call(Count).await.unwrap(), 1);
-        let address = made.call(Reveal).await.unwrap();
-        assert_eq!(address.count().await.unwrap(), 2);
-        address.kill();
-        until(async || !address.is_alive()).await;
-        assert_eq!(made.call(Count).await.unwrap(), 3);
-        node.shutdown().await;
     });
 }

@@ -15,18 +15,11 @@ use throng_durable::{
     Branch, Durable, Entity, Failure, Node, Options, Retry, RunStatus, StepError, Steps, Workflow,
     WorkflowError, WorkflowRun, Workflows, workflow,
 };
-use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::{draw_faults, end, number_or, start_again};
+use crate::{busy_options, draw_faults, end, number_or, start_again};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
-
-fn options() -> Options {
-    // A checkpoint every few groups, and a step of the sweeper each millisecond.
-    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
-    Node::options("").store(store).idle_after(Duration::from_millis(100)).live_max(2)
-}
 
 /// The world outside: what was done to it, by run.
 #[derive(Clone, Default)]
@@ -104,12 +97,16 @@ impl Workflow for PlaceOrder {
 }
 
 fn start(sim: &Sim, world: &World, version: u32) -> Node {
-    start_with(sim, Workflows::new().with(PlaceOrder { world: world.clone(), version }), options)
+    start_with(
+        sim,
+        Workflows::new().with(PlaceOrder { world: world.clone(), version }),
+        busy_options,
+    )
 }
 
 /// Options of a node for hours, with few steps of the sweeper.
 fn long_options() -> Options {
-    options().idle_after(Duration::from_secs(60))
+    busy_options().idle_after(Duration::from_secs(60))
 }
 
 /// Starts a node for hours.
@@ -237,7 +234,6 @@ fn simulated_orders_record_each_step_once_and_in_order() {
                     begun += 1;
                 }
                 sleep(Duration::from_millis(sim.random(120))).await;
-                sim.faults().stop();
                 end(&sim, node).await;
                 lives += 1;
             }
@@ -408,12 +404,12 @@ async fn rounds(cx: &Steps, is_first: bool) -> Result<Option<u64>, Failure> {
 #[test]
 fn nothing_of_a_round_that_is_over_reaches_the_next_one() {
     sim::check(3, |sim: Sim| async move {
-        let mut node = start_with(&sim, Workflows::new().with(Rounds), options);
+        let mut node = start_with(&sim, Workflows::new().with(Rounds), busy_options);
         node.workflow::<Rounds>("a").start(&true).await.unwrap();
         sleep(Duration::from_secs(100)).await;
         if sim.random(2) == 0 {
             sim.crash();
-            node = start_with(&sim, Workflows::new().with(Rounds), options);
+            node = start_with(&sim, Workflows::new().with(Rounds), busy_options);
         }
         let run = node.workflow::<Rounds>("a");
         assert_eq!(run.status().await.unwrap(), RunStatus::Running);
@@ -426,7 +422,7 @@ fn nothing_of_a_round_that_is_over_reaches_the_next_one() {
 #[test]
 fn so_many_signals_wait_for_a_run_and_no_more() {
     sim::check(1, |sim: Sim| async move {
-        let node = start_with(&sim, Workflows::new().with(Rounds), options);
+        let node = start_with(&sim, Workflows::new().with(Rounds), busy_options);
         let run = node.workflow::<Rounds>("a");
         assert!(matches!(run.signal("go", &0u64).await, Err(WorkflowError::Unborn)));
         run.start(&false).await.unwrap();
@@ -695,12 +691,12 @@ fn a_run_that_meets_a_full_inbox_says_so_and_can_be_cancelled() {
     sim::check(3, |sim: Sim| async move {
         let world = World::default();
         let workflows = || Workflows::new().with(Talks(world.clone()));
-        let mut node = start_with(&sim, workflows(), || options().inbox_max(2));
+        let mut node = start_with(&sim, workflows(), || busy_options().inbox_max(2));
         node.workflow::<Talks>("a").start(&()).await.unwrap();
         sleep(Duration::from_secs(20)).await;
         if sim.random(2) == 0 {
             sim.crash();
-            node = start_with(&sim, workflows(), || options().inbox_max(2));
+            node = start_with(&sim, workflows(), || busy_options().inbox_max(2));
         }
         sleep(Duration::from_secs(2)).await;
         let run = node.workflow::<Talks>("a");
@@ -753,7 +749,7 @@ async fn many(cx: &Steps, count: u64) -> Result<u64, Failure> {
 fn a_journal_may_have_thousands_of_steps() {
     let count = number_or("THRONG_WORKFLOW_STEPS", 4_000);
     sim::check(1, |sim: Sim| async move {
-        let node = start_with(&sim, Workflows::new().with(Many), options);
+        let node = start_with(&sim, Workflows::new().with(Many), busy_options);
         let run = node.workflow::<Many>("a");
         run.start(&count).await.unwrap();
         while run.steps().await.unwrap().len() as u64 <= count / 2 + 1 {
@@ -762,7 +758,7 @@ fn a_journal_may_have_thousands_of_steps() {
         sleep(Duration::from_secs(10)).await;
         assert_eq!(node.live(), 0, "it sleeps");
         sim.crash();
-        let node = start_with(&sim, Workflows::new().with(Many), options);
+        let node = start_with(&sim, Workflows::new().with(Many), busy_options);
         let sum = node.workflow::<Many>("a").result().await.unwrap();
         assert_eq!(sum, count * (count - 1) / 2);
         assert_eq!(node.workflow::<Many>("a").steps().await.unwrap().len() as u64, count + 1);
@@ -778,7 +774,7 @@ async fn with_a_wrong_name(cx: &Steps, name: String) -> Result<(), StepError> {
 #[test]
 fn a_step_whose_name_is_not_valid_is_told() {
     sim::check(1, |sim: Sim| async move {
-        let node = start_with(&sim, Workflows::new().with(Misnamed), options);
+        let node = start_with(&sim, Workflows::new().with(Misnamed), busy_options);
         for name in [String::new(), "a#2".into(), "undo:a".into(), "n".repeat(101)] {
             let run = node.workflow::<Misnamed>(name.len());
             run.start(&name).await.unwrap();
@@ -812,7 +808,7 @@ fn a_workflow_calls_sends_waits_branches_and_begins_anew_also_over_restarts() {
         let attempts = Arc::new(AtomicU64::new(0));
         let workflows = || Workflows::new().with(Everything(attempts.clone())).with(Doubled);
         let mut node =
-            start_with(&sim, workflows(), || options().idle_after(Duration::from_secs(10)));
+            start_with(&sim, workflows(), || busy_options().idle_after(Duration::from_secs(10)));
         node.workflow::<Everything>("a").start(&0).await.unwrap();
         node.workflow::<Everything>("a").signal("approval", &"one".to_owned()).await.unwrap();
         let mut is_signalled = false;
@@ -835,8 +831,9 @@ fn a_workflow_calls_sends_waits_branches_and_begins_anew_also_over_restarts() {
                     node.shutdown().await;
                 }
                 sim.crash();
-                node =
-                    start_with(&sim, workflows(), || options().idle_after(Duration::from_secs(10)));
+                node = start_with(&sim, workflows(), || {
+                    busy_options().idle_after(Duration::from_secs(10))
+                });
             }
             sleep(Duration::from_secs(1)).await;
         };
@@ -874,7 +871,7 @@ fn so_many_steps_of_a_name_run_at_once_and_no_more() {
     sim::check(3, |sim: Sim| async move {
         let counts = Arc::<[AtomicU64; 2]>::default();
         let workflows = Workflows::new().with(Crowd(counts.clone())).limit("narrow", 3);
-        let node = start_with(&sim, workflows, || options().live_max(100));
+        let node = start_with(&sim, workflows, || busy_options().live_max(100));
         for id in 0..20 {
             node.workflow::<Crowd>(id).start(&()).await.unwrap();
         }
