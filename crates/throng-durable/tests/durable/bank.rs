@@ -22,11 +22,9 @@ mod sim;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -36,7 +34,7 @@ use throng_durable::{Durable, DurableContext, EntityError, Node, Str, U64};
 use throng_store::{Store, VALUE_BYTES_MAX};
 
 use crate::layouts::Layout;
-use crate::{HANGS_AFTER, begin, number_or, runtime};
+use crate::{HANGS_AFTER, begin, crash, number_or, runtime};
 
 const ACCOUNTS: u32 = 10_000;
 /// Number of accounts of which every second posting is.
@@ -46,7 +44,6 @@ const BALANCE: i64 = 1_000;
 const CLIENTS: u64 = 24;
 const READERS: u64 = 8;
 
-const DIRECTORY: &str = "THRONG_DURABLE_TEST_DIRECTORY";
 const MAP_BYTES: &str = "THRONG_DURABLE_TEST_MAP_BYTES";
 const CHILD: &str = "THRONG_DURABLE_TEST_CHILD";
 
@@ -185,17 +182,14 @@ thread_local! {
     static SAID: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Prints a line for the parent in a single write, which a kill cannot split.
+/// Tells the parent a line, or the simulator.
 fn say(line: &str) {
     if sim::IS_SIMULATED.get() {
         SAID.with_borrow_mut(|said| said.push(line.to_owned()));
     }
-    if !IS_CHILD.load(Ordering::Relaxed) {
-        return;
+    if IS_CHILD.load(Ordering::Relaxed) {
+        crash::acknowledge(format_args!("{line}"));
     }
-    let mut out = std::io::stdout().lock();
-    write!(out, "\nbank {line}\n").unwrap();
-    out.flush().unwrap();
 }
 
 fn say_read(account: u32, state: &Account) {
@@ -298,7 +292,7 @@ fn banking_child() {
     let child = number_or(CHILD, 0);
     let mut random = fastrand::Rng::with_seed(number_or("THRONG_DURABLE_SEED", 0) ^ child);
     let runtime = runtime();
-    let path = std::env::var(DIRECTORY).unwrap();
+    let path = std::env::var(crash::DIRECTORY).unwrap();
     let options = Node::options(path).store(options(map_bytes));
     let node =
         options.idle_after(Duration::from_millis(50)).live_max(2_000).open(&runtime).unwrap();
@@ -466,39 +460,14 @@ fn bank_and_kill(
     random: &mut fastrand::Rng,
     heard: &mut Heard,
 ) {
-    let mut process = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "bank::banking_child", "--ignored", "--nocapture"])
-        .env(DIRECTORY, directory)
-        .env(MAP_BYTES, map_bytes.to_string())
-        .env(CHILD, child.to_string())
-        .env("THRONG_DURABLE_SEED", random.u64(..).to_string())
-        // The turns that fail on purpose fill pages.
-        .stderr(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let output = BufReader::new(process.stdout.take().unwrap());
-    let (sender, said) = mpsc::channel();
-    let listener = std::thread::spawn(move || {
-        for line in output.lines().map_while(Result::ok) {
-            if let Some(line) = line.strip_prefix("bank ") {
-                let _ = sender.send(line.to_owned());
-            }
-        }
-    });
+    let mut command = crash::child("bank::banking_child", directory);
+    command.env(MAP_BYTES, map_bytes.to_string()).env(CHILD, child.to_string());
+    // The turns that fail on purpose fill pages.
+    command.env("THRONG_DURABLE_SEED", random.u64(..).to_string()).stderr(Stdio::null());
     // Most kills come while the bank is busy, some while the store is being opened.
-    if random.u8(..5) > 0 {
-        for _ in 0..random.usize(1..2_000) {
-            let Ok(line) = said.recv() else { break };
-            heard.note(&line);
-        }
-    }
-    std::thread::sleep(Duration::from_micros(random.u64(..20_000)));
-    process.kill().unwrap();
-    assert!(!process.wait().unwrap().success());
-    // Everything counts that the child printed before it died.
-    listener.join().unwrap();
-    said.iter().for_each(|line| heard.note(&line));
+    let lines = if random.u8(..5) > 0 { random.usize(1..2_000) } else { 0 };
+    let pause = Duration::from_micros(random.u64(..20_000));
+    crash::run_and_kill(&mut command, lines, pause, |line| heard.note(line));
 }
 
 #[test]

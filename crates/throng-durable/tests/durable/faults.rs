@@ -2,78 +2,63 @@
 //! entity's callers and blocks no other entity.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde::de::Deserializer;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, EntityError, Node, OldState, ReadError, StateError};
 
-use crate::{on_node, until};
+use crate::{on_node, program, until};
 
-/// The step of an activation that fails; each test has a type of its own.
-macro_rules! fragile {
-    ($name:ident, $kind:literal) => {
-        #[derive(Debug, Serialize)]
-        struct $name {
+/// The step of an activation that fails, by the text of its panic.
+static FAILS: Mutex<&str> = Mutex::new("");
+
+fn step(text: &str) {
+    let fails = *FAILS.lock().unwrap();
+    assert!(fails != text, "{text}");
+}
+
+#[derive(Debug, Durable, Serialize)]
+#[durable(kind = "fragile")]
+struct Fragile {
+    count: u64,
+}
+impl Default for Fragile {
+    fn default() -> Self {
+        step("no default");
+        Fragile { count: 0 }
+    }
+}
+impl<'de> Deserialize<'de> for Fragile {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Fields {
             count: u64,
         }
-        impl $name {
-            const FAILS_DEFAULT: &'static AtomicBool = {
-                static FAILS: AtomicBool = AtomicBool::new(false);
-                &FAILS
-            };
-            const FAILS_DECODING: &'static AtomicBool = {
-                static FAILS: AtomicBool = AtomicBool::new(false);
-                &FAILS
-            };
-            const FAILS_STARTED: &'static AtomicBool = {
-                static FAILS: AtomicBool = AtomicBool::new(false);
-                &FAILS
-            };
-        }
-        impl Default for $name {
-            fn default() -> Self {
-                assert!(!Self::FAILS_DEFAULT.load(Ordering::SeqCst), "no default");
-                $name { count: 0 }
-            }
-        }
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                assert!(!Self::FAILS_DECODING.load(Ordering::SeqCst), "no decoding");
-                Ok($name { count: u64::deserialize(deserializer)? })
-            }
-        }
-        impl Process for $name {
-            async fn started(&mut self, _: &mut Context<Self>) {
-                self.count += 1_000;
-                tokio::task::yield_now().await;
-                assert!(!Self::FAILS_STARTED.load(Ordering::SeqCst), "not started");
-                self.count -= 1_000;
-            }
-        }
-        impl Durable for $name {
-            const KIND: &'static str = $kind;
-            type Deps = ();
-            fn initial(_: &str, (): &()) -> Self {
-                Self::default()
-            }
-        }
-        impl Handle<Add> for $name {
-            async fn handle(&mut self, _: Add, _: &mut Context<Self>) -> u64 {
-                self.count += 1;
-                self.count
-            }
-        }
-    };
+        step("no decoding");
+        Fields::deserialize(deserializer).map(|Fields { count }| Fragile { count })
+    }
 }
-
-struct Add;
-impl Message for Add {
-    type Reply = u64;
+#[process]
+impl Fragile {
+    #[hook]
+    async fn started(&mut self) {
+        self.count += 1_000;
+        tokio::task::yield_now().await;
+        step("not started");
+        self.count -= 1_000;
+    }
+    #[message]
+    fn add(&mut self) -> u64 {
+        self.count += 1;
+        self.count
+    }
+    #[message]
+    fn leave(&mut self, cx: &mut Context<Self>) {
+        cx.stop(ExitReason::Normal);
+    }
 }
-
-fragile!(Fragile, "fragile");
 
 #[test]
 fn a_panic_while_an_entity_is_loaded_is_its_callers_error() {
@@ -84,48 +69,36 @@ fn a_panic_while_an_entity_is_loaded_is_its_callers_error() {
     on_node(async |node| {
         let fragile = node.entity::<Fragile>("it");
         let other = node.entity::<Fragile>("other");
-        assert_eq!(fragile.call(Add).await.unwrap(), 1);
-        other.call(Add).await.unwrap();
+        assert_eq!(fragile.add().await.unwrap(), 1);
+        other.add().await.unwrap();
         let mut count = 1;
-        for (fails, text) in [
-            (Fragile::FAILS_DEFAULT, "no default"),
-            (Fragile::FAILS_DECODING, "no decoding"),
-            (Fragile::FAILS_STARTED, "not started"),
-        ] {
+        for text in ["no default", "no decoding", "not started"] {
             for _ in 0..10 {
                 leave(node, &fragile).await;
-                fails.store(true, Ordering::SeqCst);
-                let calls: Vec<_> = (0..10).map(|_| tokio::spawn(fragile.call(Add))).collect();
+                *FAILS.lock().unwrap() = text;
+                let calls: Vec<_> = (0..10).map(|_| tokio::spawn(fragile.add())).collect();
                 for call in calls {
                     let error = call.await.unwrap().unwrap_err();
                     assert!(panicked(&error, text), "{error}");
                 }
-                match fragile.send(Add) {
+                match fragile.send_add() {
                     // Detected in the caller: the message is handed back.
                     Err(unsent) => assert!(panicked(&unsent.error, text), "{unsent}"),
                     Ok(()) => assert_ne!(text, "no default"),
                 }
                 // An entity that is in memory is not affected.
-                other.call(Add).await.unwrap();
+                other.add().await.unwrap();
                 // The activation for the message that was only sent fails as well.
                 while node.live() > 1 {
-                    let _ = fragile.call(Add).await;
+                    let _ = fragile.add().await;
                     tokio::task::yield_now().await;
                 }
-                fails.store(false, Ordering::SeqCst);
+                *FAILS.lock().unwrap() = "";
                 count += 1;
-                assert_eq!(fragile.call(Add).await.unwrap(), count, "{text}");
+                assert_eq!(fragile.add().await.unwrap(), count, "{text}");
             }
         }
     });
-}
-
-#[process(manual)]
-impl Fragile {
-    #[message]
-    fn leave(&mut self, cx: &mut Context<Self>) {
-        cx.stop(ExitReason::Normal);
-    }
 }
 
 /// Ends the entity's process.
@@ -138,9 +111,10 @@ async fn leave(node: &Node, fragile: &throng_durable::Entity<Fragile>) {
 #[derive(Durable, Default, Serialize, Deserialize)]
 #[durable(kind = "slow")]
 struct Old(u64);
-impl Process for Old {}
-impl Handle<Add> for Old {
-    async fn handle(&mut self, _: Add, _: &mut Context<Self>) -> u64 {
+#[process]
+impl Old {
+    #[message(name = AddOld)]
+    fn add(&mut self) -> u64 {
         self.0 += 1;
         self.0
     }
@@ -152,16 +126,15 @@ impl Handle<Add> for Old {
 struct Slow(u64);
 static MIGRATION: Mutex<()> = Mutex::new(());
 static MIGRATING: AtomicUsize = AtomicUsize::new(0);
-impl Process for Slow {}
+#[process]
 impl Slow {
     fn from_old(old: OldState<'_>) -> Result<Self, StateError> {
         MIGRATING.fetch_add(1, Ordering::SeqCst);
         drop(MIGRATION.lock().unwrap());
         old.decode().map(|Old(count)| Slow(count))
     }
-}
-impl Handle<Add> for Slow {
-    async fn handle(&mut self, _: Add, _: &mut Context<Self>) -> u64 {
+    #[message(name = AddSlow)]
+    fn add(&mut self) -> u64 {
         self.0 += 1;
         self.0
     }
@@ -171,19 +144,16 @@ impl Handle<Add> for Slow {
 fn a_migration_that_blocks_blocks_only_its_own_callers() {
     let directory = tempfile::tempdir().unwrap();
     let runtime = crate::runtime();
-    let node = Node::options(directory.path()).open(&runtime).unwrap();
-    runtime.block_on(async |_| {
-        node.entity::<Old>("it").call(Add).await.unwrap();
-        node.shutdown().await;
+    program(Node::options(directory.path()), async |node| {
+        node.entity::<Old>("it").add().await.unwrap();
     });
-    drop(node);
     let node = Node::options(directory.path()).open(&runtime).unwrap();
     let held = MIGRATION.lock().unwrap();
     let slow = node.entity::<Slow>("it");
     let sender = std::thread::spawn({
         let slow = slow.clone();
         // The message is sent nevertheless, by a thread that does not wait for the migration.
-        move || slow.send(Add).map_err(|unsent| unsent.error)
+        move || slow.send_add().map_err(|unsent| unsent.error)
     });
     while MIGRATING.load(Ordering::SeqCst) == 0 {
         std::thread::yield_now();
@@ -192,7 +162,7 @@ fn a_migration_that_blocks_blocks_only_its_own_callers() {
     // Enough entities to need each shard's lock.
     let others = async {
         for number in 0..1_000 {
-            assert_eq!(node.entity::<Slow>(format!("{number}")).call(Add).await.unwrap(), 1);
+            assert_eq!(node.entity::<Slow>(format!("{number}")).add().await.unwrap(), 1);
         }
     };
     let done = runtime.block_on(async |_| tokio::time::timeout(crate::HANGS_AFTER, others).await);
@@ -200,7 +170,7 @@ fn a_migration_that_blocks_blocks_only_its_own_callers() {
     drop(held);
     runtime.block_on(async |_| {
         // The older version's count is 1, and the sent message added 1.
-        assert_eq!(slow.call(Add).await.unwrap(), 3);
+        assert_eq!(slow.add().await.unwrap(), 3);
         node.shutdown().await;
     });
 }
@@ -222,15 +192,10 @@ impl Page {
 fn a_damaged_state_is_its_callers_error_and_no_others() {
     const TEXT: &str = "a text that stands nowhere else in the file";
     let directory = tempfile::tempdir().unwrap();
-    let runtime = crate::runtime();
-    let node = || Node::options(directory.path()).open(&runtime).unwrap();
-    let first = node();
-    runtime.block_on(async |_| {
+    program(Node::options(directory.path()), async |first| {
         first.entity::<Page>("whole").rewrite("whole".into()).await.unwrap();
         first.entity::<Page>("it").rewrite(TEXT.into()).await.unwrap();
-        first.shutdown().await;
     });
-    drop(first);
 
     let path = directory.path().join("data.mdb");
     let mut bytes = std::fs::read(&path).unwrap();
@@ -240,8 +205,7 @@ fn a_damaged_state_is_its_callers_error_and_no_others() {
     places.iter().for_each(|at| bytes[*at] ^= 1);
     std::fs::write(&path, bytes).unwrap();
 
-    let second = node();
-    runtime.block_on(async |_| {
+    program(Node::options(directory.path()), async |second| {
         let it = second.entity::<Page>("it");
         for _ in 0..3 {
             let refused = it.rewrite(String::new()).await;
@@ -251,6 +215,5 @@ fn a_damaged_state_is_its_callers_error_and_no_others() {
             );
         }
         assert_eq!(second.entity::<Page>("whole").rewrite(String::new()).await.unwrap(), 5);
-        second.shutdown().await;
     });
 }

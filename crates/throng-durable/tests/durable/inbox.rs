@@ -4,7 +4,6 @@
 //! `THRONG_INBOX_KILLS` is the number of times that a program of payments is killed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,11 +14,13 @@ use throng_durable::sim::{self, Sim};
 use throng_durable::{
     Durable, DurableContext, Entity, EntityError, Inbox, Node, OnFailure, Options,
 };
-use throng_store::Store;
 use tokio::time::sleep;
 
-use crate::crash::{DIRECTORY, acknowledge, run_and_kill};
-use crate::{draw_faults, end, mend, number_or, runtime, start_again};
+use crate::crash::{DIRECTORY, acknowledge, child, run_and_kill};
+use crate::{
+    busy_options, busy_options_at, draw_faults, end, mend, number_or, program, runtime,
+    start_again, until,
+};
 
 const WALLETS: u64 = 4;
 const CLIENTS: u64 = 3;
@@ -73,13 +74,7 @@ impl Wallet {
 }
 
 fn options() -> Options {
-    options_at("")
-}
-
-fn options_at(path: impl AsRef<Path>) -> Options {
-    // A checkpoint every few groups, and a step of the sweeper each millisecond.
-    let store = Store::options().map_bytes(32 << 20).checkpoint_bytes(4 << 10);
-    Node::options(path.as_ref()).store(store).idle_after(Duration::from_millis(100)).live_max(3)
+    busy_options().live_max(3)
 }
 
 /// Answers that the clients of all lives have got.
@@ -251,7 +246,7 @@ fn a_message_is_handled_after_processes_were_killed_before_their_first_turns() {
 fn paying_child() {
     let runtime = runtime();
     let path = std::env::var(DIRECTORY).unwrap();
-    let node = options_at(&path).open(&runtime).unwrap();
+    let node = busy_options_at(&path).live_max(3).open(&runtime).unwrap();
     runtime.block_on(async |_| {
         for client in 0..CLIENTS {
             let node = node.clone();
@@ -274,25 +269,23 @@ fn paying_child() {
 fn a_killed_program_has_made_each_payment_once_and_in_order() {
     let kills = number_or("THRONG_INBOX_KILLS", 8);
     let directory = tempfile::tempdir().unwrap();
-    let runtime = runtime();
     let told = Told::default();
     let mut credited = 0;
     for kill in 0..kills {
         let replies = fastrand::usize(20..100);
-        run_and_kill("inbox::paying_child", directory.path(), replies, |line| {
+        let mut child = child("inbox::paying_child", directory.path());
+        run_and_kill(&mut child, replies, Duration::ZERO, |line| {
             let [client, payer, id] = line.split(' ').collect::<Vec<_>>()[..] else {
                 panic!("{line}")
             };
             let key = (kill * CLIENTS + client.parse::<u64>().unwrap(), payer.to_owned());
             told.stored.lock().unwrap().entry(key).or_default().push(id.parse().unwrap());
         });
-        let node = options_at(directory.path()).open(&runtime).unwrap();
-        runtime.block_on(async |_| {
+        program(busy_options_at(directory.path()).live_max(3), async |node| {
             // Wallets go on without a call: only their inboxes are looked into until these are empty.
-            let wallets = settle(&node).await;
+            let wallets = settle(node).await;
             check(&told, &wallets);
             credited = wallets.values().map(|wallet| wallet.credited.len() as u64).sum();
-            node.shutdown().await;
         });
     }
     println!("{kills} kills, {credited} payments");
@@ -303,13 +296,6 @@ fn a_killed_program_has_made_each_payment_once_and_in_order() {
 #[derive(Durable, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[durable(kind = "clerk", deps = Fails, on_failure = OnFailure::park_after(3))]
 struct Clerk {
-    done: Vec<u64>,
-}
-
-/// The same, which stops.
-#[derive(Durable, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[durable(kind = "strict", deps = Fails, on_failure = OnFailure::stop_after(2), messages(Work))]
-struct StrictClerk {
     done: Vec<u64>,
 }
 
@@ -327,15 +313,7 @@ impl throng_durable::DurableMessage for Work {
     const NAME: &'static str = "work";
 }
 
-/// The same, which is patient.
-#[derive(Durable, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[durable(kind = "patient", deps = Fails, on_failure = PATIENT, messages(Work))]
-struct PatientClerk {
-    done: Vec<u64>,
-}
-
 const HOUR: Duration = Duration::from_secs(3600);
-const PATIENT: OnFailure = OnFailure::park_after(9).pauses(HOUR, HOUR);
 
 #[process]
 impl Clerk {
@@ -378,35 +356,31 @@ impl Clerk {
     }
 }
 
-#[process]
-impl StrictClerk {
-    #[message(name = StrictlyDone)]
-    fn done(&self) -> Vec<u64> {
-        self.done.clone()
-    }
+/// The same, which does something else about failures.
+macro_rules! clerk {
+    ($name:ident, $kind:literal, $on_failure:expr, $done:ident) => {
+        #[derive(Durable, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+        #[durable(kind = $kind, deps = Fails, on_failure = $on_failure, messages(Work))]
+        struct $name {
+            done: Vec<u64>,
+        }
+        #[process]
+        impl $name {
+            #[message(name = $done)]
+            fn done(&self) -> Vec<u64> {
+                self.done.clone()
+            }
+        }
+        impl Handle<Work> for $name {
+            async fn handle(&mut self, Work { number }: Work, cx: &mut Context<Self>) {
+                assert!(cx.deps().load(Ordering::Relaxed) != number, "no paper for {number}");
+                self.done.push(number);
+            }
+        }
+    };
 }
-
-impl Handle<Work> for StrictClerk {
-    async fn handle(&mut self, Work { number }: Work, cx: &mut Context<Self>) {
-        assert!(cx.deps().load(Ordering::Relaxed) != number, "no paper for {number}");
-        self.done.push(number);
-    }
-}
-
-#[process]
-impl PatientClerk {
-    #[message(name = PatientlyDone)]
-    fn done(&self) -> Vec<u64> {
-        self.done.clone()
-    }
-}
-
-impl Handle<Work> for PatientClerk {
-    async fn handle(&mut self, Work { number }: Work, cx: &mut Context<Self>) {
-        assert!(cx.deps().load(Ordering::Relaxed) != number, "no paper for {number}");
-        self.done.push(number);
-    }
-}
+clerk!(StrictClerk, "strict", OnFailure::stop_after(2), StrictlyDone);
+clerk!(PatientClerk, "patient", OnFailure::park_after(9).pauses(HOUR, HOUR), PatientlyDone);
 
 fn clerks(sim: &Sim, options: Options, fails: &Fails) -> Node {
     let node = sim.start(options).unwrap();
@@ -441,9 +415,7 @@ fn a_message_that_always_fails_is_parked_and_can_be_retried_or_skipped() {
         }
         for key in ["ada", "bob"] {
             let clerk = node.entity::<Clerk>(key);
-            while clerk.done().await.unwrap() != [1, 3] {
-                sleep(Duration::from_millis(10)).await;
-            }
+            until(async || clerk.done().await.unwrap() == [1, 3]).await;
             let inbox = clerk.inbox().unwrap();
             assert_eq!(inbox.waiting, []);
             let [parked] = inbox.parked.as_slice() else { panic!("{inbox:?}") };
@@ -459,9 +431,7 @@ fn a_message_that_always_fails_is_parked_and_can_be_retried_or_skipped() {
         assert!(ada.retry_message(sequence(&node, "ada")).await.unwrap());
         assert!(bob.skip_message(sequence(&node, "bob")).await.unwrap());
         assert!(!bob.skip_message(77).await.unwrap() && !ada.retry_message(77).await.unwrap());
-        while ada.done().await.unwrap() != [1, 3, 2] {
-            sleep(Duration::from_millis(10)).await;
-        }
+        until(async || ada.done().await.unwrap() == [1, 3, 2]).await;
         assert_eq!(bob.done().await.unwrap(), [1, 3]);
         for clerk in [ada, bob] {
             assert_eq!(clerk.inbox().unwrap(), Inbox::default());
@@ -572,14 +542,10 @@ fn a_full_inbox_refuses_a_message_and_a_turn_that_sends_one() {
         assert!(!ada.pass_on("bob".into(), 6, true).await.unwrap());
         assert_eq!(ada.done().await.unwrap(), [3, 6], "nothing is kept of the turn that failed");
         busy.await.unwrap().unwrap();
-        while bob.done().await.unwrap() != [1, 2, 3] {
-            sleep(Duration::from_millis(10)).await;
-        }
+        until(async || bob.done().await.unwrap() == [1, 2, 3]).await;
         // A long message counts once for each KiB.
         assert!(ada.pass_on("bob".into(), 7, true).await.unwrap());
-        while bob.done().await.unwrap() != [1, 2, 3, 7] {
-            sleep(Duration::from_millis(10)).await;
-        }
+        until(async || bob.done().await.unwrap() == [1, 2, 3, 7]).await;
     });
 }
 
@@ -626,9 +592,7 @@ fn an_inbox_stays_full_while_its_entity_is_activated() {
         let refused = it.send_durable(Work {}).await.unwrap_err();
         assert!(matches!(refused.error, EntityError::Full { waiting: 2, .. }), "{refused}");
         asked.await.unwrap().unwrap();
-        while it.work_done().await.unwrap() < 2 {
-            sleep(Duration::from_millis(10)).await;
-        }
+        until(async || it.work_done().await.unwrap() >= 2).await;
         it.send_durable(Work {}).await.unwrap();
     });
 }
@@ -642,9 +606,7 @@ fn what_waits_for_an_entity_survives_its_removal_and_what_is_parked_does_not() {
         for number in [1, 2] {
             ada.send_durable(File { number }).await.unwrap();
         }
-        while ada.inbox().unwrap().parked.is_empty() {
-            sleep(Duration::from_millis(10)).await;
-        }
+        until(async || !ada.inbox().unwrap().parked.is_empty()).await;
         let busy = sim.runtime().tokio().spawn(ada.call(Wait { time: Duration::from_secs(1) }));
         sleep(Duration::from_millis(10)).await;
         let forgotten = {
@@ -655,9 +617,7 @@ fn what_waits_for_an_entity_survives_its_removal_and_what_is_parked_does_not() {
         ada.send_durable(File { number: 3 }).await.unwrap();
         busy.await.unwrap().unwrap();
         forgotten.await.unwrap().unwrap();
-        while ada.done().await.unwrap() != [3] {
-            sleep(Duration::from_millis(10)).await;
-        }
+        until(async || ada.done().await.unwrap() == [3]).await;
         assert_eq!(ada.inbox().unwrap(), Inbox::default());
     });
 }
@@ -697,9 +657,7 @@ fn messages_of_another_form_are_read_by_their_fields_or_parked() {
         sim.crash();
         let node = clerks(&sim, options(), &Fails::default());
         let ada = node.entity::<Clerk>("ada");
-        while ada.done().await.unwrap() != [7, 9] {
-            sleep(Duration::from_millis(10)).await;
-        }
+        until(async || ada.done().await.unwrap() == [7, 9]).await;
         let inbox = ada.inbox().unwrap();
         let [parked] = inbox.parked.as_slice() else { panic!("{inbox:?}") };
         let reason = &parked.failure.as_ref().unwrap().reason;
