@@ -525,20 +525,9 @@ mod tests {
             prop_assert_eq!(found, expected.collect::<Vec<(Key, u32)>>());
 
             for (start, end) in &ranges {
-                let within = |key: &Key| {
-                    (match start {
-                        Bound::Included(start) => key >= start,
-                        Bound::Excluded(start) => key > start,
-                        Bound::Unbounded => true,
-                    }) && (match end {
-                        Bound::Included(end) => key <= end,
-                        Bound::Excluded(end) => key < end,
-                        Bound::Unbounded => true,
-                    })
-                };
-                let expected: Vec<(Key, u32)> =
-                    model.clone().into_iter().filter(|(key, _)| within(key)).collect();
                 let bounds = || (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
+                let within = |(key, _): &(Key, u32)| bounds().contains(key.as_slice());
+                let expected: Vec<(Key, u32)> = model.clone().into_iter().filter(within).collect();
 
                 let forward: Vec<_> = cells.range(bounds()).map(entry).collect();
                 prop_assert_eq!(&forward, &expected);
