@@ -532,7 +532,7 @@ pub struct JobInfo<T> {
     pub id: JobId,
     /// Its value, unless the stored one does not fit the type.
     pub value: Result<T, StateError>,
-    /// Time for which it waits or has waited; `None` for one that was to start at once.
+    /// Time at which the job is or was due; `None` for a job that was to start at once.
     pub due: Option<SystemTime>,
     /// Number of attempts that have begun.
     pub attempts: u32,

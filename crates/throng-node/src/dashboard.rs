@@ -167,7 +167,8 @@ async fn bind(
     bound.map_err(|source| DashboardError::Listen { address: chosen, source })
 }
 
-/// Returns the URL that opens the dashboard at `address` with a token. A browser sends no fragment to any server.
+/// Returns the URL that opens the dashboard at `address`. The token is in the fragment, which a browser sends to no
+/// server.
 pub fn dashboard_url(address: SocketAddr, token: &str) -> String {
     format!("http://{address}/#token={token}")
 }

@@ -386,7 +386,7 @@ impl NewNames {
         NewNames { kind: kind.into(), new, is_written: false }
     }
 
-    /// Takes a name or a shape, unless the store has it already.
+    /// Imports a name or a shape, unless the store has that name or shape already.
     fn take(
         &mut self,
         view: &View,

@@ -112,7 +112,7 @@ impl Claim {
         }
     }
 
-    /// Keeps writers out; `None` if there is one. For a claim to read.
+    /// Keeps writers out, for a claim to read; `None` if a writer has the store.
     pub(crate) fn exclude_writers(&self) -> io::Result<Option<Exclusion>> {
         // Each opening of a directory has a lock of its own.
         let directory = open_directory(&self.path)?;

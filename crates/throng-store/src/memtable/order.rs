@@ -22,7 +22,7 @@ const MERGED: usize = 4;
 
 const FEW: usize = 16;
 
-/// The key and the value of a node's sort key.
+/// Key and value by which a node is sorted.
 pub(super) type Text<'t> = (&'t [u8], &'t [u8]);
 
 /// The id of a node, after the head of its key.
