@@ -526,7 +526,7 @@ mod tests {
 
             for (start, end) in &ranges {
                 let bounds = || (start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice));
-                let within = |(key, _): &(Key, u32)| bounds().contains(key.as_slice());
+                let within = |(key, _): &(Key, u32)| RangeBounds::<[u8]>::contains(&bounds(), key.as_slice());
                 let expected: Vec<(Key, u32)> = model.clone().into_iter().filter(within).collect();
 
                 let forward: Vec<_> = cells.range(bounds()).map(entry).collect();
