@@ -20,7 +20,7 @@ mod linux {
     const BATCHES: u32 = 5;
 
     /// Time after which a thread stops waiting for the other.
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const PATIENCE: Duration = Duration::from_secs(10);
 
     /// A value that two threads write in turn, in a cache line of its own.
     #[repr(align(128))]

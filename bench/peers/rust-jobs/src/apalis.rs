@@ -66,13 +66,15 @@ async fn run(letter: Letter, jobs: Data<Arc<Jobs>>) -> Result<(), BoxDynError> {
 #[derive(Default)]
 struct Workers {
     running: Mutex<Vec<JoinHandle<()>>>,
-    /// Number of workers that have begun: each has a name of its own.
-    begun: AtomicU64,
 }
 
+/// Number of workers that have begun. Each has a name of its own, also after the queue was opened again: a name that the
+/// database knows is refused to another worker.
+static BEGUN: AtomicU64 = AtomicU64::new(0);
+
 impl Workers {
-    fn name(&self) -> String {
-        format!("worker-{}", self.begun.fetch_add(1, Ordering::Relaxed))
+    fn name() -> String {
+        format!("worker-{}", BEGUN.fetch_add(1, Ordering::Relaxed))
     }
 
     async fn end(&self) {
@@ -133,7 +135,7 @@ macro_rules! queue {
             async fn resume(&self) -> Result<(), Error> {
                 let mut running = self.workers.running.lock().await;
                 for _ in 0..$workers {
-                    let worker = WorkerBuilder::new(self.workers.name())
+                    let worker = WorkerBuilder::new(Workers::name())
                         .backend($backend(self.storage.clone()))
                         .data(self.jobs.clone())
                         .concurrency(self.concurrency)
