@@ -32,7 +32,7 @@ const PACKAGES: [&str; 15] = [
 const SOURCES: [&str; 12] = [
     "build.rs",
     "src",
-    "work/src",
+    "steps/src",
     "workloads.toml",
     "runtimes.toml",
     "suite.toml",

@@ -378,9 +378,7 @@ mod tests {
 
     pub(super) fn row(runtime: &str, median: f64) -> String {
         let metrics = json!({"send_ns": {"median": median}});
-        Row::with(json!({"runtime": runtime, "metrics": metrics})).line()
-            + "
-"
+        Row::with(json!({"runtime": runtime, "metrics": metrics})).line() + "\n"
     }
 
     const ONE_OF_EACH: &str = r#"

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
-use bench_work::Error;
+use bench_steps::Error;
 use clap::{Args, Parser, Subcommand};
 
 use crate::claims::{ClaimError, Ledger};

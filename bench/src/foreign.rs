@@ -29,7 +29,7 @@ const TARGET_VARIABLE: &str = "BENCH_PEERS_TARGET";
 const PEERS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/peers");
 
 /// The crate whose code is part of each peer in Rust.
-const WORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/work");
+const STEPS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/steps");
 
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
@@ -205,7 +205,7 @@ impl ForeignRuntime {
         format!("{:?}", self.setup).hash(&mut hasher);
         let mut sources = files(&self.source())?;
         if self.source().join("Cargo.toml").exists() {
-            sources.append(&mut files(Path::new(WORK))?);
+            sources.append(&mut files(Path::new(STEPS))?);
         }
         for (path, content) in sources {
             (path, content).hash(&mut hasher);

@@ -11,7 +11,7 @@
 //! - `workloads.toml`, `runtimes.toml` and `suite.toml` have the workloads, the rows and the measurements as data.
 //! - `workloads/W.rs` has a workload's order of work, clocks and checks, mostly in terms of a host (`host.rs`);
 //!   `runtimes/R.rs` starts a runtime and is its host; `stores/S.rs` adapts a store.
-//! - The crate `work` has the durable workloads that a peer in Rust does as well, and the outcome of a run.
+//! - The crate `steps` has the durable workloads that a peer in Rust does as well, and the outcome of a run.
 //! - Every measured run is a fresh process that prints one line of JSON; the harness cannot tell a
 //!   peer compiled into this program from a program in another language.
 //! - The allocator belongs to the whole program, so there are two programs with all peers: `bench` has
@@ -45,7 +45,7 @@ mod table;
 mod usage;
 mod workloads;
 
-use bench_work::outcome;
+use bench_steps::outcome;
 
 pub use cli::main;
 pub use settings::Allocator;

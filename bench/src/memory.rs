@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use bench_work::disk::moved_bytes;
+use bench_steps::disk::moved_bytes;
 
 use crate::settings::Settings;
 

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 
-use bench_work::Error;
+use bench_steps::Error;
 use serde::Deserialize;
 use wait4::{ResUse, ResourceUsage, Wait4};
 

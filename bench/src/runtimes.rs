@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::LazyLock;
 
-use bench_work::Error;
+use bench_steps::Error;
 use serde::Deserialize;
 
 use crate::foreign::ForeignRuntime;

@@ -15,7 +15,7 @@ pub(crate) mod writers;
 use std::io;
 use std::path::Path;
 
-pub(crate) use bench_work::disk::disk_bytes;
+pub(crate) use bench_steps::disk::disk_bytes;
 pub(crate) use directory::{Directory, files_below};
 pub(crate) use fjall::Fjall;
 pub(crate) use heed::Heed;

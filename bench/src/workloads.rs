@@ -53,7 +53,7 @@ pub(crate) mod workflow;
 
 use std::sync::LazyLock;
 
-pub(crate) use bench_work::latency;
+pub(crate) use bench_steps::latency;
 
 use serde::Deserialize;
 

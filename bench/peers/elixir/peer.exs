@@ -8,7 +8,7 @@
 # Class: isolated processes, each with a heap of its own, preempted by reductions.
 #
 # Implements the workloads of bench/src/workloads, in the same order of steps, and prints the line of JSON
-# that bench/work/src/outcome.rs describes. The flags of the emulator are in ERL_FLAGS, as for Erlang:
+# that bench/steps/src/outcome.rs describes. The flags of the emulator are in ERL_FLAGS, as for Erlang:
 #
 #     ERL_FLAGS="+P 1000000 +S 2:2" elixir bench/peers/elixir/peer.exs pairs --count 1000000 --set pairs=1000
 #

@@ -6,7 +6,7 @@
 %%
 %% Each module implements workloads of src/workloads/*.rs, in the same order of steps: run/2 takes a
 %% workload and its settings, and returns metrics and checks. This one prints the line of JSON that
-%% work/src/outcome.rs describes. Arguments after -extra: WORKLOAD --count N --workers W --set KEY=VALUE…
+%% steps/src/outcome.rs describes. Arguments after -extra: WORKLOAD --count N --workers W --set KEY=VALUE…
 -module(bench).
 -export([main/0]).
 

@@ -92,7 +92,7 @@ func parse(arguments []string) (settings, error) {
 	return given, nil
 }
 
-// outcome is the line of JSON that bench/work/src/outcome.rs describes.
+// outcome is the line of JSON that bench/steps/src/outcome.rs describes.
 type outcome struct {
 	Version   string             `json:"version"`
 	Workers   int                `json:"workers"`

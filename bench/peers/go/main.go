@@ -16,7 +16,7 @@
 // The sources are those of a program for Go 1.19, the oldest release that distributions still have.
 //
 // Implements the workloads of src/workloads/*.rs, in the same order of steps, and prints the line of JSON
-// that work/src/outcome.rs describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
+// that steps/src/outcome.rs describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
 package main
 
 import (

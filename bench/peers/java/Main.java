@@ -12,7 +12,7 @@ import java.util.concurrent.atomic.AtomicReference;
  * preempted. Platform threads are threads of the operating system.
  *
  * <p>Implements the workloads of bench/src/workloads, in the same order of steps, and prints the line of
- * JSON that bench/work/src/outcome.rs describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
+ * JSON that bench/steps/src/outcome.rs describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
  *
  * <p>Compiled by javac 17 or later; virtual threads need a JRE of 21 or later:
  * <pre>

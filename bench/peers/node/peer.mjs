@@ -9,7 +9,7 @@
 // result is always 1. Worker threads are no processes in this sense: each is an isolate of several MB.
 //
 // Implements the workloads of bench/src/workloads, in the same order of steps, and prints the line of
-// JSON that bench/work/src/outcome.rs describes:
+// JSON that bench/steps/src/outcome.rs describes:
 //
 //     node bench/peers/node/peer.mjs pairs --count 1000000 --workers 2 --set pairs=1000
 //

@@ -8,7 +8,7 @@ Class: stackless tasks on one thread, which share a heap and are not preempted. 
 always 1.
 
 Implements the workloads of bench/src/workloads, in the same order of steps, and prints the line of JSON that
-bench/work/src/outcome.rs describes:
+bench/steps/src/outcome.rs describes:
 
     python3 bench/peers/python/peer.py pairs --count 1000000 --workers 2 --set pairs=1000
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use bench_work::disk::disk_bytes;
+use bench_steps::disk::disk_bytes;
 use tempfile::TempDir;
 
 use crate::settings::Settings;

@@ -1,7 +1,7 @@
 //! The places of durable counters: the shared parts of `durable-turns`, `durable-http`, `once`, `durable-send`,
 //! `durable-live`, `activate`, `durable-rest`, `queue`, `workflow`, `workflow-rest` and `reminders`.
 //!
-//! The calls and the checks of their values are those of [`bench_work::counters`]. A counter is a durable process or the
+//! The calls and the checks of their values are those of [`bench_steps::counters`]. A counter is a durable process or the
 //! like, of the kind `counter`, and a caller is a process of the runtime, or a task.
 
 mod tellus;
@@ -10,10 +10,10 @@ mod tokio_heed;
 
 use std::time::Duration;
 
-use bench_work::Error;
-pub(super) use bench_work::counters::*;
-pub(super) use bench_work::numbers::key;
-pub(super) use bench_work::tasks::{Done, Tasks, in_turn, wait};
+use bench_steps::Error;
+pub(super) use bench_steps::counters::*;
+pub(super) use bench_steps::numbers::key;
+pub(super) use bench_steps::tasks::{Done, Tasks, in_turn, wait};
 
 pub(super) use self::tellus::TellusHome;
 pub(super) use self::throng::{
@@ -38,7 +38,7 @@ pub(super) fn live_max(settings: &Settings, counters: u64) -> u64 {
     }
 }
 
-/// As many calls in this order as the settings have, for as long as they have it.
+/// Returns additions in an order: their number, time and number in flight are in the settings.
 pub(super) fn calls(settings: &Settings, order: Order) -> Calls {
     Calls::adding(order, settings.get("inflight"), settings.count, settings.get("seconds"))
 }

@@ -25,7 +25,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::routing::get;
-use bench_work::Error;
+use bench_steps::Error;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use super::durable::{self, Counters, Home, ThrongHome, TokioHeedHome};

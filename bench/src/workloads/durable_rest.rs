@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bench_work::Error;
+use bench_steps::Error;
 
 use super::durable::{
     self, Acknowledged, Calls, Counters, Home, Order, ThrongHome, call_all, on_node_at,

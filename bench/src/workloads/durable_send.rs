@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use bench_work::Error;
-use bench_work::disk::device_written_bytes;
-use bench_work::latency::Latencies;
+use bench_steps::Error;
+use bench_steps::disk::device_written_bytes;
+use bench_steps::latency::Latencies;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, Entity, Node};

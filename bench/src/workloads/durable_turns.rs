@@ -21,8 +21,8 @@
 
 use std::path::Path;
 
-use bench_work::Error;
-use bench_work::turns::{self, Sizes};
+use bench_steps::Error;
+use bench_steps::turns::{self, Sizes};
 
 use super::durable::{self, Home, TellusHome, TokioHeedHome, live_max, on_node};
 use super::prelude::*;

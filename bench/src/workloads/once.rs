@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bench_work::Error;
-use bench_work::turns::SAMPLE;
+use bench_steps::Error;
+use bench_steps::turns::SAMPLE;
 
 use super::durable::{
     self, Acknowledged, Calls, Counters, Home, Order, Tasks, ThrongCounters, ThrongHome, call_all,

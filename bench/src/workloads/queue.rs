@@ -15,9 +15,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use bench_work::Error;
-use bench_work::outcome::Outcome;
-use bench_work::queue::{self, Plan, Sizes, TEXT};
+use bench_steps::Error;
+use bench_steps::outcome::Outcome;
+use bench_steps::queue::{self, Plan, Sizes, TEXT};
 use serde::{Deserialize, Serialize};
 use throng_durable::{Attempt, JobError, Queue, QueueOptions, Queues, Worker};
 

@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::ops::Deref;
 use std::time::Duration;
 
-use bench_work::numbers::below;
-pub(crate) use bench_work::numbers::{rate, scattered};
+use bench_steps::numbers::below;
+pub(crate) use bench_steps::numbers::{rate, scattered};
 use hdrhistogram::Histogram;
 
 use super::prelude::*;

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use bench_work::Error;
-use bench_work::latency::Latencies;
+use bench_steps::Error;
+use bench_steps::latency::Latencies;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, DurableContext, Entity, EntityError, Node, Schedule};

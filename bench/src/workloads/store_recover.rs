@@ -24,7 +24,7 @@ use std::io;
 use std::path::Path;
 use std::time::Instant;
 
-use bench_work::Error;
+use bench_steps::Error;
 
 use super::part;
 use super::prelude::*;

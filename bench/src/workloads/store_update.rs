@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Instant;
 
-use bench_work::disk;
+use bench_steps::disk;
 use throng_store::{Batch, Ticket};
 
 use super::prelude::*;

@@ -17,8 +17,8 @@ use std::io;
 use std::str;
 use std::sync::Arc;
 
-use bench_work::Error;
-use bench_work::workflow::{self, Engine, NAMES, Plan, Sizes};
+use bench_steps::Error;
+use bench_steps::workflow::{self, Engine, NAMES, Plan, Sizes};
 use throng_durable::{Failure, Node, Retry, Steps, Workflow, WorkflowRun, Workflows};
 
 use super::durable::{self, Counters, Home, Tasks, ThrongCounters, ThrongHome, key, on_node};

@@ -22,7 +22,7 @@ import org.slf4j.LoggerFactory;
  * dispatcher's `throughput` says, it leaves its thread to others.
  *
  * <p>Implements the workloads of bench/src/workloads, in the same order of steps, and prints the line of
- * JSON that bench/work/src/outcome.rs describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
+ * JSON that bench/steps/src/outcome.rs describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
  *
  * <p>Limits:
  * <ul>

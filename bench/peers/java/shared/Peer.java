@@ -7,7 +7,7 @@ import java.util.stream.Collectors;
 import java.util.stream.DoubleStream;
 
 /**
- * A run of a peer on the Java virtual machine: its settings, and its line of JSON, which bench/work/src/outcome.rs
+ * A run of a peer on the Java virtual machine: its settings, and its line of JSON, which bench/steps/src/outcome.rs
  * describes. Arguments: WORKLOAD --count N --workers W --set KEY=VALUE…
  *
  * <p>Before the clock a peer does the same work with at most {@link #WARMUP} units, as JMH and every other harness

@@ -1,4 +1,4 @@
-//! `durable-turns` on databases, by the steps and with the checks of bench/work.
+//! `durable-turns` on databases, by the steps and with the checks of bench/steps.
 //!
 //! ```text
 //! Home ── open ──► Counters ──► Group: the calls that wait ──► Ledger: one commit ──► disk
@@ -15,10 +15,10 @@ mod sqlite;
 
 use std::path::Path;
 
-use bench_work::Error;
-use bench_work::counters::Home;
-use bench_work::outcome::Outcome;
-use bench_work::turns::{self, Sizes};
+use bench_steps::Error;
+use bench_steps::counters::Home;
+use bench_steps::outcome::Outcome;
+use bench_steps::turns::{self, Sizes};
 
 use crate::{Settings, postgres as cluster};
 

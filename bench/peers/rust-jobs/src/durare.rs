@@ -8,9 +8,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bench_work::Error;
-use bench_work::tasks::Tasks;
-use bench_work::workflow::{self, NAMES, Plan};
+use bench_steps::Error;
+use bench_steps::tasks::Tasks;
+use bench_steps::workflow::{self, NAMES, Plan};
 use durare::{
     DurableContext, DurableEngine, PostgresProvider, SqliteProvider, StateProvider, WorkflowHandle,
     WorkflowOptions,

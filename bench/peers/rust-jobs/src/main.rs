@@ -1,5 +1,5 @@
 //! Durable counters, queues of jobs and workflows on databases, for the workloads `durable-turns`, `queue` and
-//! `workflow` of bench/src/workloads, by the steps and with the checks of bench/work.
+//! `workflow` of bench/src/workloads, by the steps and with the checks of bench/steps.
 //!
 //! ```text
 //! peer skip-locked | apalis-sqlite | apalis-postgres | durare-sqlite | durare-postgres
@@ -29,9 +29,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use bench_work::Error;
-use bench_work::outcome::Outcome;
-use bench_work::{queue, workflow};
+use bench_steps::Error;
+use bench_steps::outcome::Outcome;
+use bench_steps::{queue, workflow};
 use tempfile::TempDir;
 
 use crate::postgres::Cluster;

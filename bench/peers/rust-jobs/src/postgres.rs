@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 use tokio_postgres::{Client, Config, NoTls};
 
 use crate::server::Server;
-use bench_work::Error;
+use bench_steps::Error;
 
 /// The superuser of the server, and the database that it has from the start.
 pub(crate) const USER: &str = "postgres";

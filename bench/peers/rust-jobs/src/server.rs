@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use bench_work::Error;
+use bench_steps::Error;
 
 /// Time after which a server counts as one that does not start or end.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bench_work::Error;
-use bench_work::queue::{self, Plan, TEXT};
-use bench_work::tasks::{Done, Tasks};
+use bench_steps::Error;
+use bench_steps::queue::{self, Plan, TEXT};
+use bench_steps::tasks::{Done, Tasks};
 use futures::future::{try_join, try_join_all};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;

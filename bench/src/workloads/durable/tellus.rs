@@ -9,7 +9,7 @@ use std::convert::Infallible;
 use std::str;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bench_work::Error;
+use bench_steps::Error;
 use dashmap::DashMap;
 use serde::{Deserialize, Serialize};
 use tellus::{

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str;
 use std::time::{Duration, Instant};
 
-use bench_work::Error;
+use bench_steps::Error;
 use serde::{Deserialize, Serialize};
 use throng::prelude::*;
 use throng_durable::{Durable, Entity, Node, OpenError};

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use bench_work::Error;
+use bench_steps::Error;
 use dashmap::DashMap;
 use tokio::sync::{mpsc, oneshot};
 

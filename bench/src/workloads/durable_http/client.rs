@@ -1,6 +1,6 @@
 //! The client of `durable-http`: it drives the run, and the server does nothing but serve.
 
-use bench_work::turns::SAMPLE;
+use bench_steps::turns::SAMPLE;
 
 use super::remote::Remote;
 use crate::usage;

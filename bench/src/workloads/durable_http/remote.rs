@@ -11,7 +11,7 @@
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bench_work::Error;
+use bench_steps::Error;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bench_work::Error;
-use bench_work::workflow::{READERS, SAMPLE};
+use bench_steps::Error;
+use bench_steps::workflow::{READERS, SAMPLE};
 use throng_durable::{Failure, Retry, RunStatus, Steps, Workflow, Workflows};
 
 use super::numbered;

@@ -6,7 +6,7 @@
 use std::fs;
 use std::io;
 
-use bench_work::disk::written_bytes;
+use bench_steps::disk::written_bytes;
 
 use crate::server::Server;
 

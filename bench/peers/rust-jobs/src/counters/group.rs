@@ -13,10 +13,10 @@ use std::collections::hash_map::Entry;
 use std::io;
 use std::sync::Arc;
 
-use bench_work::Error;
-use bench_work::counters::Counters;
-use bench_work::numbers::{Key, key};
-use bench_work::tasks::Tasks;
+use bench_steps::Error;
+use bench_steps::counters::Counters;
+use bench_steps::numbers::{Key, key};
+use bench_steps::tasks::Tasks;
 use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};

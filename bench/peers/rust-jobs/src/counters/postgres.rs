@@ -12,9 +12,9 @@ use std::path::Path;
 use std::str;
 use std::sync::Arc;
 
-use bench_work::numbers::key;
-use bench_work::tasks::Tasks;
-use bench_work::{Error, counters};
+use bench_steps::numbers::key;
+use bench_steps::tasks::Tasks;
+use bench_steps::{Error, counters};
 use tokio_postgres::{Client, Statement};
 
 use super::disk::written_with;

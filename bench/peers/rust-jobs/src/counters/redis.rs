@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use bench_work::{Error, counters};
+use bench_steps::{Error, counters};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
 

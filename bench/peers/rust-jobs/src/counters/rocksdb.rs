@@ -9,9 +9,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use bench_work::numbers::{Key, key};
-use bench_work::tasks::Tasks;
-use bench_work::{Error, counters};
+use bench_steps::numbers::{Key, key};
+use bench_steps::tasks::Tasks;
+use bench_steps::{Error, counters};
 use rocksdb::{DB, Options, WriteBatch, WriteOptions};
 
 use super::group::{Group, Ledger, Sum, Values};

@@ -10,9 +10,9 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bench_work::numbers::{Key, key};
-use bench_work::tasks::Tasks;
-use bench_work::{Error, counters};
+use bench_steps::numbers::{Key, key};
+use bench_steps::tasks::Tasks;
+use bench_steps::{Error, counters};
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior};
 
 use super::group::{Group, Ledger, Sum, Values};

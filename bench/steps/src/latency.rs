@@ -21,7 +21,7 @@ const LATENCY_MAX: Duration = Duration::from_secs(3600);
 /// the start, since a saturating record does not extend the range.
 ///
 /// # Errors
-/// None, as the range is valid.
+/// If the range is invalid, which it is not.
 pub fn histogram() -> io::Result<Histogram<u64>> {
     Histogram::new_with_max(LATENCY_MAX.as_nanos() as u64, 3).map_err(io::Error::other)
 }
@@ -29,7 +29,7 @@ pub fn histogram() -> io::Result<Histogram<u64>> {
 /// Creates a histogram of nanoseconds that were measured before.
 ///
 /// # Errors
-/// As those of [`histogram`].
+/// The error of [`histogram`].
 pub fn of(times: impl IntoIterator<Item = u64>) -> io::Result<Histogram<u64>> {
     let mut latencies = histogram()?;
     times.into_iter().for_each(|nanoseconds| latencies.saturating_record(nanoseconds));
@@ -67,7 +67,7 @@ impl Latencies {
     /// Creates an empty histogram, as [`histogram`] does.
     ///
     /// # Errors
-    /// As those of [`histogram`].
+    /// The error of [`histogram`].
     pub fn new() -> io::Result<Latencies> {
         Ok(Latencies(Mutex::new(histogram()?)))
     }
