@@ -13,8 +13,8 @@
 //! process (`Cell::frame`). The future is never moved, so none is boxed on speculation. The head is
 //! written once the future has suspended.
 //!
-//! What is compiled for each kind of message is inlined by force in optimised builds alone. An unoptimised build shares
-//! one instance of each function: a program with 500 kinds has 74 MB of code in place of 126, and compiles faster.
+//! Functions that are compiled for each kind of message, and those that they call, are inlined by force in optimised
+//! builds alone. An unoptimised build calls one instance of each: the code of its many kinds is a third smaller.
 //!
 //! Invariants:
 //! 1. A cell has at most one frame: a turn is over before the next begins.

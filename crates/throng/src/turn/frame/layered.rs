@@ -26,7 +26,7 @@ use crate::scheduler::watchdog::TurnTitle;
 use crate::sync::{Mutex, lock};
 use crate::turn::after::{After, Progress};
 use crate::turn::context::{Context, OwnContext};
-use crate::turn::layer::{self, Layer, TurnEnd};
+use crate::turn::layer::{self, Around, Layer, TurnEnd};
 use crate::turn::process::{Process, Turn};
 use crate::turn::sink::Sink;
 use std::fmt;
@@ -95,8 +95,9 @@ where
     // lent to the layer. After that the frame is finished, or sink and context are moved out once
     // and the frame is freed.
     unsafe {
-        let outcome_so_far = outcome.as_ref().map(drop);
-        let ended = match ask(token, &mut (*raw).context, outcome_so_far, S::HAS_CALLER) {
+        let Some(layer) = layer::of::<P>(token) else { return finish(frame, outcome) };
+        let so_far = outcome.as_ref().map(drop);
+        let ended = match ask(layer, token, &mut (*raw).context, so_far, S::HAS_CALLER) {
             Ok(TurnEnd::Over) => return finish(frame, outcome),
             Ok(ended) => ended,
             Err(reason) => {
@@ -106,11 +107,12 @@ where
         };
         let (sink, context) = take_apart(frame);
         free(frame);
-        hand_over(token, ended, HeldReply(Some(Box::new(Answer { sink, outcome }))), context)
+        let reply = HeldReply(Some(Box::new(Answer { sink, outcome })));
+        hand_over(layer, token, ended, reply, context)
     }
 }
 
-/// Asks the layer how a turn ends: `Over` without a layer. In one place for all kinds of turns.
+/// Asks the layer how a turn ends. In one place for all kinds of turns.
 ///
 /// # Errors
 /// The reason of the layer's panic.
@@ -119,12 +121,12 @@ where
 /// The token's process is a `P` with no turn under way, and no reference to its state is in use.
 #[inline(never)]
 unsafe fn ask<P: Process>(
+    layer: &Around<P>,
     token: &Token,
     context: &mut Context<P>,
     outcome: Result<(), &ExitReason>,
     has_caller: bool,
 ) -> Result<TurnEnd, ExitReason> {
-    let Some(layer) = layer::of::<P>(token) else { return Ok(TurnEnd::Over) };
     // SAFETY: by the contract the process is a `P` whose state nothing else uses.
     let state = unsafe { &mut *token.state::<P>() };
     catch(|| (layer.end)(state, context, outcome, has_caller))
@@ -133,30 +135,25 @@ unsafe fn ask<P: Process>(
 /// Gives the layer the reply of a turn, as it has asked for. In one place for all kinds of turns.
 #[inline(never)]
 fn hand_over<P: Process>(
+    layer: &Around<P>,
     token: &Token,
     ended: TurnEnd,
     reply: HeldReply,
     mut context: OwnContext<P>,
 ) -> Progress {
-    match (ended, layer::of::<P>(token)) {
-        (TurnEnd::Settle, Some(layer)) => (layer.settle)(token, reply, context),
-        (TurnEnd::Hold, Some(layer)) => {
+    match ended {
+        TurnEnd::Settle => return (layer.settle)(token, reply, context),
+        TurnEnd::Hold => {
             reply.detach();
             // A reply that is lost in a panic of the layer is refused by its drop.
-            match catch(|| (layer.hold)(&mut context, reply)) {
-                Ok(()) => Progress::Done(context.into_after()),
-                Err(reason) => Progress::Done(After::exit(reason)),
+            if let Err(reason) = catch(|| (layer.hold)(&mut context, reply)) {
+                return Progress::Done(After::exit(reason));
             }
         }
-        (TurnEnd::Refused(reason), _) => {
-            reply.refuse(&reason);
-            Progress::Done(context.into_after())
-        }
-        (TurnEnd::Over | TurnEnd::Hold | TurnEnd::Settle, _) => {
-            reply.send();
-            Progress::Done(context.into_after())
-        }
+        TurnEnd::Refused(reason) => reply.refuse(&reason),
+        TurnEnd::Over => reply.send(),
     }
+    Progress::Done(context.into_after())
 }
 
 /// Continues a turn that its layer has to settle, with the context of the turn so far.
