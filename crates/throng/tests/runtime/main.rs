@@ -162,7 +162,8 @@ pub(crate) fn hold() -> (Hold, Held) {
 impl Hold {
     pub(crate) fn wait(self) {
         let _ = self.0.send(());
-        let _ = self.1.recv_timeout(PATIENCE);
+        let waited = self.1.recv_timeout(PATIENCE);
+        assert_ne!(waited, Err(mpsc::RecvTimeoutError::Timeout), "nobody lets go");
     }
 }
 
