@@ -1,8 +1,8 @@
 //! HTTP routes of the service: each handler parses a request, calls [`Social`], and encodes the outcome.
 //!
 //! ```text
-//! request ──► limits::admit ──► handler ──► Social
-//!             token, rate         └─► JSON, or problem JSON
+//! request ──► app::admit ──► handler ──► Social
+//!             token, rate      └─► JSON, or problem JSON
 //! ```
 //!
 //! The routes with their parameters, bodies and answers are listed in `openapi/operations.rs`, and the shapes of JSON in

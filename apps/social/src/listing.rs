@@ -23,8 +23,9 @@ use crate::ids::PostId;
 use crate::name::Name;
 use crate::post::{PageBudget, Post, Published};
 
-/// Numbers of entries of a page, by default and at most.
+/// Number of entries of a page whose request has no limit.
 pub(crate) const LIMIT_DEFAULT: usize = 20;
+/// Largest limit of a page.
 pub(crate) const LIMIT_MAX: usize = 100;
 
 /// Page of posts, newest first.
