@@ -244,6 +244,16 @@ impl Marks {
         self.backlog.store(weight, Ordering::Relaxed);
     }
 
+    /// Notes the share of all stored messages, before the activation has searched for them: the search sets the share anew.
+    /// Copies whose messages are not on disk yet make it too low by as much.
+    pub(crate) fn estimate_backlog(&self, stored: u64) {
+        let copies = self.copies.load(Ordering::Relaxed);
+        let others = u32::try_from(stored).unwrap_or(u32::MAX).saturating_sub(copies);
+        let (known, relaxed) = (others.min(UNKNOWN - 1), Ordering::Relaxed);
+        // If the search was faster, its share stays.
+        let _ = self.backlog.compare_exchange(UNKNOWN, known, relaxed, relaxed);
+    }
+
     pub(crate) fn add_backlog(&self, weight: u32) {
         self.backlog.fetch_add(weight, Ordering::Relaxed);
     }

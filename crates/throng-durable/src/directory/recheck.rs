@@ -59,14 +59,23 @@ impl<P: Durable> Directory<P> {
     pub(crate) fn waiting(&self, node: &Inner, name: &Name<P>) -> Result<u64, ReadError> {
         let hash = self.hasher.hash_one(name.state_key());
         let shard = self.shard_of(hash);
+        let mut activating = None;
         if !shard.rechecks.contains_key(name.state_key())
             && let Some(live) = shard.active.find(hash, |live| live.is_of(name))
-            && let Some(waiting) = live.marks().waiting()
         {
-            return Ok(waiting);
+            match live.marks().waiting() {
+                Some(waiting) => return Ok(waiting),
+                None => activating = Some(live.clone()),
+            }
         }
         drop(shard);
-        weight_of_waiting(&View::of(&node.tables)?, name.state_key(), node.inbox_max)
+        let view = View::of(&node.tables)?;
+        let stored = weight_of_waiting(&view, name.state_key(), node.inbox_max)?;
+        // Once for an activation: with each message of a burst, all before it would be read.
+        if let Some(live) = activating {
+            live.marks().estimate_backlog(stored);
+        }
+        Ok(stored)
     }
 
     /// Has an entity recheck its inbox after a pause, and drops the copies of messages for it until then. A pause that

@@ -472,8 +472,11 @@ impl Line {
                 None => cx.cells::<U128, ()>(DUE).delete(&key),
             }
         }
-        // If more are due, the timer has them moved in the next turn.
         let due = first_due(cx)?;
+        if due.is_some_and(|due| due <= now) {
+            // At once: a timer would be late by some milliseconds for each of the turns that a long list takes.
+            look_again(cx);
+        }
         if let Some(live) = &mut self.live {
             live.due = due;
         }
