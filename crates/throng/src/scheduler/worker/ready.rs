@@ -95,9 +95,8 @@ impl Worker {
         f()
     }
 
-    #[cold]
+    /// Puts the processes that were woken last where other workers can take them.
     pub(super) fn expose_slots(&self) {
-        self.running.begin_sends();
         // A turn that sends so much must not wait for the clock to learn that the budget is
         // exceeded.
         self.account.check_budget();

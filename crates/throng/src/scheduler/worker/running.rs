@@ -16,8 +16,13 @@ use std::time::Duration;
 /// Ticks up to which a turn may have taken no time at all, because the clock is coarse.
 const TURN_TICKS_UNNOTICED: u32 = 2;
 /// Number of sends in a turn after which the worker puts the process woken last where other workers
-/// can take it.
+/// can take it: so many that the wake-up of a worker costs little beside them.
 const SENDS_PER_EXPOSURE: u32 = 256;
+/// Number of sends after which the worker does so if they took longer than `SLOW`. A turn that sends large
+/// messages would otherwise fill the cache with those that wait.
+const SENDS_TIMED: u32 = 32;
+/// Time of `SENDS_TIMED` sends beside which the wake-up of a worker costs little.
+const SLOW: Duration = Duration::from_micros(32);
 
 /// The process that a worker runs.
 pub(super) struct Running {
@@ -27,11 +32,23 @@ pub(super) struct Running {
     pub(super) run: Run,
     /// The same run, for the counts by kind, if the runtime keeps them.
     kind_run: Option<KindRun>,
-    /// Number of sends that come before the next exposure.
+    /// Number of sends that come before the end of `sends`.
     sends_left: Cell<u32>,
+    sends: Cell<Sends>,
     /// Number of turns that the process has begun inside its own.
     nested: Cell<u32>,
     receiving: Cell<Option<Receiving>>,
+}
+
+/// The sends that are counted, of those between two exposures.
+#[derive(Clone, Copy)]
+enum Sends {
+    /// `SENDS_TIMED`, before any is timed.
+    First,
+    /// `SENDS_TIMED`, since a time of the runtime's clock.
+    Timed(Duration),
+    /// The others of `SENDS_PER_EXPOSURE`, because the timed ones were not slow.
+    Rest,
 }
 
 impl Running {
@@ -41,15 +58,46 @@ impl Running {
             stranded: Cell::new(None),
             run: Run::new(now),
             kind_run,
-            sends_left: Cell::new(SENDS_PER_EXPOSURE),
+            sends_left: Cell::new(SENDS_TIMED),
+            sends: Cell::new(Sends::First),
             nested: Cell::new(0),
             receiving: Cell::new(None),
         }
     }
 
     /// Counts the sends to the next exposure from here on.
-    pub(super) fn begin_sends(&self) {
-        self.sends_left.set(SENDS_PER_EXPOSURE);
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn begin_sends(&self) {
+        self.count_sends(SENDS_TIMED, Sends::First);
+    }
+
+    #[cfg_attr(not(debug_assertions), inline(always))]
+    fn count_sends(&self, number: u32, sends: Sends) {
+        self.sends_left.set(number);
+        self.sends.set(sends);
+    }
+
+    /// Ends the sends that were counted, at a time of the runtime's clock; whether an exposure comes now.
+    fn end_sends(&self, now: impl FnOnce() -> Duration) -> bool {
+        match self.sends.get() {
+            Sends::First => {
+                self.count_sends(SENDS_TIMED, Sends::Timed(now()));
+                false
+            }
+            Sends::Timed(begun) => {
+                let now = now();
+                let is_slow = now.saturating_sub(begun) > SLOW;
+                match is_slow {
+                    true => self.count_sends(SENDS_TIMED, Sends::Timed(now)),
+                    false => self.count_sends(SENDS_PER_EXPOSURE - 2 * SENDS_TIMED, Sends::Rest),
+                }
+                is_slow
+            }
+            Sends::Rest => {
+                self.begin_sends();
+                true
+            }
+        }
     }
 }
 
@@ -168,7 +216,45 @@ impl Worker {
         let left = self.running.sends_left.get() - 1;
         self.running.sends_left.set(left);
         if left == 0 {
+            self.end_sends();
+        }
+    }
+
+    #[cold]
+    fn end_sends(&self) {
+        if self.running.end_sends(|| self.scheduler().clock.elapsed()) {
             self.expose_slots();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of sends after which exposures come, if each send takes a time.
+    fn exposures(sends: u32, time_of: impl Fn(u32) -> Duration) -> Vec<u32> {
+        let running = Running::new(Tick::from_raw(1).expect("it is no zero"), None);
+        let mut now = Duration::ZERO;
+        let comes_after = |send: &u32| {
+            now += time_of(*send);
+            running.sends_left.set(running.sends_left.get() - 1);
+            running.sends_left.get() == 0 && running.end_sends(|| now)
+        };
+        (1..=sends).filter(comes_after).collect()
+    }
+
+    #[test]
+    fn slow_sends_are_exposed_earlier() {
+        let fast = |_| Duration::from_nanos(50);
+        let slow = |_| Duration::from_micros(2);
+        assert_eq!(exposures(1000, fast), [256, 512, 768]);
+        assert_eq!(exposures(200, slow), [64, 96, 128, 160, 192]);
+        // The first sends are not timed, and fast ones are counted as before from the last exposure on.
+        assert_eq!(exposures(300, |send| if send > 32 { fast(send) } else { slow(send) }), [256]);
+        assert_eq!(
+            exposures(400, |send| if send > 64 { fast(send) } else { slow(send) }),
+            [64, 288]
+        );
     }
 }
