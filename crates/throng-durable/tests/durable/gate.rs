@@ -10,11 +10,13 @@
 //! | bounds               | no room for the gate's process: the store's writer releases                 |
 //! | time                 | a caller that has given up: the turn is kept, its reply is dropped          |
 //! | calls back           | a caller whose reply is held is called by the entity's next turn: no ring   |
-//! | place                | callers on a current-thread tokio, which may drive the runtime as well      |
+//! | place                | callers on a current-thread tokio, which may drive the runtime as well;     |
+//! |                      | of turns that tasks ran, replies leave in tasks, and actions run elsewhere  |
 //! | life                 | actions of every hook run, except of `stopping`                             |
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -349,6 +351,59 @@ fn replies_leave_when_the_node_is_shut_down_or_dropped_meanwhile() {
         let node = reopen(Node::options(directory.path()), &runtime).await;
         assert_eq!(node.entity::<Counter>("it").get().await.unwrap(), count);
         node.shutdown().await;
+    });
+}
+
+/// A counter whose turns run in tasks of tokio's when tasks call it.
+#[derive(Durable, Default, Serialize, Deserialize)]
+#[durable(kind = "light")]
+struct Light {
+    count: u64,
+}
+
+#[process(never_blocks)]
+impl Light {
+    /// Adds 1, and sends the names of the threads that run this turn and its action.
+    #[message]
+    fn add(&mut self, names: UnboundedSender<[String; 2]>, cx: &mut Context<Self>) -> u64 {
+        let here = || thread::current().name().unwrap_or_default().to_owned();
+        let turn = here();
+        cx.after_commit(move || names.send([turn, here()]).unwrap());
+        self.count += 1;
+        self.count
+    }
+}
+
+#[test]
+fn actions_of_turns_that_tasks_ran_run_on_a_worker_while_the_process_of_the_gate_lives() {
+    on_runtime(two_workers(), async |node, runtime| {
+        let (names, mut named) = unbounded_channel();
+        for is_killed in [false, true] {
+            if is_killed {
+                process_of_the_gate(runtime).await.kill();
+            }
+            let mut in_tasks = 0;
+            for round in 1..=50 {
+                let calls = (0..20).map(|key| {
+                    let light = node.entity::<Light>(key.to_string());
+                    let names = names.clone();
+                    tokio::spawn(async move { light.add(names).within(SOON).await })
+                });
+                for call in calls.collect::<Vec<_>>() {
+                    assert_eq!(
+                        call.await.unwrap().unwrap(),
+                        if is_killed { 50 } else { 0 } + round
+                    );
+                }
+                for _ in 0..20 {
+                    let [turn, action] = named.recv().await.unwrap();
+                    let is_task = |name: &str| name == "throng-io";
+                    in_tasks += u32::from(is_task(&turn));
+                    assert!(is_killed || !is_task(&action), "{action}");
+                }
+            }
+            assert!(in_tasks > 0, "no turn ran in a task");
+        }
     });
 }
 
