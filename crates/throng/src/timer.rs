@@ -21,7 +21,7 @@ pub(crate) mod outside;
 
 mod bucket;
 
-use self::bucket::{Bucket, Outlet};
+use self::bucket::{Bucket, Outlet, Spare};
 use crate::sync::Epoch;
 use crate::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub(crate) struct Tick(u32);
 impl Tick {
     #[inline(always)]
     pub(crate) fn after(self, time: Duration) -> Tick {
-        let milliseconds = u32::try_from(time.as_millis()).unwrap_or(u32::MAX).min(REACH);
+        let milliseconds = if time < REACH_TIME { milliseconds(time) } else { REACH };
         Tick(self.0.wrapping_add(milliseconds).max(1))
     }
 
@@ -82,6 +82,12 @@ impl Tick {
     pub(crate) fn until(self, later: Tick) -> u32 {
         if later.is_due(self) { 0 } else { later.0.wrapping_sub(self.0) }
     }
+}
+
+/// Returns the whole milliseconds of a time, modulo 2³². `Duration::as_millis` divides numbers of 128 bits.
+#[inline(always)]
+fn milliseconds(time: Duration) -> u32 {
+    (time.as_secs() as u32).wrapping_mul(1000).wrapping_add(time.subsec_millis())
 }
 
 /// The clock that all workers share: read by a load, advanced by any thread that refreshes it. Has
@@ -135,7 +141,7 @@ impl Clock {
     pub(crate) fn refresh_exactly(&self) -> (Tick, Duration) {
         let elapsed = self.epoch.elapsed();
         // Wraps after 49 days; ticks are compared by difference.
-        let now = Tick((elapsed.as_millis() as u32).wrapping_add(1).max(1));
+        let now = Tick(milliseconds(elapsed).wrapping_add(1).max(1));
         // Two threads that refresh at once may store in either order; only that could set the clock
         // back.
         let behind = now.until(self.now());
@@ -205,6 +211,7 @@ pub(crate) struct Wheel<T> {
     now: Tick,
     length: usize,
     levels: [[Bucket<(Tick, T)>; LEVEL_SLOTS]; LEVELS],
+    spare: Spare<(Tick, T)>,
     /// A bit per slot that is not empty, for each level.
     occupied: [u64; LEVELS],
     /// Entries of the slots that the time has reached, until they are rung or moved down.
@@ -219,6 +226,7 @@ impl<T: Target> Wheel<T> {
             now,
             length: 0,
             levels: std::array::from_fn(|_| std::array::from_fn(|_| Bucket::new())),
+            spare: Spare::new(),
             occupied: [0; LEVELS],
             reached: Outlet::new(),
             weeding: (0, 0, 0),
@@ -262,7 +270,7 @@ impl<T: Target> Wheel<T> {
 
     fn take_out(&mut self, level: usize, slot: usize, index: usize) -> T {
         let entries = &mut self.levels[level][slot];
-        let (_, whom) = entries.swap_remove(index);
+        let (_, whom) = entries.swap_remove(index, &mut self.spare);
         if let Some((_, moved)) = entries.get(index) {
             moved.placed(Place::new(level, slot, index));
         }
@@ -283,7 +291,7 @@ impl<T: Target> Wheel<T> {
         let slot = (rings.0 >> shift) as usize % LEVEL_SLOTS;
         let entries = &mut self.levels[level][slot];
         whom.placed(Place::new(level, slot, entries.len()));
-        entries.push((at, whom));
+        entries.push((at, whom), &mut self.spare);
         self.occupied[level] |= 1 << slot;
         Tick(rings.0 >> shift << shift)
     }
@@ -391,6 +399,18 @@ mod tests {
         fn placed(&self, place: Place) {
             self.0.set(place);
         }
+    }
+
+    #[test]
+    fn milliseconds_wrap_as_those_of_a_duration() {
+        let mut random = fastrand::Rng::with_seed(1);
+        for _ in 0..1000 {
+            let time =
+                Duration::new(random.u64(..) >> random.u32(..64), random.u32(..1_000_000_000));
+            assert_eq!(milliseconds(time), time.as_millis() as u32);
+        }
+        assert_eq!(milliseconds(REACH_TIME), REACH);
+        assert_eq!(Tick(1).after(Duration::MAX), Tick(1).after(REACH_TIME));
     }
 
     #[test]

@@ -710,15 +710,22 @@ fn once<P: Process, T: Turn<P>>(
     delay: Duration,
     message: T,
 ) -> (Tick, Sides) {
-    let reach = REACH_TIME.as_millis();
-    // The first alarm covers the part of the delay beyond whole reaches of the wheel; then follow
-    // as many full reaches as are left.
-    let first = Duration::from_millis((delay.as_millis() % reach) as u64);
-    // The cap is about 2,200 years.
-    let rest = u16::try_from(delay.as_millis() / reach).unwrap_or(u16::MAX);
+    let (first, rest) = parts(delay);
     let sides = Block::<P, T>::allocate(Block::<P, T>::ONCE, to, rest.into(), message);
     // The current tick began some time ago, so a tick is added.
     (scheduler.clock.refresh().after(first + TICK), sides)
+}
+
+/// Returns the part of a delay that the first alarm covers, and the number of the wheel's full reaches that
+/// follow.
+fn parts(delay: Duration) -> (Duration, u16) {
+    if delay < REACH_TIME {
+        return (delay, 0);
+    }
+    let (delay, reach) = (delay.as_millis(), REACH_TIME.as_millis());
+    // The cap is about 2,200 years.
+    let rest = u16::try_from(delay / reach).unwrap_or(u16::MAX);
+    (Duration::from_millis((delay % reach) as u64), rest)
 }
 
 /// Sends clones of a message at each multiple of the period.
