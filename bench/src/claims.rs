@@ -4,13 +4,13 @@
 //! claims.toml ─┬─ tables, sentences, figures ─┐
 //!              │                              ├─→ the blocks of README.md and other texts; figures/NAME.svg
 //! results ─────┴─ rows.jsonl ─────────────────┘
-//! texts ─→ coverage ─→ numbers that neither a block, nor a citation, nor `claims.toml` explains, or a row contradicts
+//! texts ─→ coverage ─→ numbers that neither a block nor `claims.toml` explains
 //! ```
 //!
 //! - A block is the text between the lines `<!-- claims: NAME -->` and `<!-- /claims -->`. Nobody edits it.
 //! - A block of a row that is missing or not verified cannot be written.
+//! - A block names the metrics, the machine and the commits of its rows, and whether the code has changed since.
 //! - A test writes all blocks into memory, compares them with the texts, and looks for numbers outside.
-//! - A row of a table outside of blocks that cites a metric, as in `` `send`: `send_ns` ``, states its median.
 
 mod coverage;
 
@@ -22,10 +22,13 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use crate::origin;
 use crate::report;
 use crate::results::{self, ResultsError};
 use crate::row::{Row, SUBJECT};
-use crate::table::number;
+use crate::suite::{Entry, suite};
+use crate::table::{human, number};
+use crate::workloads::unit;
 
 /// Name of the file with all claims, in the directory of bench.
 const CLAIMS: &str = "claims.toml";
@@ -74,24 +77,11 @@ struct Claims {
 struct Table {
     file: String,
     block: String,
-    /// Names of runtimes; `NAME*` is the best row of all runtimes whose names begin so.
+    /// Names of runtimes; `NAME*` is the best row of the runtime, also with one worker or another allocator.
     runtimes: Vec<String>,
-    row: Vec<TableRow>,
-}
-
-#[derive(Deserialize, Debug)]
-#[serde(deny_unknown_fields)]
-struct TableRow {
-    text: String,
-    measurement: String,
-    /// A metric of which less is better.
-    metric: String,
-    /// Further metrics, which follow the first in each cell.
+    /// The metrics; those of the suite's headline if there are none.
     #[serde(default)]
-    tails: Vec<String>,
-    /// Measurements of the same work with other settings, among whose rows the best may be.
-    #[serde(default)]
-    also: Vec<String>,
+    row: Vec<Entry>,
 }
 
 /// A text with values in place of `{0}`, `{1}` and so on. `{metrics}` is the number of metrics that throng shares
@@ -106,17 +96,20 @@ struct Sentence {
     value: Vec<Value>,
 }
 
-/// A median, or the ratio of two.
+/// A median, the ratio of two, or a parameter of a row.
 #[derive(Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 struct Value {
     measurement: String,
+    /// Name of the metric, or of a parameter.
     metric: String,
+    /// Name of a runtime, as in a table.
     #[serde(default = "subject")]
     runtime: String,
     /// The runtime whose median the value is divided by.
     over: Option<String>,
-    factor: Option<f64>,
+    /// The parameter that the value is multiplied by.
+    times: Option<String>,
 }
 
 fn subject() -> String {
@@ -140,8 +133,9 @@ struct Stated {
     file: String,
     /// A part of the text that holds the number.
     text: String,
-    /// The command that measured it, or the test that asserts it.
+    /// The file that has it as a constant or an assertion, and the piece of its code.
     by: String,
+    code: String,
 }
 
 /// All claims with the rows that they are about.
@@ -150,6 +144,9 @@ pub(crate) struct Ledger {
     claims: Claims,
     rows: Vec<Row>,
 }
+
+/// Number of commits after which the texts say that the code has changed since its rows.
+const OLD: u64 = 50;
 
 pub(crate) type Texts = BTreeMap<String, String>;
 
@@ -200,52 +197,44 @@ impl Ledger {
         Ok(written)
     }
 
-    /// The numbers that nothing explains or a row contradicts, each with its file and paragraph; and the entries
-    /// of `claims.toml` that explain none.
+    /// The numbers that nothing explains, each with its file and paragraph; and the entries of `claims.toml` that
+    /// explain none.
     pub(crate) fn unexplained(&self) -> Result<Vec<String>, ClaimError> {
         coverage::unexplained(self)
     }
 
     fn table(&self, of: &Table) -> Result<String, ClaimError> {
-        let Some(first) = of.row.first() else { return Ok(String::new()) };
+        let entries = if of.row.is_empty() { &suite().headline } else { &of.row };
+        let Some(first) = entries.first() else { return Ok(String::new()) };
         let mut text = "|".to_owned();
         for runtime in &of.runtimes {
-            if let Some(family) = runtime.strip_suffix('*') {
-                text += &format!(" | {family}'s best row");
-                continue;
-            }
             let row = self.row(&first.measurement, &first.metric, runtime)?;
             let version = row.version.as_deref().unwrap_or_default();
-            text += &match runtime.as_str() {
-                SUBJECT => format!(" | {runtime}"),
-                _ => format!(" | {runtime} {}", short(version, runtime)),
+            text += &match runtime.strip_suffix('*') {
+                Some(family) => format!(" | {family}'s best row"),
+                None if runtime == SUBJECT => format!(" | {runtime}"),
+                None => format!(" | {runtime} {}", short(version, runtime)),
             };
         }
         text += &format!(" |\n|{}\n", "---|".repeat(of.runtimes.len() + 1));
         let mut stated = Vec::new();
-        for of_row in &of.row {
-            let TableRow { text: what, measurement, metric, tails, .. } = of_row;
+        for entry in entries {
+            let Entry { measurement, metric, tails, .. } = entry;
+            let subject = self.row(measurement, metric, SUBJECT)?;
             let tail_names: String = tails.iter().map(|tail| format!(", `{tail}`")).collect();
-            text += &format!("| {what} (`{measurement}`: `{metric}`{tail_names})");
+            text += &format!("| {} (`{measurement}`: `{metric}`{tail_names})", entry.text(subject));
             for runtime in &of.runtimes {
-                let family = runtime.strip_suffix('*');
-                let row = match family {
-                    Some(family) => self.best(of_row, family),
-                    None => self.row(measurement, metric, runtime).ok(),
-                };
-                // A runtime may lack a workload; throng has all that a text is about.
-                let Some(row) = row else {
-                    if runtime == SUBJECT {
-                        return Err(no_row(measurement, metric, runtime));
-                    }
+                // A runtime may lack a workload.
+                let Ok(row) = self.row(measurement, metric, runtime) else {
                     text += " | –";
                     continue;
                 };
                 stated.push(row);
                 let medians = iter::once(metric).chain(tails);
-                let medians = medians.filter_map(|metric| row.median(metric)).map(number);
-                text += &format!(" | {}", medians.collect::<Vec<_>>().join(" / "));
-                let Some(family) = family else { continue };
+                let shown = |name: &String| Some(human(row.median(name)?, unit(name)));
+                text +=
+                    &format!(" | {}", medians.filter_map(shown).collect::<Vec<_>>().join(" / "));
+                let Some(family) = runtime.strip_suffix('*') else { continue };
                 if row.runtime != family {
                     text += &format!(" `{}`", row.runtime);
                 }
@@ -256,46 +245,28 @@ impl Ledger {
             }
             text += " |\n";
         }
-        Ok(text + &self.origin(&stated))
+        Ok(format!("{text}\nMedians of {}\n", self.origin(&stated)))
     }
 
+    /// The directory, the machines and the commits of rows.
     fn origin(&self, rows: &[&Row]) -> String {
         let machines: BTreeSet<&str> = rows.iter().map(|row| row.machine.as_str()).collect();
         let commits: BTreeSet<&str> = rows.iter().filter_map(|row| row.commit.as_deref()).collect();
-        let joined = |of: BTreeSet<&str>| of.into_iter().collect::<Vec<_>>().join(", ");
-        format!(
-            "\nRows of `bench/results/{}`, measured on {}; commits {}.\n",
-            self.claims.results,
-            joined(machines),
-            joined(commits)
-        )
-    }
-
-    /// The row with the least median among a family of runtimes.
-    fn best(&self, of: &TableRow, family: &str) -> Option<&Row> {
-        let is_own = |name: &String| *name == of.measurement || of.also.contains(name);
-        let rows = self.rows.iter().filter(|row| {
-            row.verified
-                && row.runtime.starts_with(family)
-                && row.measurement.as_ref().is_some_and(is_own)
-        });
-        let medians = rows.filter_map(|row| Some((row.median(&of.metric)?, row)));
-        medians.min_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, row)| row)
+        let age = |commit: &&str| origin::age(&self.root, commit).is_none_or(|age| age > OLD);
+        let since = if commits.iter().any(age) { "; the code has changed since" } else { "" };
+        let (results, machines) = (&self.claims.results, joined(machines));
+        format!("`bench/results/{results}`, on {machines}, at {}{since}.", joined(commits))
     }
 
     fn sentence(&self, of: &Sentence) -> Result<String, ClaimError> {
         let mut text = of.text.clone();
+        let mut stated = Vec::new();
         for (index, value) in of.value.iter().enumerate() {
-            let Value { measurement, metric, runtime, over, factor } = value;
-            let mut number_of = self.median(measurement, metric, runtime)?;
-            if let Some(over) = over {
-                number_of /= self.median(measurement, metric, over)?;
-            }
             let place = format!("{{{index}}}");
             if !text.contains(&place) {
                 return Err(ClaimError::NoValue { text: of.text.clone(), index });
             }
-            text = text.replace(&place, &number(number_of * factor.unwrap_or(1.0)));
+            text = text.replace(&place, &self.value(value, &mut stated)?);
         }
         for rivals in ["", "tokio"] {
             // Only Erlang has the microblog besides throng, in more measurements than anything else.
@@ -307,22 +278,55 @@ impl Ledger {
             text = text.replace(&format!("{{metrics{beside}}}"), &shared.len().to_string());
             text = text.replace(&format!("{{lost{beside}}}"), &lost.to_string());
         }
-        Ok(text + "\n")
-    }
-
-    fn row(&self, measurement: &str, metric: &str, runtime: &str) -> Result<&Row, ClaimError> {
-        let found = self.rows.iter().find(|row| {
-            row.verified
-                && row.runtime == runtime
-                && row.measurement.as_deref() == Some(measurement)
-                && row.median(metric).is_some()
+        let mut runtimes: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
+        for (row, metric) in &stated {
+            runtimes.entry((&row.measurement, metric)).or_default().insert(&row.runtime);
+        }
+        let names = runtimes.into_iter().map(|((measurement, metric), runtimes)| {
+            let measurement = measurement.as_deref().unwrap_or_default();
+            format!("`{measurement}`: `{metric}` of {}", joined(runtimes))
         });
-        found.ok_or_else(|| no_row(measurement, metric, runtime))
+        let names = names.collect::<Vec<_>>().join("; ");
+        let rows: Vec<&Row> = stated.into_iter().map(|(row, _)| row).collect();
+        Ok(format!("{text}\n\n({names}; medians of {})\n", self.origin(&rows)))
     }
 
-    fn median(&self, measurement: &str, metric: &str, runtime: &str) -> Result<f64, ClaimError> {
+    /// A value with its unit, if it is no ratio; adds its rows to others, each with the metric.
+    fn value<'a>(
+        &'a self,
+        of: &'a Value,
+        stated: &mut Vec<(&'a Row, &'a str)>,
+    ) -> Result<String, ClaimError> {
+        let Value { measurement, metric, runtime, over, times } = of;
+        let param = |row: &Row, name: &str| row.params.get(name).and_then(|value| value.as_f64());
+        let missing = || no_row(measurement, metric, runtime);
         let row = self.row(measurement, metric, runtime)?;
-        row.median(metric).ok_or_else(|| no_row(measurement, metric, runtime))
+        stated.push((row, metric));
+        let Some(mut value) = row.median(metric) else {
+            let value = param(row, metric).ok_or_else(missing)?;
+            return Ok(number(value).trim_end_matches(".0").to_owned());
+        };
+        if let Some(name) = times {
+            value *= param(row, name).ok_or_else(missing)?;
+        }
+        let Some(over) = over else { return Ok(human(value, unit(metric))) };
+        let other = self.row(measurement, metric, over)?;
+        stated.push((other, metric));
+        Ok(number(value / other.median(metric).ok_or_else(missing)?))
+    }
+
+    /// The verified row of a runtime that has a metric or a parameter, or of `NAME*` the best.
+    fn row(&self, measurement: &str, metric: &str, runtime: &str) -> Result<&Row, ClaimError> {
+        let found = match runtime.strip_suffix('*') {
+            Some(family) => report::best(&self.rows, measurement, metric, family),
+            None => self.rows.iter().find(|row| {
+                row.verified
+                    && row.runtime == runtime
+                    && row.measurement.as_deref() == Some(measurement)
+                    && (row.median(metric).is_some() || row.params.contains_key(metric))
+            }),
+        };
+        found.ok_or_else(|| no_row(measurement, metric, runtime))
     }
 
     /// Puts a block into a file, whose text is read when the first of its blocks is written.
@@ -359,6 +363,10 @@ fn no_row(measurement: &str, metric: &str, runtime: &str) -> ClaimError {
     }
 }
 
+fn joined(names: BTreeSet<&str>) -> String {
+    names.into_iter().collect::<Vec<_>>().join(" and ")
+}
+
 /// The first two numbers of a version, without the runtime's name in front of them.
 fn short<'v>(version: &'v str, runtime: &str) -> &'v str {
     let named = version.split_once(' ').filter(|(name, _)| name.eq_ignore_ascii_case(runtime));
@@ -389,16 +397,17 @@ mod tests {
         block = "costs"
         runtimes = ["throng", "tokio", "tokio*", "go"]
         row = [
-            { text = "a send", measurement = "send", metric = "send_ns", tails = ["p99_ns"], also = ["send-1"] },
+            { text = "a send", measurement = "send", metric = "send_ns", tails = ["p99_ns"] },
             { text = "another", measurement = "send-1", metric = "send_ns" },
         ]
         [[sentence]]
         file = "README.md"
         block = "times"
-        text = "A send takes {0} ns, {1} times less than tokio's. {lost} of {metrics}, {lost beside tokio}."
+        text = "A send takes {0}, {1} times less than tokio's. {2} sends, {lost} of {metrics}, {lost beside tokio}."
         value = [
             { measurement = "send", metric = "send_ns" },
-            { measurement = "send", metric = "send_ns", runtime = "tokio", over = "throng" },
+            { measurement = "send", metric = "send_ns", runtime = "tokio*", over = "throng" },
+            { measurement = "send", metric = "count" },
         ]
         [[figure]]
         file = "README.md"
@@ -423,9 +432,10 @@ mod tests {
             with_tail(row("tokio", 25.0)),
             go,
             one(row("throng", 30.0)),
-            one(row("tokio-recv-many", 20.0)).replace(r#""commit":null"#, r#""commit":"c1""#),
+            one(row("tokio-recv-many", 20.0)),
         ];
-        let rows = rows.concat();
+        let rows = rows.concat().replace(r#""commit":null"#, r#""commit":"c1""#);
+        let rows = rows.replace(r#""params":{}"#, r#""params":{"count":7}"#);
         for (path, text) in [
             (results.join("rows.jsonl"), rows.as_str()),
             (root.path().join("bench").join(CLAIMS), claims),
@@ -449,10 +459,12 @@ mod tests {
             text,
             "A\n<!-- claims: costs -->\n\
              | | throng | tokio 1.2 | tokio's best row | go 1.2 |\n|---|---|---|---|---|\n\
-             | a send (`send`: `send_ns`, `p99_ns`) | 10.0 / 99.0 | 25.0 / 99.0 | 20.0 `tokio-recv-many` `send-1` | 12.0 |\n\
-             | another (`send-1`: `send_ns`) | 30.0 | – | 20.0 `tokio-recv-many` | – |\n\
-             \nRows of `bench/results/now`, measured on m; commits c1.\n<!-- /claims -->\nB\n\
-             <!-- claims: times -->\nA send takes 10.0 ns, 2.5 times less than tokio's. 1 of 2, 1.\n<!-- /claims -->\n\
+             | a send (`send`: `send_ns`, `p99_ns`) | 10.0 ns / 99.0 ns | 25.0 ns / 99.0 ns | 20.0 ns `tokio-recv-many` `send-1` | 12.0 ns |\n\
+             | another (`send-1`: `send_ns`) | 30.0 ns | – | 20.0 ns `tokio-recv-many` | – |\n\
+             \nMedians of `bench/results/now`, on m, at c1; the code has changed since.\n<!-- /claims -->\nB\n\
+             <!-- claims: times -->\nA send takes 10.0 ns, 2.0 times less than tokio's. 7 sends, 1 of 2, 1.\n\n\
+             (`send`: `count` of throng; `send`: `send_ns` of throng; `send-1`: `send_ns` of tokio-recv-many; medians of \
+             `bench/results/now`, on m, at c1; the code has changed since.)\n<!-- /claims -->\n\
              <!-- claims: picture -->\n![Sends](bench/figures/send-send_ns.svg)\n<!-- /claims -->\n"
         );
         assert!(ledger.write().expect("all blocks are there").is_empty());

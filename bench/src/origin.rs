@@ -1,6 +1,7 @@
 //! The origin of a row: the commit and the machine that it was measured on.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::thread;
 
@@ -25,6 +26,14 @@ fn commit() -> Option<String> {
     let output = git.args(["--exclude", "*"]).output().ok()?;
     let commit = String::from_utf8(output.stdout).ok()?;
     (output.status.success() && !commit.trim().is_empty()).then(|| commit.trim().to_owned())
+}
+
+/// Number of commits since another one, in the repository of a directory; `None` if git does not know it.
+pub(crate) fn age(root: &Path, commit: &str) -> Option<u64> {
+    let range = format!("{}..HEAD", commit.trim_end_matches("-dirty"));
+    let mut git = Command::new("git");
+    let output = git.arg("-C").arg(root).args(["rev-list", "--count", &range]).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
 /// The processor, the number of cores that this program may use, and the kernel.

@@ -3,12 +3,13 @@
 //! ```text
 //! results ─→ standings ──────────┐
 //!    │                           ▼
-//!    └─→ plot, lines (an SVG each) ─→ page (sections, tables) ─→ report.html
+//!    └─→ plot, lines (an SVG each, on axis) ─→ page (sections, tables) ─→ report.html
 //! ```
 //!
 //! Invariants: a row whose checks failed is named and never plotted. Every figure of the page comes from a
 //! row, except those that sources have published.
 
+mod axis;
 mod lines;
 mod page;
 mod plot;
@@ -18,7 +19,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-pub(crate) use standings::{Standing, standings};
+pub(crate) use standings::{Standing, best, standings};
 
 use crate::row::Row;
 use crate::suite::{Group, Measurement, grouped, suite};
@@ -68,12 +69,13 @@ struct Figure {
     svg: String,
 }
 
-/// The figures of a measurement: a metric each, then a distribution each.
+/// The figures of a measurement: a metric with its percentiles each, then a distribution each.
 fn figures(of: &Measured<'_>) -> Vec<Figure> {
     let name = of.measurement.name;
-    let bars = of.measurement.workload().metrics().filter_map(|metric| {
-        let svg = plot::bars(metric, &of.verified, of.group.by_class)?;
-        Some(Figure { name: format!("{name}-{}", metric.name), svg })
+    let groups = plot::grouped(of.measurement.workload().metrics());
+    let dots = groups.iter().filter_map(|metrics| {
+        let svg = plot::dots(metrics, &of.verified)?;
+        Some(Figure { name: format!("{name}-{}", metrics.first()?.name), svg })
     });
     let mut distributions: Vec<&String> =
         of.verified.iter().flat_map(|row| row.quantiles.keys()).collect();
@@ -83,7 +85,7 @@ fn figures(of: &Measured<'_>) -> Vec<Figure> {
         let svg = lines::quantiles(distribution, &of.verified)?;
         Some(Figure { name: format!("{name}-{distribution}"), svg })
     });
-    bars.chain(quantiles).collect()
+    dots.chain(quantiles).collect()
 }
 
 /// The figures of a series; empty if it has a single measurement.
@@ -108,12 +110,10 @@ fn measured(rows: &[Row]) -> Vec<Measured<'_>> {
         let own = rows.iter().filter(|row| row.measurement.as_deref() == Some(measurement.name));
         let (mut verified, unverified): (Vec<_>, Vec<_>) = own.partition(|row| row.verified);
         let first = measurement.workload().metrics().next();
-        verified.sort_by(|a, b| {
-            let median = |row: &Row| first.and_then(|metric| row.median(metric.name));
-            let order = median(a).unwrap_or(f64::MAX).total_cmp(&median(b).unwrap_or(f64::MAX));
-            let is_rate = first.is_some_and(|metric| metric.is_rate());
-            if is_rate { order.reverse() } else { order }
-        });
+        if let Some(metric) = first {
+            let median = |row: &Row| row.median(metric.name).unwrap_or(f64::NAN);
+            verified.sort_by(|a, b| metric.order(median(a), median(b)));
+        }
         Measured { group, measurement, verified, unverified }
     };
     let all = grouped().map(|(group, one)| of(group, one));
@@ -153,6 +153,7 @@ fn metrics(rows: &[&Row]) -> Vec<Metric> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plotters::style::RGBColor;
     use serde_json::json;
 
     fn row(runtime: &str, median: f64, verified: bool) -> Row {
@@ -180,13 +181,17 @@ mod tests {
         let (page, names) = written(&[row("throng", 2.0, true), row("tokio", 1.0, true)]);
         assert_eq!(names, [PAGE, "ring-wall_s.svg"]);
         assert!(page.contains(r#"<article id="ring">"#) && page.contains("1 &lt;b&gt;"), "{page}");
-        let bars = &page[page.find("<figure>").expect("there is a figure")..];
-        assert!(bars.find("tokio") < bars.find("throng"), "{page}");
+        let dots = &page[page.find("<figure>").expect("there is a figure")..];
+        assert!(dots.find("tokio") < dots.find("throng"), "{page}");
+        // Ticks of the axis, and values beside it.
+        for text in ["1 s", "2 s", "1.00 s", "2.00 s"] {
+            assert_eq!(dots.matches(&format!("\n{text}\n")).count(), 1, "{text}: {dots}");
+        }
         let lost = &page[page.find("id=\"losses\"").expect("there is a table")..];
         assert!(lost.contains(">tokio</td>") && lost.contains(">2.00</td>"), "{page}");
         // The style sheet knows the figures by their colours.
-        for color in ["#C85028", "#6E82A0", "#202020"] {
-            assert!(bars.contains(color) && page.matches(color).count() > 1, "{color}");
+        for color in ["#C85028", "#6E82A0", "#202020", "#D8D8D8"] {
+            assert!(dots.contains(color) && page.matches(color).count() > 1, "{color}");
         }
     }
 
@@ -208,8 +213,10 @@ mod tests {
         assert!(names.contains(&"processes-by-count-wall_ns.svg".to_owned()), "{names:?}");
         let article = &page[page.find("id=\"processes-by-count\"").expect("there is one")..];
         let article = &article[..article.find("</article>").expect("it ends")];
-        for color in ["#C85028", "#4C78C8"] {
-            assert_eq!(article.matches(&format!("stroke=\"{color}\"")).count(), 1, "{article}");
+        let color = axis::color("tokio");
+        for RGBColor(red, green, blue) in [axis::OURS, color] {
+            let stroke = format!("stroke=\"#{red:02X}{green:02X}{blue:02X}\" stroke-width=\"2\"");
+            assert_eq!(article.matches(&stroke).count(), 1, "{article}");
         }
         assert!(article.contains("1,000") && article.contains("5,000"), "{article}");
         // A single measurement makes no line.
@@ -235,6 +242,62 @@ mod tests {
             assert_eq!(figure.matches(&format!("\n{text}\n")).count(), 1, "{text}: {figure}");
         }
         assert!(!figure.contains("\ngo\n"), "{figure}");
+    }
+
+    #[test]
+    fn the_main_ratios_are_to_the_best_row_of_a_rival_with_its_default_beside_it() {
+        let call = |runtime: &str, measurement: &str, median: f64| {
+            let mut row = row(runtime, 1.0, true);
+            row.measurement = Some(measurement.to_owned());
+            row.workload = "call".to_owned();
+            row.metrics.insert("round_trip_ns".to_owned(), json!({"median": median}));
+            row
+        };
+        let (page, _) = written(&[
+            call("throng", "call", 100.0),
+            call("tokio", "call", 300.0),
+            call("tokio", "call-1", 250.0),
+            call("tokio-futures", "call-1", 150.0),
+            call("kameo", "call", 50.0),
+        ]);
+        let table = &page[page.find("id=\"headline\"").expect("there is a table")..];
+        let table = &table[..table.find("</section>").expect("it ends")];
+        assert!(
+            table.contains(">1.5</strong><br><small>tokio-futures</small><br><small>1 worker<"),
+            "{table}"
+        );
+        assert!(
+            table.contains("default 3.0<") && table.contains("class=\"failed\">0.500<"),
+            "{table}"
+        );
+    }
+
+    #[test]
+    fn percentiles_stand_beside_their_mean_classes_apart_and_tuned_rows_are_marked() {
+        let call = |runtime: &str, class: &str, [mean, p99]: [f64; 2]| {
+            let mut row = row(runtime, 1.0, true);
+            (row.measurement, row.workload) = (Some("call".to_owned()), "call".to_owned());
+            row.class = class.to_owned();
+            for (name, value) in [("round_trip_ns", mean), ("p99_ns", p99)] {
+                row.metrics.insert(name.to_owned(), json!({"median": value}));
+            }
+            row
+        };
+        let rows = [
+            call("go", "green thread", [20.0, 3e3]),
+            call("tokio", "task", [50.0, 4e3]),
+            call("tokio-kanal", "task", [40.0, 5e6]),
+            call("throng", "actor", [30.0, 6e3]),
+        ];
+        let (page, names) = written(&rows);
+        assert_eq!(names, ["call-round_trip_ns.svg", PAGE]);
+        let figure = &page[page.find("<figure>").expect("there is a figure")..];
+        let texts =
+            ["— green thread —", "go", "— actor —", "throng", "— task —", "◇ tokio-kanal", "tokio"];
+        let at = texts.map(|text| figure.find(&format!("\n{text}\n")));
+        assert!(at.is_sorted() && at[0].is_some(), "{at:?}: {figure}");
+        assert!(["\nmean\n", "\np99\n", "\n5.00 ms\n"].iter().all(|text| figure.contains(text)));
+        assert_eq!(figure.matches("r=\"3\"").count(), 4, "a ring for each percentile: {figure}");
     }
 
     #[test]

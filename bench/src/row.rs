@@ -60,6 +60,9 @@ pub(crate) const RUNS: &str = "runs";
 /// The field of a run with the time in which a value went from one core to another, before the run.
 const CORE_TO_CORE: &str = "core_to_core_ns";
 
+/// The field of a run with the quantiles of its distributions.
+const QUANTILES: &str = "quantiles";
+
 /// Number of times by which the cores must have been farther apart in one run of a row than in another for its
 /// figures to be those of two machines: a value takes 20 to 60 ns where cores share a cache, and some 100 to 200
 /// where they do not.
@@ -123,14 +126,21 @@ impl Row {
 
     /// The interval that contains a metric's median over all possible runs; `None` if no run has it.
     pub(crate) fn interval(&self, metric: &str) -> Option<Interval> {
-        let values = self.runs.iter().filter_map(|run| run.get(metric)?.as_f64());
-        interval(values.collect())
+        interval(self.values(metric).collect())
+    }
+
+    /// A metric of each run.
+    pub(crate) fn values(&self, metric: &str) -> impl Iterator<Item = f64> {
+        self.runs.iter().filter_map(move |run| {
+            let quantiles = || Quantiles::deserialize(run.get(QUANTILES)?).ok();
+            let value = run.get(metric).and_then(Value::as_f64);
+            value.or_else(|| latency::percentile(metric, &quantiles()?))
+        })
     }
 
     /// The least and the greatest distance of the cores among the runs; `None` if no run has it.
     pub(crate) fn core_distances(&self) -> Option<(f64, f64)> {
-        let distances = self.runs.iter().filter_map(|run| run.get(CORE_TO_CORE)?.as_f64());
-        distances.fold(None, |range, ns| {
+        self.values(CORE_TO_CORE).fold(None, |range, ns| {
             let (least, greatest) = range.unwrap_or((ns, ns));
             Some((least.min(ns), greatest.max(ns)))
         })
@@ -165,6 +175,9 @@ fn run(run: &CountedRun) -> Map<String, Value> {
         (CORE_TO_CORE, core_to_core_ns),
     ] {
         fields.insert(name.to_owned(), value.into());
+    }
+    if !run.quantiles.is_empty() {
+        fields.insert(QUANTILES.to_owned(), json!(run.quantiles));
     }
     fields
 }
@@ -209,6 +222,14 @@ mod tests {
     fn bounds(values: impl IntoIterator<Item = u32>) -> Option<(f64, f64, f64)> {
         let found = interval(values.into_iter().map(f64::from).collect())?;
         Some((found.low, found.high, (found.confidence * 1e4).round() / 1e4))
+    }
+
+    #[test]
+    fn percentiles_of_runs_have_an_interval() {
+        let run = |ns: f64| json!({"quantiles": {"latency": vec![ns; 10]}});
+        let row = Row::with(json!({"runs": [run(7.0), run(5.0)]}));
+        let found = row.interval("p99_ns").expect("the runs have it");
+        assert_eq!((found.low, found.high, row.interval("p98_ns")), (5.0, 7.0, None));
     }
 
     #[test]

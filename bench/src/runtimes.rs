@@ -95,6 +95,17 @@ pub(crate) fn peer(workload: &str, row: &str) -> Option<Peer> {
     peers(workload).find(|peer| peer.runtime == row)
 }
 
+/// The name of a runtime without what its rows append.
+pub(crate) fn family(row: &str) -> &str {
+    row.split(['-', '+']).next().unwrap_or(row)
+}
+
+/// Whether a row has other settings than a row of the same runtime in the same workload.
+pub(crate) fn is_tuned(workload: &str, row: &str) -> bool {
+    let is_longer = |name| row.strip_prefix(name).is_some_and(|more| more.starts_with(['-', '+']));
+    peers(workload).any(|peer| is_longer(peer.runtime))
+}
+
 /// The versions of packages, of which several are separated by ` + `.
 pub(crate) fn version(packages: &str) -> String {
     let of = |package: &str| {

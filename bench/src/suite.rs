@@ -8,8 +8,10 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 
 use crate::harness::RUNS;
+use crate::row::Row;
 use crate::runtimes;
 use crate::settings::Settings;
+use crate::table::number;
 use crate::workloads::{self, Workload};
 
 #[derive(Deserialize, Debug)]
@@ -20,7 +22,35 @@ pub(crate) struct Suite {
     /// The parameter that the measurements of a series differ in, by the name of the series. The report draws them as
     /// lines over that number.
     pub(crate) series: BTreeMap<&'static str, &'static str>,
+    pub(crate) headline: Vec<Entry>,
     pub(crate) group: Vec<Group>,
+}
+
+/// A line of a table: a metric, and the work that it is of.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Entry {
+    /// The work, with the names of parameters in place of their values.
+    text: String,
+    pub(crate) measurement: String,
+    pub(crate) metric: String,
+    /// Further metrics, which follow the first.
+    #[serde(default)]
+    pub(crate) tails: Vec<String>,
+}
+
+impl Entry {
+    pub(crate) fn unit(&self) -> &'static str {
+        workloads::unit(&self.metric)
+    }
+
+    /// The work of a row.
+    pub(crate) fn text(&self, row: &Row) -> String {
+        let params = row.params.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));
+        params.fold(self.text.clone(), |text, (name, value)| {
+            text.replace(&format!("{{{name}}}"), number(value).trim_end_matches(".0"))
+        })
+    }
 }
 
 /// The measurements that repeat the claim of a source, or belong together.
@@ -30,9 +60,6 @@ pub(crate) struct Group {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
     pub(crate) text: String,
-    /// Whether figures sort their bars by the class of the runtime's processes.
-    #[serde(default)]
-    pub(crate) by_class: bool,
     #[serde(default)]
     pub(crate) published: Vec<Published>,
     pub(crate) measurement: Vec<Measurement>,
@@ -103,6 +130,12 @@ impl Measurement {
     pub(crate) fn workload(&self) -> &'static Workload {
         let name = self.workload.unwrap_or(self.name);
         workloads::find(name).unwrap_or_else(|| panic!("suite.toml: {name} is no workload"))
+    }
+
+    /// Whether the measurement has the same work as another, with one worker or another allocator.
+    pub(crate) fn varies(&self, other: &str) -> bool {
+        let rest = self.name.strip_prefix(other);
+        self.name == other || self.variant && matches!(rest, Some("-1" | "-mimalloc"))
     }
 
     pub(crate) fn series(&self) -> impl Iterator<Item = &'static str> {

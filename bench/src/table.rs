@@ -66,6 +66,34 @@ pub(crate) fn ratio(value: f64, subject: Option<f64>) -> String {
     }
 }
 
+/// Times, sizes and rates, each with the unit in which it is easy to read.
+const TIMES: &[(f64, &str)] = &[(1.0, "ns"), (1e3, "µs"), (1e6, "ms"), (1e9, "s")];
+const SIZES: &[(f64, &str)] = &[(1.0, "bytes"), (1e3, "kB"), (1e6, "MB"), (1e9, "GB")];
+const RATES: &[(f64, &str)] = &[(1.0, "/s"), (1e3, "k/s"), (1e6, "M/s")];
+
+/// Formats a value of a metric with three digits, in the unit that suits it: 1,234 ns are `1.23 µs`.
+pub(crate) fn human(value: f64, unit: &str) -> String {
+    let (scale, value) = match unit {
+        "ns" => (TIMES, value),
+        "µs" => (TIMES, value * 1e3),
+        "s" => (TIMES, value * 1e9),
+        "bytes" => (SIZES, value),
+        "1/s" => (RATES, value),
+        _ => return number(value),
+    };
+    // A value that would be rounded to 1,000 of a unit is one of the next.
+    let fits = |(size, _): &&(f64, &str)| *size == 1.0 || value.abs() >= size * 0.9995;
+    let (size, name) = scale.iter().rfind(fits).copied().unwrap_or((1.0, unit));
+    let value = value / size;
+    let decimals = match value.abs() {
+        below if below > 0.0 && below < 0.9995 => return format!("{} {name}", number(value)),
+        below if below < 9.995 => 2,
+        below if below < 99.95 => 1,
+        _ => return format!("{} {name}", number(value.round())),
+    };
+    format!("{value:.decimals$} {name}")
+}
+
 /// Formats a number with three digits below 1, a decimal below 100, and grouped thousands above.
 pub(crate) fn number(value: f64) -> String {
     if value > 0.0 && value < 1.0 {
@@ -118,6 +146,26 @@ mod tests {
         assert_eq!(number(31.46), "31.5");
         assert_eq!(number(505.4), "505");
         assert_eq!(number(1_545_000_000.0), "1,545,000,000");
+    }
+
+    #[test]
+    fn a_value_has_a_unit_that_suits_it_and_three_digits() {
+        for (value, unit, shown) in [
+            (15.678, "ns", "15.7 ns"),
+            (999.7, "ns", "1.00 µs"),
+            (555_519.0, "ns", "556 µs"),
+            (1.3, "µs", "1.30 µs"),
+            (0.000_344, "s", "344 µs"),
+            (65.6, "bytes", "65.6 bytes"),
+            (-1_130.0, "bytes", "-1.13 kB"),
+            (0.0, "bytes", "0.00 bytes"),
+            (2_500_000.0, "1/s", "2.50 M/s"),
+            (0.25, "1/s", "0.250 /s"),
+            (7_200e9, "ns", "7,200 s"),
+            (3.0, "1", "3.0"),
+        ] {
+            assert_eq!(human(value, unit), shown);
+        }
     }
 
     #[test]

@@ -51,6 +51,7 @@ pub(crate) mod tasks;
 pub(crate) mod timers;
 pub(crate) mod workflow;
 
+use std::cmp::Ordering;
 use std::sync::LazyLock;
 
 pub(crate) use bench_steps::latency;
@@ -96,23 +97,32 @@ pub(crate) struct Metric {
 }
 
 impl Metric {
-    /// The unit, derived from the end of the name: `1/s`, `ns`, `µs`, `s`, `1`, or else `bytes`.
     pub(crate) fn unit(self) -> &'static str {
-        let ends = [
-            ("_per_s", "1/s"),
-            ("_ns", "ns"),
-            ("_us_per_turn", "µs"),
-            ("_s", "s"),
-            ("_per_call", "1"),
-            ("_ratio", "1"),
-        ];
-        let end = ends.iter().find(|(end, _)| self.name.ends_with(end));
-        end.map_or("bytes", |(_, unit)| unit)
+        unit(self.name)
     }
 
     pub(crate) fn is_rate(self) -> bool {
         self.unit() == "1/s"
     }
+
+    /// The order of two values, the better first.
+    pub(crate) fn order(self, a: f64, b: f64) -> Ordering {
+        if self.is_rate() { b.total_cmp(&a) } else { a.total_cmp(&b) }
+    }
+}
+
+/// The unit of a metric, derived from the end of its name: `1/s`, `ns`, `µs`, `s`, `1`, or else `bytes`.
+pub(crate) fn unit(metric: &str) -> &'static str {
+    let ends = [
+        ("_per_s", "1/s"),
+        ("_ns", "ns"),
+        ("_us_per_turn", "µs"),
+        ("_s", "s"),
+        ("_per_call", "1"),
+        ("_ratio", "1"),
+    ];
+    let end = ends.iter().find(|(end, _)| metric.ends_with(end));
+    end.map_or("bytes", |(_, unit)| unit)
 }
 
 #[derive(Deserialize)]

@@ -4,166 +4,136 @@
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
 
-use super::plot::{Area, INK, Scale, TOP, WIDTH, color, range, text, title};
+use super::axis::{Axis, BELOW, INK, TOP, WIDTH, chart, color, note, range, text};
+use super::plot::name;
 use crate::row::Row;
-use crate::table::number;
+use crate::runtimes::is_tuned;
 use crate::workloads::Metric;
 use crate::workloads::latency::PROBABILITIES;
 
-/// Least height of a figure, and the height of the part below its axis.
-const HEIGHT: i32 = 340;
-const BELOW: i32 = 40;
-
-/// Widths of the values at the left of a figure, and of the names at its right.
-const LEFT: i32 = 90;
-const RIGHT: i32 = 190;
+/// Least height of a chart, and widths of the labels at its left and the names at its right.
+const HEIGHT: u32 = 300;
+const LEFT: u32 = 80;
+const RIGHT: u32 = 205;
 
 /// Least distance between two names at the end of their lines.
 const NAME: i32 = 17;
 
-/// A figure: a line for each runtime, over positions that have labels.
-struct Figure<'a> {
-    title: String,
-    scale: Scale,
-    /// Name of the number or the distribution that the labels belong to.
-    under: &'a str,
-    labels: Vec<String>,
-    lines: Vec<Line<'a>>,
-}
+/// Ratio of the largest to the smallest value beyond which a scale is logarithmic.
+const LINEAR_MOST: f64 = 10.0;
 
 /// A runtime's line.
 struct Line<'a> {
-    runtime: &'a str,
+    row: &'a Row,
     points: Vec<Point>,
 }
 
 /// A point of a line, and the values of the lowest and the highest run.
 struct Point {
-    at: usize,
-    value: f64,
+    x: f64,
+    y: f64,
     range: (f64, f64),
 }
 
 /// Draws a metric of rows that differ in a number as an SVG, with a line for each runtime; `None` if the
 /// number has a single value.
 pub(super) fn series(metric: Metric, over: &str, rows: &[&Row]) -> Option<String> {
-    let number_of = |row: &Row| row.params.get(over)?.as_f64();
-    let mut numbers: Vec<f64> = rows.iter().filter_map(|row| number_of(row)).collect();
-    numbers.sort_by(f64::total_cmp);
-    numbers.dedup();
     let mut lines: Vec<Line<'_>> = Vec::new();
     for row in rows {
-        let Some((of, value)) = number_of(row).zip(row.median(metric.name)) else { continue };
-        let at = numbers.iter().position(|number| *number == of)?;
-        let point = Point { at, value, range: range(row, metric, value) };
-        match lines.iter_mut().find(|line| line.runtime == row.runtime) {
+        let number = row.params.get(over).and_then(|number| number.as_f64());
+        let Some((x, y)) = number.zip(row.median(metric.name)) else { continue };
+        let point = Point { x, y, range: range(row, metric, y) };
+        match lines.iter_mut().find(|line| line.row.runtime == row.runtime) {
             Some(line) => line.points.push(point),
-            None => lines.push(Line { runtime: &row.runtime, points: vec![point] }),
+            None => lines.push(Line { row, points: vec![point] }),
         }
     }
-    let scale = scale_of(&lines)?;
-    let label = |of: &f64| if *of < 1000.0 { format!("{of:.0}") } else { number(*of) };
-    let labels = numbers.iter().map(label).collect();
-    Figure { title: title(metric, scale), scale, under: over, labels, lines }.draw()
+    let across = scale(lines.iter().flat_map(|line| &line.points).map(|point| point.x), 1.0, "")?;
+    let down = heights(&lines, metric.unit())?;
+    let title = format!("{} over {over} ({})", metric.name, note(metric.is_rate(), &down));
+    draw(lines, &title, across, down)
 }
 
 /// Draws the quantiles of a distribution as an SVG, with a line for each runtime that reports them; `None`
 /// if there is none.
-pub(super) fn quantiles(name: &str, rows: &[&Row]) -> Option<String> {
+pub(super) fn quantiles(distribution: &str, rows: &[&Row]) -> Option<String> {
+    // A quantile lies at the number of runs of which one is longer, so that the tail has room.
+    let most = 1e5;
+    let one_in = |probability: f64| (1.0 / (1.0 - probability)).min(most);
     let line = |row: &&'_ Row| -> Option<Vec<Point>> {
-        let values = row.quantiles.get(name)?.iter().copied().enumerate();
-        Some(values.map(|(at, value)| Point { at, value, range: (value, value) }).collect())
+        let values = PROBABILITIES.iter().zip(row.quantiles.get(distribution)?);
+        Some(values.map(|(of, y)| Point { x: one_in(*of), y: *y, range: (*y, *y) }).collect())
     };
-    let lines: Vec<Line<'_>> = rows
-        .iter()
-        .filter_map(|row| Some(Line { runtime: &row.runtime, points: line(row)? }))
-        .collect();
-    let scale = scale_of(&lines)?;
-    let label = |probability: &f64| match *probability {
-        0.0 => "least".to_owned(),
-        1.0 => "most".to_owned(),
-        // Rounded, because 0.9999 * 100.0 has more digits.
-        of => format!("{} %", (of * 1e4).round() / 1e2),
-    };
-    let labels = PROBABILITIES.iter().map(label).collect();
-    let note = if scale.is_log { ", logarithmic scale" } else { "" };
-    let title = format!("{name}: the times that parts of the runs stay below (ns{note})");
-    Figure { title, scale, under: "part of all", labels, lines }.draw()
+    let lines: Vec<Line<'_>> =
+        rows.iter().filter_map(|row| Some(Line { row, points: line(row)? })).collect();
+    let down = heights(&lines, "ns")?;
+    let ticks = [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999, 1.0].map(one_in).to_vec();
+    let mut across = Axis::log([1.0, most].into_iter(), "");
+    across.label = Box::new(move |tick| match tick {
+        1.0 => "least".to_owned(),
+        tick if tick >= most => "most".to_owned(),
+        // Rounded, because 1 - 1 / 1e4 has more digits.
+        tick => format!("{} %", ((1.0 - 1.0 / tick) * 1e4).round() / 1e2),
+    });
+    across.ticks = ticks;
+    let note = note(false, &down);
+    let title = format!("{distribution}: the times that parts of the runs stay below ({note})");
+    draw(lines, &title, across, down)
 }
 
-/// The scale for all values of lines; `None` if there is none.
-fn scale_of(lines: &[Line<'_>]) -> Option<Scale> {
-    let values = || lines.iter().flat_map(|line| &line.points).map(|point| point.value);
-    let (smallest, largest) = (values().fold(f64::MAX, f64::min), values().fold(0.0, f64::max));
-    (largest > 0.0).then(|| Scale::of(smallest, largest))
+fn heights(lines: &[Line<'_>], unit: &'static str) -> Option<Axis> {
+    let points = lines.iter().flat_map(|line| &line.points);
+    let values = points.flat_map(|point| [point.range.0, point.range.1]);
+    scale(values, 0.0, unit)
 }
 
-impl Figure<'_> {
-    fn draw(mut self) -> Option<String> {
-        if self.labels.len() < 2 {
-            return None;
-        }
-        let mut svg = String::new();
-        let size = (WIDTH, (self.bottom() + BELOW) as u32);
-        let area = SVGBackend::with_string(&mut svg, size).into_drawing_area();
-        self.draw_axes(&area)?;
-        // The highest line first, so that names are moved down only.
-        let end = |line: &Line<'_>| line.points.last().map_or(0.0, |point| point.value);
-        self.lines.sort_by(|a, b| end(b).total_cmp(&end(a)));
-        let mut free = TOP;
-        for (index, line) in self.lines.iter().enumerate() {
-            let color = color(line.runtime);
-            let place = |point: &Point| (self.across(point.at), self.height(point.value));
-            let path: Vec<_> = line.points.iter().map(place).collect();
-            area.draw(&PathElement::new(path.clone(), color.stroke_width(2))).ok()?;
-            for point in &line.points {
-                let (low, high) = point.range;
-                let ends = [low, high].map(|value| (self.across(point.at), self.height(value)));
-                area.draw(&PathElement::new(ends.to_vec(), INK.stroke_width(1))).ok()?;
-                area.draw(&Circle::new(place(point), 3, color.filled())).ok()?;
-            }
-            let Some(&(end, level)) = path.last() else { continue };
-            let below = NAME * (self.lines.len() - index) as i32;
-            let level = level.max(free).min(self.bottom() + NAME / 2 - below);
-            free = level + NAME;
-            let end = (end.max(WIDTH as i32 - RIGHT) + 8, level);
-            area.draw_text(line.runtime, &text(15, HPos::Left), end).ok()?;
-        }
-        area.present().ok()?;
-        drop(area);
-        Some(svg)
+/// The scale for all values, logarithmic if they differ much; `None` if they do not.
+fn scale(
+    values: impl Iterator<Item = f64> + Clone,
+    least: f64,
+    unit: &'static str,
+) -> Option<Axis> {
+    let smallest = values.clone().fold(f64::MAX, f64::min);
+    let largest = values.clone().fold(f64::MIN, f64::max);
+    if largest <= smallest && least > 0.0 || largest <= 0.0 {
+        return None;
     }
+    let is_log = smallest > 0.0 && largest / smallest > LINEAR_MOST;
+    let begin = if least > 0.0 { smallest } else { smallest.min(0.0) };
+    Some(if is_log { Axis::log(values, unit) } else { Axis::linear(begin, largest, least, unit) })
+}
 
-    fn draw_axes(&self, area: &Area<'_>) -> Option<()> {
-        let (bottom, right) = (self.bottom(), WIDTH as i32 - RIGHT);
-        area.draw_text(&self.title, &text(17, HPos::Left), (4, TOP / 2)).ok()?;
-        let axis = vec![(LEFT, TOP), (LEFT, bottom), (right, bottom)];
-        area.draw(&PathElement::new(axis, INK.stroke_width(1))).ok()?;
-        for quarter in 0..=4 {
-            let value = self.scale.value(f64::from(quarter) / 4.0);
-            let at = (LEFT - 8, self.height(value));
-            area.draw_text(&number(value), &text(14, HPos::Right), at).ok()?;
+fn draw(mut lines: Vec<Line<'_>>, title: &str, across: Axis, down: Axis) -> Option<String> {
+    let height = HEIGHT.max(NAME as u32 * lines.len() as u32) + TOP + BELOW;
+    let bottom = (height - BELOW) as i32;
+    let mut svg = String::new();
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+    let chart = chart(&area, title, (LEFT, RIGHT), (across, down))?;
+    // The highest line first, so that names are moved down only.
+    let end = |line: &Line<'_>| line.points.last().map_or(0.0, |point| point.y);
+    lines.sort_by(|a, b| end(b).total_cmp(&end(a)));
+    let mut free = TOP as i32;
+    for (index, line) in lines.iter().enumerate() {
+        let color = color(&line.row.runtime);
+        let width = if is_tuned(&line.row.workload, &line.row.runtime) { 1 } else { 2 };
+        let place = |point: &Point| chart.backend_coord(&(point.x, point.y));
+        let path: Vec<_> = line.points.iter().map(place).collect();
+        let Some(&(_, level)) = path.last() else { continue };
+        for point in &line.points {
+            let (low, high) = point.range;
+            let ends = [low, high].map(|value| chart.backend_coord(&(point.x, value)));
+            area.draw(&PathElement::new(ends.to_vec(), INK.stroke_width(1))).ok()?;
+            area.draw(&Circle::new(place(point), 3, color.filled())).ok()?;
         }
-        for (at, label) in self.labels.iter().enumerate() {
-            let below = (self.across(at), bottom + 12);
-            area.draw_text(label, &text(14, HPos::Center), below).ok()?;
-        }
-        let middle = ((LEFT + right) / 2, bottom + 30);
-        area.draw_text(self.under, &text(14, HPos::Center), middle).ok()
+        area.draw(&PathElement::new(path, color.stroke_width(width))).ok()?;
+        let below = NAME * (lines.len() - index) as i32;
+        let level = level.max(free).min(bottom + NAME / 2 - below);
+        free = level + NAME;
+        let end = ((WIDTH - RIGHT) as i32 + 8, level);
+        let style = text(16, HPos::Left).color(&color);
+        area.draw_text(&name(line.row), &style, end).ok()?;
     }
-
-    fn across(&self, at: usize) -> i32 {
-        let room = WIDTH as i32 - RIGHT - LEFT - 30;
-        LEFT + 20 + room * at as i32 / (self.labels.len() as i32 - 1)
-    }
-
-    fn height(&self, value: f64) -> i32 {
-        let room = f64::from(self.bottom() - TOP - 10);
-        self.bottom() - (self.scale.share(value) * room) as i32
-    }
-
-    /// The vertical position of the axis, below which no name has to be.
-    fn bottom(&self) -> i32 {
-        (TOP + NAME * self.lines.len() as i32).max(HEIGHT - BELOW)
-    }
+    area.present().ok()?;
+    drop((chart, area));
+    Some(svg)
 }

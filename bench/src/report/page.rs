@@ -2,14 +2,21 @@
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
+use super::plot::name;
 use super::{
-    FIGURE_STYLE, Measured, Standing, figures, figures_over, in_series, of_group, standings,
+    FIGURE_STYLE, Measured, Standing, best, figures, figures_over, in_series, of_group, standings,
 };
 use crate::compare::{self, Repeated};
 use crate::row::{RUNS, Row, SUBJECT};
-use crate::suite::{Group, Published, suite};
-use crate::table::{number, ratio};
+use crate::suite::{Entry, Group, Published, suite};
+use crate::table::{human, number, ratio};
 use crate::workloads::{self, Metric};
+
+/// The runtimes beside which the headline puts throng.
+const RIVALS: [&str; 8] = ["tokio", "actix", "kameo", "ractor", "tellus", "go", "erlang", "java"];
+
+/// Number of losses that the page shows at once.
+const WORST: usize = 15;
 
 const STYLE: &str = include_str!("report.css");
 
@@ -28,8 +35,9 @@ pub(super) fn page(rows: &[Row], again: &[Row], measured: &[Measured<'_>]) -> Ma
                 main {
                     h1 { "throng beside other runtimes" }
                     (origin(rows))
-                    (contents(measured))
+                    (headline(rows))
                     (lost(rows))
+                    (contents(measured))
                     (page.repeated())
                     @for group in &suite().group {
                         section id=(group.name) {
@@ -60,14 +68,18 @@ fn origin(rows: &[Row]) -> Markup {
         dl {
             dt { "Machine" } dd { (distinct(&|row| Some(row.machine.clone()))) }
             dt { "Commit" } dd { (distinct(&|row| row.commit.clone())) }
-            dt { "Runtimes" }
-            dd { (distinct(&|row| Some(format!("{} {}", row.runtime, row.version.as_deref()?)))) }
             dt { "Rows" } dd { (rows.len()) ", of which " (unverified) " failed a check and are not drawn" }
         }
         p {
-            "Each run is a process of its own that checks its answers. Runs of all runtimes alternate. A bar is the "
-            "median, the thin line reaches from the lowest run to the highest. Times of different machines or hours "
-            "can not be compared; ratios within a measurement can."
+            "Each run is a process of its own that checks its answers. Runs of all runtimes alternate. A full dot is "
+            "the median, the thin line through it reaches from the lowest run to the highest, and rings are "
+            "percentiles. A row with ◇ has other settings than its runtime's defaults. Different classes of processes "
+            "give different things, and stand apart. Times of different machines or hours can not be compared; ratios "
+            "within a measurement can."
+        }
+        details {
+            summary { "Versions" }
+            p { (distinct(&|row| Some(format!("{} {}", row.runtime, row.version.as_deref()?)))) }
         }
         @let moved = rows.iter().filter(|row| row.cores_moved()).count();
         @if moved > 0 {
@@ -80,10 +92,58 @@ fn origin(rows: &[Row]) -> Markup {
     }
 }
 
+/// A table with the ratio of each rival's best row to throng, and that of its default.
+fn headline(rows: &[Row]) -> Markup {
+    let of = |headline: &Entry, runtime: &str| {
+        let is_own = |row: &&Row| {
+            row.verified
+                && row.runtime == runtime
+                && row.measurement.as_deref() == Some(&headline.measurement)
+        };
+        let row = rows.iter().find(is_own)?;
+        Some((row, row.median(&headline.metric)?))
+    };
+    let cell = |headline: &Entry, family: &str, ours: f64| {
+        let row = best(rows, &headline.measurement, &headline.metric, family)?;
+        let ratio = row.median(&headline.metric)? / ours;
+        let is_default =
+            row.runtime == family && row.measurement.as_ref() == Some(&headline.measurement);
+        let default = of(headline, family).filter(|_| !is_default);
+        Some(html! { td.number {
+            strong.failed[ratio < 1.0] { (number(ratio)) }
+            @if row.runtime != family { br; small { (row.runtime) } }
+            @match row.measurement.as_deref()?.strip_prefix(&headline.measurement)? {
+                "-1" => { br; small { "1 worker" } }
+                rest => @if let Some(setting) = rest.strip_prefix('-') { br; small { (setting) } }
+            }
+            @if let Some((_, theirs)) = default { br; small { "default " (number(theirs / ours)) } }
+        } })
+    };
+    let known = suite().headline.iter().filter_map(|one| Some((one, of(one, SUBJECT)?)));
+    html! {
+        section id="headline" {
+            h2 { "The main ratios" }
+            p {
+                "How many times as much as throng a rival takes, by the best of its rows, also with one worker or "
+                "mimalloc; the row of its defaults stands below. Below 1 throng is behind."
+            }
+            table {
+                thead { tr { th {} th.number { (SUBJECT) } @for family in RIVALS { th.number { (family) } } } }
+                tbody { @for (one, (row, ours)) in known { tr {
+                    td { a href={ "#" (one.measurement) } { (one.text(row)) } br; small { (one.metric) } }
+                    td.number { (human(ours, one.unit())) }
+                    @for family in RIVALS {
+                        @if let Some(cell) = cell(one, family, ours) { (cell) } @else { td.number { "–" } }
+                    }
+                } } }
+            }
+        }
+    }
+}
+
 fn contents(measured: &[Measured<'_>]) -> Markup {
     html! {
         nav {
-            a href="#losses" { "Where throng is not first" }
             @for group in &suite().group {
                 a href={ "#" (group.name) } { (group.title) }
                 small { (of_group(measured, group).count()) " measurements" }
@@ -93,26 +153,38 @@ fn contents(measured: &[Measured<'_>]) -> Markup {
 }
 
 fn lost(rows: &[Row]) -> Markup {
-    let mut losses = standings(rows, "");
-    losses.retain(Standing::is_lost);
+    let all = standings(rows, "");
+    let losses: Vec<&Standing<'_>> = all.iter().filter(|standing| standing.is_lost()).collect();
+    let (worst, others) = losses.split_at(losses.len().min(WORST));
     html! {
         section id="losses" {
             h2 { "Where throng is not first" }
             @if losses.is_empty() { p { "Nowhere in these rows." } } @else {
-                table {
-                    thead { tr {
-                        th { "measurement" } th { "metric" } th { "first" }
-                        th { "its median" } th { "throng's" } th { "times" } th {}
-                    } }
-                    tbody { @for loss in &losses { tr {
-                        td { a href={ "#" (loss.measurement) } { (loss.measurement) } }
-                        td { (loss.metric) } td { (loss.rival.runtime) }
-                        td.number { (number(loss.best)) } td.number { (number(loss.throng)) }
-                        td.number { (format!("{:.2}", loss.factor)) }
-                        td { @if loss.overlaps { "the runs overlap" } }
-                    } } }
+                p { "In " (losses.len()) " of " (all.len()) " metrics that throng shares with another row." }
+                (losses_table(worst))
+                @if !others.is_empty() {
+                    details { summary { "The other " (others.len()) } (losses_table(others)) }
                 }
             }
+        }
+    }
+}
+
+fn losses_table(losses: &[&Standing<'_>]) -> Markup {
+    html! {
+        table {
+            thead { tr {
+                th { "measurement" } th { "metric" } th { "first" }
+                th { "its median" } th { "throng's" } th { "times" } th {}
+            } }
+            tbody { @for loss in losses { tr {
+                td { a href={ "#" (loss.measurement) } { (loss.measurement) } }
+                td { (loss.metric.name) } td { (name(loss.rival)) }
+                td.number { (human(loss.best, loss.metric.unit())) }
+                td.number { (human(loss.throng, loss.metric.unit())) }
+                td.number { @if loss.factor.is_finite() { (format!("{:.2}", loss.factor)) } @else { "∞" } }
+                td { @if loss.overlaps { "the runs overlap" } }
+            } } }
         }
     }
 }
@@ -132,8 +204,8 @@ fn published_table(group: &Group, rows: &[Row]) -> Markup {
                 thead { tr { th { "published there" } th {} th { "throng here" } th { "metric" } } }
                 tbody { @for published in &group.published { tr {
                     td { (published.what) }
-                    td.number { (number(published.value)) " " (published.unit) }
-                    td.number { @if let Some(value) = measured(published) { (number(value)) } @else { "–" } }
+                    td.number { (human(published.value, published.unit)) }
+                    td.number { (measured(published).map_or("–".to_owned(), |value| human(value, published.unit))) }
                     td { (published.measurement) ": " (published.metric) }
                 } } }
             }
@@ -163,11 +235,12 @@ fn params(row: &Row) -> String {
 fn usage(row: &Row) -> Markup {
     let shown = |value: Option<f64>| value.map_or("–".to_owned(), number);
     html! { tr {
-        td { (row.runtime) } td { (row.version.as_deref().unwrap_or("–")) }
+        td { (name(row)) } td { (row.version.as_deref().unwrap_or("–")) }
         td { (row.class) }
         td.number { (row.params.get("workers").map(ToString::to_string).unwrap_or_default()) }
         td.number { (row.runs.len()) } td.number { (shown(row.cores_used)) }
-        td.number { (shown(row.max_rss_bytes)) } td.number { (shown(row.instructions_per_op)) }
+        td.number { (row.max_rss_bytes.map_or("–".to_owned(), |bytes| human(bytes, "bytes"))) }
+        td.number { (shown(row.instructions_per_op)) }
         td.number { @if let Some((least, greatest)) = row.core_distances() {
             (number(least)) "–" (number(greatest))
         } }
@@ -203,7 +276,7 @@ impl Page<'_> {
                     table {
                         thead { tr {
                             th { "runtime" } th { "version" } th { "class" } th { "threads" } th { "runs" } th { "cores used" }
-                            th { "peak memory, bytes" } th { "instructions per operation" } th { "core to core, ns" }
+                            th { "peak memory" } th { "instructions per operation" } th { "core to core, ns" }
                         } }
                         tbody { @for row in &of.verified { (usage(row)) } }
                     }
@@ -221,11 +294,13 @@ impl Page<'_> {
         let subject = rows.iter().find(|row| row.runtime == SUBJECT);
         let subject = subject.and_then(|row| row.median(metric.name));
         html! {
-            @if let (Some(median), Some(interval)) = (row.median(metric.name), row.interval(metric.name)) { tr {
-                td { (metric.name) } td { (row.runtime) } td.number { (number(median)) }
-                td.number title=(format!("contains the median with probability {:.3}", interval.confidence)) {
-                    (number(interval.low)) "–" (number(interval.high))
-                }
+            @if let Some(median) = row.median(metric.name) { tr {
+                td { (metric.name) } td { (name(row)) } td.number { (human(median, metric.unit())) }
+                @if let Some(interval) = row.interval(metric.name) {
+                    td.number title=(format!("contains the median with probability {:.3}", interval.confidence)) {
+                        (human(interval.low, metric.unit())) " – " (human(interval.high, metric.unit()))
+                    }
+                } @else { td.number { "–" } }
                 td.number { (ratio(median, subject)) }
                 td {
                     @if let Some(again) = self.again(row, metric) { "noisy: " (format!("{:.2}", again.is)) " " }

@@ -1,217 +1,121 @@
-//! Figures of bars: each runtime's median, and a thin line from the lowest to the highest run. [`lines`](super::lines)
-//! draws with the same colours and scales.
-//!
-//! The page's style sheet colours the figures, so that they fit its light and its dark form: it knows them
-//! by the colours that are written here.
+//! Figures of dots: each runtime's median on a logarithmic scale, a thin line from the lowest to the highest run,
+//! and percentiles beside their mean. Different classes of processes give different things, so they stand apart.
 
-use plotters::coord::Shift;
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::HPos;
 
+use super::axis::{Axis, BELOW, INK, OTHERS, OURS, TOP, WIDTH, chart, note, range, text};
 use crate::row::{Row, SUBJECT};
-use crate::table::number;
-use crate::workloads::Metric;
+use crate::runtimes::is_tuned;
+use crate::table::human;
+use crate::workloads::{Metric, latency};
 
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+const LINE: u32 = 20;
 
-pub(super) const WIDTH: u32 = 760;
-const BAR: i32 = 22;
-pub(super) const TOP: i32 = 30;
-const LABELS: i32 = 180;
-const VALUES: i32 = 110;
+/// Widths of the names at the left of a figure, and of a column of values at its right.
+const NAMES: u32 = 205;
+const COLUMN: u32 = 76;
 
-/// Colours, for which the page's style sheet may have others.
-pub(super) const INK: RGBColor = RGBColor(32, 32, 32);
-pub(super) const OURS: RGBColor = RGBColor(200, 80, 40);
-pub(super) const OTHERS: RGBColor = RGBColor(110, 130, 160);
-
-/// Ratio of the largest to the smallest value beyond which the bars are on a logarithmic scale.
-const LINEAR_MOST: f64 = 50.0;
-
-/// A scale from the smallest to the largest value, which is logarithmic if they differ much.
-#[derive(Clone, Copy)]
-pub(super) struct Scale {
-    smallest: f64,
-    largest: f64,
-    pub(super) is_log: bool,
-}
-
-impl Scale {
-    pub(super) fn of(smallest: f64, largest: f64) -> Scale {
-        let is_log = smallest > 0.0 && largest / smallest > LINEAR_MOST;
-        Scale { smallest, largest, is_log }
-    }
-
-    /// The logarithm at the scale's origin. The smallest bar has a tenth of a decade, so that it can be
-    /// seen.
-    fn log_origin(self) -> f64 {
-        self.smallest.log10() - 0.1
-    }
-
-    /// The share of the scale's length that a value takes.
-    pub(super) fn share(self, value: f64) -> f64 {
-        let share = if self.is_log {
-            let from = self.log_origin();
-            (value.max(self.smallest).log10() - from) / (self.largest.log10() - from)
-        } else {
-            value / self.largest
+/// Groups the metrics of a workload into figures: the percentiles of a distribution share one, with the mean before them
+/// if it has their unit.
+pub(super) fn grouped(metrics: impl Iterator<Item = Metric>) -> Vec<Vec<Metric>> {
+    let mut groups: Vec<Vec<Metric>> = Vec::new();
+    for metric in metrics {
+        let of = |metric: &str| latency::distribution(metric).map(|(name, _)| name.to_owned());
+        let own = of(metric.name);
+        let belongs = |last: &Metric| match of(last.name) {
+            None => own.as_deref() == Some(latency::UNNAMED) && last.unit() == "ns",
+            of => of == own,
         };
-        share.clamp(0.0, 1.1)
-    }
-
-    /// The value at a share of the scale's length.
-    pub(super) fn value(self, share: f64) -> f64 {
-        if self.is_log {
-            let from = self.log_origin();
-            10.0_f64.powf(from + share * (self.largest.log10() - from))
-        } else {
-            share * self.largest
+        match groups.last_mut().filter(|group| group.last().is_some_and(belongs)) {
+            Some(group) => group.push(metric),
+            None => groups.push(vec![metric]),
         }
     }
+    groups
 }
 
-pub(super) fn title(metric: Metric, scale: Scale) -> String {
-    let note = if scale.is_log { ", logarithmic scale" } else { "" };
-    let better = if metric.is_rate() { "higher" } else { "lower" };
-    format!("{} ({}; {better} is better{note})", metric.name, metric.unit())
-}
-
-pub(super) fn text(size: i32, horizontal: HPos) -> TextStyle<'static> {
-    let font = ("sans-serif", size).into_font();
-    TextStyle::from(font).color(&INK).pos(Pos::new(horizontal, VPos::Center))
-}
-
-/// The lowest and the highest run of a metric with this median.
-pub(super) fn range(row: &Row, metric: Metric, median: f64) -> (f64, f64) {
-    let runs = row.runs.iter().filter_map(|run| run.get(metric.name)?.as_f64());
-    runs.fold((median, median), |(low, high), run| (low.min(run), high.max(run)))
-}
-
-/// A line of a figure of bars.
-enum Entry<'a> {
-    Heading(&'a str),
-    Bar(&'a Row, f64),
-}
-
-/// Draws a metric of all rows as an SVG; `None` if no row has it. With `by_class` the bars are sorted by the class of the
-/// runtime's processes, with a heading for each, on a logarithmic scale: different classes give different things, so they
-/// are not one race.
-pub(super) fn bars(metric: Metric, rows: &[&Row], by_class: bool) -> Option<String> {
-    let values: Vec<(&Row, f64)> =
-        rows.iter().filter_map(|row| Some((*row, row.median(metric.name)?))).collect();
-    let largest = values.iter().map(|(_, value)| *value).fold(0.0, f64::max);
-    let smallest = values.iter().map(|(_, value)| *value).fold(f64::MAX, f64::min);
-    if values.is_empty() || largest <= 0.0 {
+/// Draws the metrics of a group as an SVG, sorted by the first; `None` if no row has it.
+pub(super) fn dots(metrics: &[Metric], rows: &[&Row]) -> Option<String> {
+    let (first, tails) = metrics.split_first()?;
+    let entries = in_classes(*first, rows);
+    let shown: Vec<(&Row, f64)> = entries.iter().filter_map(|(_, shown)| *shown).collect();
+    let values: Vec<f64> = shown
+        .iter()
+        .flat_map(|(row, median)| {
+            let (low, high) = range(row, *first, *median);
+            let tails = tails.iter().filter_map(|tail| row.median(tail.name));
+            [low, high].into_iter().chain(tails).collect::<Vec<_>>()
+        })
+        .collect();
+    if shown.is_empty() || values.iter().all(|value| *value == 0.0) {
         return None;
     }
-    let mut scale = Scale::of(smallest, largest);
-    scale.is_log |= by_class && smallest > 0.0;
-    let entries = if by_class {
-        in_classes(values)
-    } else {
-        values.into_iter().map(|(row, value)| Entry::Bar(row, value)).collect()
-    };
-    let room = f64::from(WIDTH as i32 - LABELS - VALUES);
-    let length = |value: f64| (scale.share(value) * room) as i32;
+    let scale = Axis::log(values.iter().copied(), first.unit());
+    let with = if tails.is_empty() { "" } else { " ● with percentiles ○" };
+    let title = format!("{}{with} ({})", first.name, note(first.is_rate(), &scale));
     let mut svg = String::new();
-    let height = TOP + BAR * entries.len() as i32 + 6;
-    {
-        let area = SVGBackend::with_string(&mut svg, (WIDTH, height as u32)).into_drawing_area();
-        area.draw_text(&title(metric, scale), &text(17, HPos::Left), (4, TOP / 2)).ok()?;
-        for (index, entry) in entries.iter().enumerate() {
-            let middle = TOP + BAR * index as i32 + BAR / 2;
-            let (row, value) = match entry {
-                Entry::Heading(class) => {
-                    area.draw_text(class, &text(14, HPos::Left), (4, middle)).ok()?;
-                    continue;
-                }
-                Entry::Bar(row, value) => (*row, *value),
-            };
-            let color = if row.runtime.starts_with(SUBJECT) { OURS } else { OTHERS };
-            area.draw_text(&row.runtime, &text(16, HPos::Right), (LABELS - 8, middle)).ok()?;
-            let bar = [(LABELS, middle - 7), (LABELS + length(value).max(1), middle + 7)];
-            area.draw(&Rectangle::new(bar, color.filled())).ok()?;
-            let (low, high) = range(row, metric, value);
-            let line = vec![(LABELS + length(low), middle), (LABELS + length(high), middle)];
-            area.draw(&PathElement::new(line, INK.stroke_width(1))).ok()?;
-            let end = (LABELS + length(value).max(length(high)) + 6, middle);
-            area.draw_text(&number(value), &text(15, HPos::Left), end).ok()?;
-        }
-        area.present().ok()?;
+    let height = TOP + LINE * entries.len() as u32 + BELOW;
+    let area = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+    let columns = COLUMN * metrics.len() as u32 + 4;
+    let labels = entries.iter().map(|(name, _)| name.clone()).collect();
+    let chart = chart(&area, &title, (NAMES, columns), (scale, Axis::names(labels)))?;
+    let right = |column: usize| (WIDTH - columns + COLUMN * (column as u32 + 1)) as i32;
+    for (column, metric) in metrics.iter().enumerate().filter(|_| !tails.is_empty()) {
+        let name = match latency::distribution(metric.name) {
+            Some((_, 1.0)) => "most".to_owned(),
+            Some((_, of)) => format!("p{}", (of * 1e4).round() / 1e2),
+            None => "mean".to_owned(),
+        };
+        area.draw_text(&name, &text(16, HPos::Right), (right(column), TOP as i32 - 6)).ok()?;
     }
+    for (line, (_, shown)) in entries.iter().enumerate() {
+        let Some((row, median)) = *shown else { continue };
+        let place = |value: f64| chart.backend_coord(&(value, line as f64 + 0.5));
+        let color = if row.runtime.starts_with(SUBJECT) { OURS } else { OTHERS };
+        for (column, metric) in metrics.iter().enumerate() {
+            let Some(value) = row.median(metric.name) else { continue };
+            let at = place(value);
+            let shown = (right(column), at.1);
+            area.draw_text(&human(value, metric.unit()), &text(16, HPos::Right), shown).ok()?;
+            if column > 0 {
+                let path = vec![place(median), at];
+                area.draw(&PathElement::new(path, color.stroke_width(1))).ok()?;
+                area.draw(&Circle::new(at, 3, color.stroke_width(1))).ok()?;
+            }
+        }
+        let (low, high) = range(row, *first, median);
+        let runs = vec![place(low), place(high)];
+        area.draw(&Circle::new(place(median), 5, color.filled())).ok()?;
+        area.draw(&PathElement::new(runs, INK.stroke_width(1))).ok()?;
+    }
+    area.present().ok()?;
+    drop((chart, area));
     Some(svg)
 }
 
-/// Sorts rows by class, in the order in which classes first appear, and by value within a class.
-fn in_classes(values: Vec<(&Row, f64)>) -> Vec<Entry<'_>> {
-    let mut classes: Vec<(&str, Vec<(&Row, f64)>)> = Vec::new();
-    for (row, value) in values {
-        match classes.iter_mut().find(|(class, _)| *class == row.class) {
-            Some((_, rows)) => rows.push((row, value)),
-            None => classes.push((&row.class, vec![(row, value)])),
+/// The lines of a figure: the classes, best first, each before its rows, which are sorted by a metric.
+fn in_classes<'a>(metric: Metric, rows: &[&'a Row]) -> Vec<(String, Option<(&'a Row, f64)>)> {
+    let mut values: Vec<(&Row, f64)> =
+        rows.iter().filter_map(|row| Some((*row, row.median(metric.name)?))).collect();
+    values.sort_by(|(_, a), (_, b)| metric.order(*a, *b));
+    let mut classes: Vec<&str> = Vec::new();
+    for (row, _) in &values {
+        if !classes.contains(&row.class.as_str()) {
+            classes.push(&row.class);
         }
     }
     let mut entries = Vec::new();
-    for (class, mut rows) in classes {
-        entries.push(Entry::Heading(class));
-        rows.sort_by(|(_, a), (_, b)| a.total_cmp(b));
-        entries.extend(rows.into_iter().map(|(row, value)| Entry::Bar(row, value)));
+    for class in classes {
+        entries.push((format!("— {class} —"), None));
+        let own = values.iter().filter(|(row, _)| row.class == class);
+        entries.extend(own.map(|(row, value)| (name(row), Some((*row, *value)))));
     }
     entries
 }
 
-/// Colours of the lines of other runtimes: neither light nor dark, so that they fit both forms of the page.
-/// Rows of one runtime have one colour.
-const FAMILIES: &[(&str, RGBColor)] = &[
-    ("tokio", RGBColor(76, 120, 200)),
-    ("actix", RGBColor(58, 154, 74)),
-    ("kameo", RGBColor(176, 74, 154)),
-    ("ractor", RGBColor(154, 138, 42)),
-    ("tellus", RGBColor(42, 154, 154)),
-    ("smol", RGBColor(122, 106, 208)),
-    ("threads", RGBColor(128, 128, 128)),
-    ("axum", RGBColor(76, 120, 160)),
-    ("erlang", RGBColor(176, 70, 80)),
-    ("elixir", RGBColor(138, 90, 176)),
-    ("go", RGBColor(42, 144, 184)),
-    ("java", RGBColor(184, 134, 42)),
-    ("pekko", RGBColor(106, 154, 58)),
-    ("caf", RGBColor(90, 122, 154)),
-    ("node", RGBColor(74, 160, 122)),
-    ("bun", RGBColor(192, 112, 154)),
-    ("python", RGBColor(160, 120, 80)),
-    ("fjall", RGBColor(184, 134, 42)),
-    ("skip", RGBColor(48, 92, 160)),
-    ("apalis", RGBColor(150, 60, 130)),
-    ("durare", RGBColor(60, 140, 90)),
-    ("redis", RGBColor(190, 50, 40)),
-    ("postgres", RGBColor(50, 95, 145)),
-    ("sqlite", RGBColor(90, 170, 200)),
-    ("rocksdb", RGBColor(200, 150, 30)),
-    ("temporal", RGBColor(176, 96, 48)),
-    ("restate", RGBColor(96, 84, 176)),
-    ("heed", RGBColor(76, 120, 200)),
-    ("redb", RGBColor(58, 154, 74)),
-];
-
-pub(super) fn color(runtime: &str) -> RGBColor {
-    let family = runtime.split(['-', '+']).next().unwrap_or(runtime);
-    if family == SUBJECT {
-        return OURS;
-    }
-    FAMILIES.iter().find(|(name, _)| *name == family).map_or(OTHERS, |(_, color)| *color)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::runtimes;
-    use crate::suite::measurements;
-
-    #[test]
-    fn every_runtime_of_the_suite_has_a_colour() {
-        for peer in measurements().flat_map(|of| runtimes::peers(of.workload().name)) {
-            assert_ne!(color(peer.runtime), OTHERS, "{}", peer.runtime);
-        }
-    }
+/// The name of a row, with a mark if its settings are not its runtime's defaults.
+pub(super) fn name(row: &Row) -> String {
+    let mark = if is_tuned(&row.workload, &row.runtime) { "◇ " } else { "" };
+    format!("{mark}{}", row.runtime)
 }

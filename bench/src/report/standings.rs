@@ -1,13 +1,15 @@
 //! The figures that throng has in common with other runtimes, and whether it is first in them.
 
 use crate::row::{Row, SUBJECT};
-use crate::suite::grouped;
+use crate::runtimes;
+use crate::suite::{grouped, measurements};
+use crate::workloads::Metric;
 
 /// A metric that throng and another runtime have.
 pub(crate) struct Standing<'a> {
     pub(crate) measurement: &'static str,
     pub(crate) group: &'static str,
-    pub(crate) metric: &'static str,
+    pub(crate) metric: Metric,
     pub(crate) rival: &'a Row,
     pub(crate) throng: f64,
     pub(crate) best: f64,
@@ -53,7 +55,7 @@ pub(crate) fn standings<'a>(rows: &'a [Row], rivals: &str) -> Vec<Standing<'a>> 
             standings.push(Standing {
                 measurement: measurement.name,
                 group: group.name,
-                metric: metric.name,
+                metric,
                 rival,
                 throng: ours,
                 best,
@@ -64,4 +66,21 @@ pub(crate) fn standings<'a>(rows: &'a [Row], rivals: &str) -> Vec<Standing<'a>> 
     }
     standings.sort_by(|a, b| b.factor.total_cmp(&a.factor));
     standings
+}
+
+/// The best verified row of a family of runtimes, in a measurement or one that varies it.
+pub(crate) fn best<'a>(
+    rows: &'a [Row],
+    measurement: &str,
+    metric: &str,
+    family: &str,
+) -> Option<&'a Row> {
+    let mut varied = measurements().filter(|of| of.varies(measurement)).peekable();
+    let metric = varied.peek()?.workload().metrics().find(|of| of.name == metric)?;
+    let names: Vec<&str> = varied.map(|of| of.name).collect();
+    let own = rows.iter().filter(|row| row.verified && runtimes::family(&row.runtime) == family);
+    let own =
+        own.filter(|row| row.measurement.as_deref().is_some_and(|name| names.contains(&name)));
+    let medians = own.filter_map(|row| Some((row.median(metric.name)?, row)));
+    medians.min_by(|(a, _), (b, _)| metric.order(*a, *b)).map(|(_, row)| row)
 }

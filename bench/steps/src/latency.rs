@@ -12,7 +12,7 @@ use crate::outcome::{Outcome, Quantiles};
 pub const PROBABILITIES: [f64; 10] = [0.0, 0.25, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999, 0.9999, 1.0];
 
 /// Name of a distribution whose metrics have no prefix.
-const UNNAMED: &str = "latency";
+pub const UNNAMED: &str = "latency";
 
 /// Upper end of the range: longer than the time limit of any call in the workloads.
 const LATENCY_MAX: Duration = Duration::from_secs(3600);
@@ -44,9 +44,10 @@ pub fn report(outcome: &mut Outcome, prefix: &str, latencies: &Histogram<u64>) {
     outcome.quantiles(name, PROBABILITIES.map(at).to_vec());
 }
 
-/// The value of a metric such as `put_p99_ns`, which is a percentile of the distribution `put`; `None` for any other
-/// metric, and if the run has no such distribution.
-pub fn percentile(metric: &str, quantiles: &Quantiles) -> Option<f64> {
+/// The distribution of a percentile and its probability, by the name of the metric: `put` and 0.99 of `put_p99_ns`;
+/// `None` for any other metric.
+#[must_use]
+pub fn distribution(metric: &str) -> Option<(&str, f64)> {
     let name = metric.strip_suffix("_ns")?;
     let (distribution, percentile) = name.rsplit_once('_').unwrap_or((UNNAMED, name));
     let probability = match percentile {
@@ -56,6 +57,12 @@ pub fn percentile(metric: &str, quantiles: &Quantiles) -> Option<f64> {
         "max" => 1.0,
         _ => return None,
     };
+    Some((distribution, probability))
+}
+
+/// The value of a metric that is a percentile; `None` for any other metric, and if the run has no such distribution.
+pub fn percentile(metric: &str, quantiles: &Quantiles) -> Option<f64> {
+    let (distribution, probability) = distribution(metric)?;
     let at = PROBABILITIES.iter().position(|known| *known == probability)?;
     quantiles.get(distribution)?.get(at).copied()
 }
