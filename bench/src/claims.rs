@@ -301,11 +301,11 @@ impl Ledger {
         let param = |row: &Row, name: &str| row.params.get(name).and_then(|value| value.as_f64());
         let missing = || no_row(measurement, metric, runtime);
         let row = self.row(measurement, metric, runtime)?;
-        stated.push((row, metric));
         let Some(mut value) = row.median(metric) else {
             let value = param(row, metric).ok_or_else(missing)?;
             return Ok(number(value).trim_end_matches(".0").to_owned());
         };
+        stated.push((row, metric));
         if let Some(name) = times {
             value *= param(row, name).ok_or_else(missing)?;
         }
@@ -463,7 +463,7 @@ mod tests {
              | another (`send-1`: `send_ns`) | 30.0 ns | – | 20.0 ns `tokio-recv-many` | – |\n\
              \nMedians of `bench/results/now`, on m, at c1; the code has changed since.\n<!-- /claims -->\nB\n\
              <!-- claims: times -->\nA send takes 10.0 ns, 2.0 times less than tokio's. 7 sends, 1 of 2, 1.\n\n\
-             (`send`: `count` of throng; `send`: `send_ns` of throng; `send-1`: `send_ns` of tokio-recv-many; medians of \
+             (`send`: `send_ns` of throng; `send-1`: `send_ns` of tokio-recv-many; medians of \
              `bench/results/now`, on m, at c1; the code has changed since.)\n<!-- /claims -->\n\
              <!-- claims: picture -->\n![Sends](bench/figures/send-send_ns.svg)\n<!-- /claims -->\n"
         );

@@ -54,6 +54,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_age_of_a_commit_is_counted_in_commits() {
+        let age = |commit| age(Path::new(env!("CARGO_MANIFEST_DIR")), commit);
+        // There is no repository where only the sources were unpacked.
+        assert_eq!(age("HEAD-dirty").unwrap_or_default(), 0);
+        assert_eq!(age("0000000"), None);
+    }
+
+    #[test]
     fn the_machine_is_named_with_its_cores() {
         assert!(machine().contains(" cores, "), "{}", machine());
     }

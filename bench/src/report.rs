@@ -263,7 +263,7 @@ mod tests {
         let table = &page[page.find("id=\"headline\"").expect("there is a table")..];
         let table = &table[..table.find("</section>").expect("it ends")];
         assert!(
-            table.contains(">1.5</strong><br><small>tokio-futures</small><br><small>1 worker<"),
+            table.contains(">1.5</strong><br><small>futures</small><br><small>1 worker<"),
             "{table}"
         );
         assert!(

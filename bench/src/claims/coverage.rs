@@ -9,50 +9,21 @@ use std::path::{Path, PathBuf};
 
 use super::{ClaimError, END, Ledger, Stated, read_text};
 
-/// Units of speed and memory.
-const UNITS: &[&str] = &[
-    "ns",
-    "us",
-    "µs",
-    "μs",
-    "ms",
-    "nanoseconds",
-    "microseconds",
-    "milliseconds",
-    "bytes",
-    "kB",
-    "KB",
-    "KiB",
-    "MB",
-    "MiB",
-    "GB",
-    "GiB",
-    "/s",
-    "k/s",
-    "M/s",
-    "%",
-    "percent",
-    "times",
-    "x",
-    "×",
-    "instructions",
-];
+/// Units of time, memory, rates and ratios.
+const UNITS: &str = "ns us µs μs ms s seconds minutes h hours nanoseconds microseconds milliseconds bytes kB KB KiB MB \
+    MiB GB GiB /s k/s M/s % percent times fold x × instructions million millions billion";
 
-/// Units of times that the project sets, unless their number has a fraction.
-const LONG: &[&str] = &["s", "seconds", "minutes"];
+/// Numbers that are spelled out, which count as in `ten times as fast` and `tenfold`.
+const WORDS: &str = "two three four five six seven eight nine ten twenty fifty hundred thousand";
 
-/// Multiples that count before a word that compares.
-const MULTIPLES: &[&str] = &["half", "twice", "thrice"];
+/// Multiples that count before a word that compares, or as a part of something measured.
+const MULTIPLES: &str = "half twice thrice third quarter tenth";
+const COMPARING: &str = "as faster slower more less fewer longer smaller larger";
+const MEASURED: &str = "memory time times cost bytes";
 
-/// Numbers that are spelled out, which count before `times` and a word that compares.
-const WORDS: &[&str] = &[
-    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "twenty", "fifty",
-    "hundred", "thousand",
-];
-
-/// Words that compare.
-const COMPARING: &[&str] =
-    &["as", "faster", "slower", "more", "less", "fewer", "longer", "smaller", "larger"];
+fn has(words: &str, word: &str) -> bool {
+    words.split_whitespace().any(|known| known == word)
+}
 
 /// A paragraph in one line. A list's item, a table's row and a line of code are paragraphs.
 #[derive(Default)]
@@ -155,7 +126,7 @@ fn number(word: &str) -> Option<(&str, &str)> {
 }
 
 fn is_unit(word: &str) -> bool {
-    UNITS.contains(&word.trim_matches(|edge: char| "(`*_.,;:)|".contains(edge)))
+    has(UNITS, word.trim_matches(|edge: char| "(`*_.,;:)|".contains(edge)))
 }
 
 /// The numbers with a unit, and those that compare.
@@ -163,19 +134,17 @@ fn figures(paragraph: &str) -> Vec<String> {
     let words: Vec<&str> = paragraph.split_whitespace().collect();
     let word = |at: usize| words.get(at).copied().unwrap_or_default();
     let bare = |at: usize| word(at).trim_matches(|edge: char| !edge.is_alphanumeric());
+    let compares = |at| has(COMPARING, bare(at));
     let is_figure = |at: &usize| {
-        let Some((number, own)) = number(word(*at)) else {
-            let compares = |at| COMPARING.contains(&bare(at));
+        let Some((_, own)) = number(word(*at)) else {
             let first = bare(*at).to_lowercase();
-            return MULTIPLES.contains(&first.as_str()) && compares(at + 1)
-                || WORDS.contains(&first.as_str()) && bare(at + 1) == "times" && compares(at + 2);
+            let is_part = bare(at + 1) == "of" && (2..5).any(|on| has(MEASURED, bare(at + on)));
+            return has(MULTIPLES, &first) && (compares(at + 1) || is_part)
+                || has(WORDS, &first) && bare(at + 1) == "times" && compares(at + 2)
+                || first.strip_suffix("fold").is_some_and(|number| has(WORDS, number));
         };
-        let unit = if own.is_empty() { word(at + 1) } else { own };
-        let is_rate = own.is_empty()
-            && (1..4).any(|on| bare(at + on) == "per" && bare(at + on + 1) == "second");
-        is_unit(unit)
-            || is_rate
-            || number.contains('.') && LONG.contains(&unit.trim_end_matches(['.', ',', ';', ')']))
+        let is_rate = (1..4).any(|on| bare(at + on) == "per" && bare(at + on + 1) == "second");
+        is_unit(if own.is_empty() { word(at + 1) } else { own }) || own.is_empty() && is_rate
     };
     (0..words.len()).filter(is_figure).map(|at| format!("{} {}", words[at], word(at + 1))).collect()
 }
@@ -232,7 +201,11 @@ mod tests {
         for (text, wanted) in [
             ("A call takes 97 ns.", 1),
             ("A call takes 97ns, or (1.5 µs).", 1),
-            ("A call takes 97 nanometres, and 5 seconds at most.", 0),
+            ("A call takes 97 nanometres.", 0),
+            ("It waits for 5 seconds, and ends in 3s.", 1),
+            ("It is a tenfold gain, or 10-fold.", 1),
+            ("It takes a third of the memory; a third of us do.", 1),
+            ("It ran 400 millions.", 1),
             ("It starts in 0.5 seconds.", 1),
             ("- 4 GB\n- 5 KiB\n| 6 % | and |", 3),
             ("It is 3x faster, 2.5× or 3–5 times as fast.", 1),

@@ -178,7 +178,7 @@ pub(super) fn color(runtime: &str) -> RGBColor {
     let at = FAMILIES.iter().position(|known| *known == family).unwrap_or(FAMILIES.len());
     // Steps of the golden ratio keep the hues of any few runtimes apart.
     let hue = (0.45 + 0.618_034 * at as f64).fract();
-    let lightness = [0.42, 0.55][at % 2];
+    let lightness = [0.48, 0.58][at % 2];
     let (red, green, blue) = HSLColor(hue, 0.5, lightness).to_backend_color().rgb;
     RGBColor(red, green, blue)
 }

@@ -111,7 +111,7 @@ fn headline(rows: &[Row]) -> Markup {
         let default = of(headline, family).filter(|_| !is_default);
         Some(html! { td.number {
             strong.failed[ratio < 1.0] { (number(ratio)) }
-            @if row.runtime != family { br; small { (row.runtime) } }
+            @if let Some(variant) = row.runtime.strip_prefix(family)?.strip_prefix(['-', '+']) { br; small { (variant) } }
             @match row.measurement.as_deref()?.strip_prefix(&headline.measurement)? {
                 "-1" => { br; small { "1 worker" } }
                 rest => @if let Some(setting) = rest.strip_prefix('-') { br; small { (setting) } }
