@@ -25,7 +25,7 @@ use serde::Deserialize;
 use crate::origin;
 use crate::report;
 use crate::results::{self, ResultsError};
-use crate::row::{Row, SUBJECT};
+use crate::row::{Row, SUBJECT, find};
 use crate::suite::{Entry, suite};
 use crate::table::{human, number};
 use crate::workloads::unit;
@@ -45,8 +45,8 @@ pub(crate) enum ClaimError {
     Garbled(#[from] toml::de::Error),
     #[error(transparent)]
     Results(#[from] ResultsError),
-    #[error("{runtime} has no verified row with {metric} of {measurement}")]
-    NoRow { measurement: String, metric: String, runtime: String },
+    #[error("{0} has no verified row with {1} of {2}")]
+    NoRow(String, String, String),
     #[error("{file} has no block `{block}`: the lines `<!-- claims: {block} -->` and `{END}`")]
     NoBlock { file: String, block: String },
     #[error("the sentence `{text}` has no value for `{{{index}}}`")]
@@ -187,11 +187,7 @@ impl Ledger {
             if fs::read_to_string(&path).is_ok_and(|before| before == text) {
                 continue;
             }
-            let failed = |source| ClaimError::Io { path: path.clone(), source };
-            if let Some(parent) = path.parent() {
-                fs::create_dir_all(parent).map_err(failed)?;
-            }
-            fs::write(&path, text).map_err(failed)?;
+            fs::write(&path, text).map_err(|source| ClaimError::Io { path, source })?;
             written.push(file);
         }
         Ok(written)
@@ -319,13 +315,10 @@ impl Ledger {
     fn row(&self, measurement: &str, metric: &str, runtime: &str) -> Result<&Row, ClaimError> {
         let found = match runtime.strip_suffix('*') {
             Some(family) => report::best(&self.rows, measurement, metric, family),
-            None => self.rows.iter().find(|row| {
-                row.verified
-                    && row.runtime == runtime
-                    && row.measurement.as_deref() == Some(measurement)
-                    && (row.median(metric).is_some() || row.params.contains_key(metric))
-            }),
+            None => find(&self.rows, measurement, runtime),
         };
+        let has = |row: &&Row| row.median(metric).is_some() || row.params.contains_key(metric);
+        let found = found.filter(has);
         found.ok_or_else(|| no_row(measurement, metric, runtime))
     }
 
@@ -356,11 +349,7 @@ fn read_text(path: PathBuf) -> Result<String, ClaimError> {
 }
 
 fn no_row(measurement: &str, metric: &str, runtime: &str) -> ClaimError {
-    ClaimError::NoRow {
-        measurement: measurement.to_owned(),
-        metric: metric.to_owned(),
-        runtime: runtime.to_owned(),
-    }
+    ClaimError::NoRow(runtime.to_owned(), metric.to_owned(), measurement.to_owned())
 }
 
 fn joined(names: BTreeSet<&str>) -> String {
@@ -434,6 +423,7 @@ mod tests {
             one(row("throng", 30.0)),
             one(row("tokio-recv-many", 20.0)),
         ];
+        fs::create_dir_all(root.path().join("bench/figures")).expect("it can be made");
         let rows = rows.concat().replace(r#""commit":null"#, r#""commit":"c1""#);
         let rows = rows.replace(r#""params":{}"#, r#""params":{"count":7}"#);
         for (path, text) in [
@@ -476,7 +466,7 @@ mod tests {
         let unknown =
             ONE_OF_EACH.replace("metric = \"send_ns\", tails", "metric = \"lost_ns\", tails");
         let (_root, no_row) = ledger(&unknown, BLOCKS);
-        assert!(matches!(no_row.texts(), Err(ClaimError::NoRow { .. })));
+        assert!(matches!(no_row.texts(), Err(ClaimError::NoRow(..))));
         let (_root, no_block) = ledger(ONE_OF_EACH, "A text.\n");
         assert!(matches!(no_block.texts(), Err(ClaimError::NoBlock { .. })));
         let (_root, no_value) = ledger(&ONE_OF_EACH.replace("{1} times", "much"), BLOCKS);

@@ -147,7 +147,7 @@ fn in_series<'a>(
 /// The metrics of the workload that rows belong to.
 fn metrics(rows: &[&Row]) -> Vec<Metric> {
     let workload = rows.first().and_then(|row| workloads::find(&row.workload));
-    workload.into_iter().flat_map(|workload| workload.metrics()).collect()
+    workload.map_or_else(Vec::new, |workload| workload.metrics().collect())
 }
 
 #[cfg(test)]

@@ -70,6 +70,14 @@ const MOVED: f64 = 2.0;
 
 const CONFIDENCE: f64 = 0.95;
 
+/// The verified row of a runtime in a measurement.
+pub(crate) fn find<'a>(rows: &'a [Row], measurement: &str, runtime: &str) -> Option<&'a Row> {
+    let is_own = |row: &&Row| {
+        row.verified && row.runtime == runtime && row.measurement.as_deref() == Some(measurement)
+    };
+    rows.iter().find(is_own)
+}
+
 impl Row {
     /// A verified row of `send`, but for some fields.
     #[cfg(test)]

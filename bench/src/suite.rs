@@ -40,10 +40,6 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn unit(&self) -> &'static str {
-        workloads::unit(&self.metric)
-    }
-
     /// The work of a row.
     pub(crate) fn text(&self, row: &Row) -> String {
         let params = row.params.iter().filter_map(|(name, value)| Some((name, value.as_f64()?)));

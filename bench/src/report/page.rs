@@ -1,13 +1,16 @@
 //! The page: its sections, tables and style.
 
+use std::ptr;
+
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use super::plot::name;
 use super::{
-    FIGURE_STYLE, Measured, Standing, best, figures, figures_over, in_series, of_group, standings,
+    FIGURE_STYLE, Measured, Standing, best, figures, figures_over, in_series, metrics, of_group,
+    standings,
 };
 use crate::compare::{self, Repeated};
-use crate::row::{RUNS, Row, SUBJECT};
+use crate::row::{RUNS, Row, SUBJECT, find};
 use crate::suite::{Entry, Group, Published, suite};
 use crate::table::{human, number, ratio};
 use crate::workloads::{self, Metric};
@@ -94,32 +97,23 @@ fn origin(rows: &[Row]) -> Markup {
 
 /// A table with the ratio of each rival's best row to throng, and that of its default.
 fn headline(rows: &[Row]) -> Markup {
-    let of = |headline: &Entry, runtime: &str| {
-        let is_own = |row: &&Row| {
-            row.verified
-                && row.runtime == runtime
-                && row.measurement.as_deref() == Some(&headline.measurement)
-        };
-        let row = rows.iter().find(is_own)?;
-        Some((row, row.median(&headline.metric)?))
-    };
-    let cell = |headline: &Entry, family: &str, ours: f64| {
-        let row = best(rows, &headline.measurement, &headline.metric, family)?;
-        let ratio = row.median(&headline.metric)? / ours;
-        let is_default =
-            row.runtime == family && row.measurement.as_ref() == Some(&headline.measurement);
-        let default = of(headline, family).filter(|_| !is_default);
+    let cell = |of: &Entry, family: &str, ours: f64| {
+        let row = best(rows, &of.measurement, &of.metric, family)?;
+        let default = find(rows, &of.measurement, family).filter(|default| !ptr::eq(*default, row));
+        let ratio = |row: &Row| Some(row.median(&of.metric)? / ours);
+        let variant = row.runtime.strip_prefix(family)?.strip_prefix(['-', '+']);
+        let setting = row.measurement.as_ref()?.strip_prefix(&of.measurement)?.strip_prefix('-');
+        let setting = setting.map(|setting| if setting == "1" { "1 worker" } else { setting });
         Some(html! { td.number {
-            strong.failed[ratio < 1.0] { (number(ratio)) }
-            @if let Some(variant) = row.runtime.strip_prefix(family)?.strip_prefix(['-', '+']) { br; small { (variant) } }
-            @match row.measurement.as_deref()?.strip_prefix(&headline.measurement)? {
-                "-1" => { br; small { "1 worker" } }
-                rest => @if let Some(setting) = rest.strip_prefix('-') { br; small { (setting) } }
-            }
-            @if let Some((_, theirs)) = default { br; small { "default " (number(theirs / ours)) } }
+            strong.failed[ratio(row)? < 1.0] { (number(ratio(row)?)) }
+            @for note in variant.into_iter().chain(setting) { br; small { (note) } }
+            @if let Some(ratio) = default.and_then(ratio) { br; small { "default " (number(ratio)) } }
         } })
     };
-    let known = suite().headline.iter().filter_map(|one| Some((one, of(one, SUBJECT)?)));
+    let known = suite().headline.iter().filter_map(|of| {
+        let row = find(rows, &of.measurement, SUBJECT)?;
+        Some((of, row, row.median(&of.metric)?))
+    });
     html! {
         section id="headline" {
             h2 { "The main ratios" }
@@ -129,11 +123,11 @@ fn headline(rows: &[Row]) -> Markup {
             }
             table {
                 thead { tr { th {} th.number { (SUBJECT) } @for family in RIVALS { th.number { (family) } } } }
-                tbody { @for (one, (row, ours)) in known { tr {
-                    td { a href={ "#" (one.measurement) } { (one.text(row)) } br; small { (one.metric) } }
-                    td.number { (human(ours, one.unit())) }
+                tbody { @for (of, row, ours) in known { tr {
+                    td { a href={ "#" (of.measurement) } { (of.text(row)) } br; small { (of.metric) } }
+                    td.number { (human(ours, workloads::unit(&of.metric))) }
                     @for family in RIVALS {
-                        @if let Some(cell) = cell(one, family, ours) { (cell) } @else { td.number { "–" } }
+                        @if let Some(cell) = cell(of, family, ours) { (cell) } @else { td.number { "–" } }
                     }
                 } } }
             }
@@ -191,12 +185,7 @@ fn losses_table(losses: &[&Standing<'_>]) -> Markup {
 
 fn published_table(group: &Group, rows: &[Row]) -> Markup {
     let measured = |published: &Published| {
-        let row = rows.iter().find(|row| {
-            row.verified
-                && row.runtime == SUBJECT
-                && row.measurement.as_deref() == Some(published.measurement)
-        });
-        row.and_then(|row| row.median(published.metric))
+        find(rows, published.measurement, SUBJECT)?.median(published.metric)
     };
     html! {
         @if !group.published.is_empty() {
@@ -317,35 +306,17 @@ impl Page<'_> {
     }
 
     fn repeated(&self) -> Markup {
-        let (mut all, mut noisy) = (0, Vec::new());
-        for row in self.rows.iter().filter(|row| row.verified) {
-            let workload = workloads::find(&row.workload);
-            for metric in workload.into_iter().flat_map(|workload| workload.metrics()) {
-                let found = compare::repeated(self.rows, row, self.again, metric.name);
-                all += usize::from(found.is_some());
-                noisy.extend(found.filter(|of| of.differs).map(|of| (row, metric, of)));
-            }
-        }
+        let of = |row| {
+            let repeated =
+                |metric: Metric| compare::repeated(self.rows, row, self.again, metric.name);
+            metrics(&[row]).into_iter().filter_map(repeated).collect::<Vec<_>>()
+        };
+        let all: Vec<Repeated> = self.rows.iter().flat_map(of).collect();
+        let noisy = all.iter().filter(|repeated| repeated.differs).count();
         html! { @if !self.again.is_empty() {
-            section id="again" {
-                h2 { "The same again" }
-                p {
-                    "The suite was run twice. " (noisy.len()) " of " (all) " ratios to throng differ by more than 15 %; "
-                    "the tables mark them as noisy, with the ratio of the other run."
-                }
-                details {
-                    summary { "Ratios that differ" }
-                    table {
-                        thead { tr {
-                            th { "measurement" } th { "metric" } th { "runtime" } th { "÷ throng" } th { "then" }
-                        } }
-                        tbody { @for (row, metric, of) in &noisy { tr {
-                            td { (row.measurement.as_deref().unwrap_or_default()) } td { (metric.name) }
-                            td { (row.runtime) } td.number { (format!("{:.2}", of.was)) }
-                            td.number { (format!("{:.2}", of.is)) }
-                        } } }
-                    }
-                }
+            p id="again" {
+                "The suite was run twice. " (noisy) " of " (all.len()) " ratios to throng differ by more than 15 %; the "
+                "tables mark them as noisy, with the ratio of the other run, and " code { "bench compare" } " lists them."
             }
         } }
     }

@@ -1,6 +1,6 @@
 //! The figures that throng has in common with other runtimes, and whether it is first in them.
 
-use crate::row::{Row, SUBJECT};
+use crate::row::{Row, SUBJECT, find};
 use crate::runtimes;
 use crate::suite::{grouped, measurements};
 use crate::workloads::Metric;
@@ -34,7 +34,7 @@ pub(crate) fn standings<'a>(rows: &'a [Row], rivals: &str) -> Vec<Standing<'a>> 
             .iter()
             .filter(|row| row.verified && row.measurement.as_deref() == Some(measurement.name))
             .collect();
-        let Some(throng) = own.iter().find(|row| row.runtime == SUBJECT) else { continue };
+        let Some(throng) = find(rows, measurement.name, SUBJECT) else { continue };
         let is_rival =
             |row: &Row| row.runtime.starts_with(rivals) && !row.runtime.starts_with(SUBJECT);
         for metric in measurement.workload().metrics() {
