@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 use tokio::sync::oneshot;
+use tokio::task::{JoinError, JoinSet};
 
 use crate::numbers::{below, rate, scattered};
 use crate::outcome::Outcome;
@@ -63,6 +64,57 @@ pub trait Counters: Tasks + Clone {
 
     /// Stops all counters, each of which has handled all calls. Their values stay.
     fn close(self) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// Number of reads in flight when all counters are read.
+const READS: usize = 512;
+
+/// Runs `serve` on open counters, then compares their values with those that are there when the counters were closed
+/// and opened again.
+///
+/// # Errors
+/// Those of `serve` and of the counters.
+pub async fn served<H: Home>(
+    home: &H,
+    count: u64,
+    live_max: u64,
+    serve: impl AsyncFnOnce(&H::Counters) -> Result<Outcome, Error>,
+) -> Result<Outcome, Error> {
+    let counters = home.open(live_max).await?;
+    let mut outcome = serve(&counters).await?;
+    let before = read_all(&counters, count).await?;
+    counters.close().await?;
+
+    let counters = home.open(live_max).await?;
+    let after = read_all(&counters, count).await?;
+    counters.close().await?;
+    let changed = before.iter().zip(&after).filter(|(before, after)| before != after).count();
+    outcome.check("counters that differ when opened again", changed as u64, 0);
+    Ok(outcome)
+}
+
+async fn read_all<C: Counters>(counters: &C, count: u64) -> Result<Vec<u64>, Error> {
+    let (mut values, mut reads) = (vec![0; count as usize], JoinSet::new());
+    for number in 0..count {
+        if reads.len() == READS {
+            note(reads.join_next().await, &mut values)?;
+        }
+        let counters = counters.clone();
+        reads.spawn(async move { (number, counters.read(number).await) });
+    }
+    while let Some(read) = reads.join_next().await {
+        note(Some(read), &mut values)?;
+    }
+    return Ok(values);
+
+    type Read = Result<(u64, Result<u64, Error>), JoinError>;
+    fn note(read: Option<Read>, values: &mut [u64]) -> Result<(), Error> {
+        if let Some(read) = read {
+            let (number, value) = read?;
+            values[number as usize] = value?;
+        }
+        Ok(())
+    }
 }
 
 /// The counter that each call is made to.

@@ -1,4 +1,4 @@
-//! `durable-turns` on databases, by the steps and with the checks of bench/steps.
+//! `durable-turns` and `durable-http` on databases, by the steps and with the checks of bench/steps.
 //!
 //! ```text
 //! Home ── open ──► Counters ──► Group: the calls that wait ──► Ledger: one commit ──► disk
@@ -25,7 +25,13 @@ use crate::{Settings, postgres as cluster};
 /// Runs the workload on the row; returns its outcome and the version of the database.
 pub(crate) async fn run(path: &Path, settings: &Settings) -> Result<(Outcome, String), Error> {
     match settings.row.as_str() {
-        "redis" => Ok((measure(&redis::Home { path }, path, settings).await?, redis::version()?)),
+        "redis" if settings.workload == "durable-http" => {
+            Ok((redis::serve(path, settings).await?, redis::version()?))
+        }
+        "redis" => {
+            let home = redis::Home { path, port: 0 };
+            Ok((measure(&home, path, settings).await?, redis::version()?))
+        }
         "postgres-rows" => {
             Ok((measure(&postgres::Rows { path }, path, settings).await?, cluster::version()?))
         }

@@ -1,5 +1,5 @@
-//! Durable counters, queues of jobs and workflows on databases, for the workloads `durable-turns`, `queue` and
-//! `workflow` of bench/src/workloads, by the steps and with the checks of bench/steps.
+//! Durable counters, queues of jobs and workflows on databases, for the workloads `durable-turns`, `durable-http`,
+//! `queue` and `workflow` of bench/src/workloads, by the steps and with the checks of bench/steps.
 //!
 //! ```text
 //! peer skip-locked | apalis-sqlite | apalis-postgres | durare-sqlite | durare-postgres
@@ -132,7 +132,7 @@ fn run(settings: &Settings) -> Result<String, Error> {
         .enable_all()
         .build()?;
     // The server of counters is closed and opened again with them.
-    let has_counters = settings.workload == "durable-turns";
+    let has_counters = matches!(settings.workload.as_str(), "durable-turns" | "durable-http");
     let is_on_postgres = !has_counters && !settings.row.ends_with("-sqlite");
     let path = directory.path();
     let cluster = is_on_postgres.then(|| Cluster::start(path)).transpose()?;
@@ -159,7 +159,7 @@ fn run(settings: &Settings) -> Result<String, Error> {
                 let home = durare::Home::Sqlite(&file);
                 Ok((settings.workflow(&home).await?, version("durare")?))
             }
-            (_, "durable-turns", _) => counters::run(path, settings).await,
+            (_, "durable-turns" | "durable-http", _) => counters::run(path, settings).await,
             (row, workload, _) => Err(Error::from(format!("{row} has no workload {workload}"))),
         }
     });

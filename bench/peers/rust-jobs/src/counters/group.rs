@@ -152,6 +152,10 @@ impl Lanes {
     pub(super) fn new(writers: Vec<Group>, readers: Vec<Group>, server: Server) -> Lanes {
         Lanes(Arc::new(Shared { writers, readers, server }))
     }
+
+    pub(super) fn server(&self) -> &Server {
+        &self.0.server
+    }
 }
 
 impl Tasks for Lanes {}

@@ -4,16 +4,20 @@
 //! few connections sends the calls that wait as one pipeline. The server has no snapshots (`save ""`), and its defaults
 //! otherwise: a log of 64 MiB that has doubled is rewritten.
 
+use std::env;
 use std::io::{self, Read, Write};
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bench_steps::outcome::Outcome;
 use bench_steps::{Error, counters};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client};
 
 use super::group::{Group, Lanes, Ledger, Sum};
+use crate::Settings;
 use crate::server::Server;
 
 const PROGRAM: &str = "redis-server";
@@ -23,6 +27,8 @@ const CONNECTIONS: usize = 4;
 
 pub(super) struct Home<'a> {
     pub(super) path: &'a Path,
+    /// The port of the server on this machine; 0 for none.
+    pub(super) port: u16,
 }
 
 struct Connection(MultiplexedConnection);
@@ -44,7 +50,8 @@ impl Home<'_> {
         let directory = tempfile::Builder::new().prefix("bench-redis-").tempdir()?;
         let socket = directory.path().join("socket");
         let mut command = Command::new(PROGRAM);
-        command.args(["--port", "0", "--appendonly", "yes", "--appendfsync", "always"]);
+        command.args(["--port", &self.port.to_string(), "--bind", "127.0.0.1"]);
+        command.args(["--appendonly", "yes", "--appendfsync", "always"]);
         command.args(["--save", "", "--loglevel", "warning"]);
         command.arg("--dir").arg(self.path).arg("--unixsocket").arg(&socket);
         command.stdin(Stdio::null()).stdout(Stdio::null());
@@ -69,6 +76,26 @@ impl counters::Home for Home<'_> {
         }
         Ok(Lanes::new(writers, readers, server))
     }
+}
+
+/// Runs the client of `durable-http` against the server itself, by its own protocol.
+pub(super) async fn serve(path: &Path, settings: &Settings) -> Result<Outcome, Error> {
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let entities = settings.get("entities")?;
+    let serve = async |counters: &Lanes| {
+        let program = env::var_os("BENCH_CLIENT").ok_or("BENCH_CLIENT names no program")?;
+        let mut client = Command::new(program);
+        client.args(["client", "--server", "redis", "--address", &format!("127.0.0.1:{port}")]);
+        client.args(["--process", &counters.server().id().to_string()]);
+        client.args(env::args_os().skip(2));
+        client.stderr(Stdio::inherit());
+        let output = tokio::task::spawn_blocking(move || client.output()).await??;
+        if !output.status.success() {
+            return Err(format!("the client failed ({})", output.status).into());
+        }
+        Ok(Outcome::of_line(serde_json::from_slice(&output.stdout)?))
+    };
+    counters::served(&Home { path, port }, entities, u64::MAX, serve).await
 }
 
 pub(super) fn version() -> Result<String, Error> {
