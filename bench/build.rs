@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Deserialize;
 
-const PACKAGES: [&str; 15] = [
+const PACKAGES: [&str; 16] = [
     "throng",
     "tokio",
     "axum",
@@ -20,6 +20,7 @@ const PACKAGES: [&str; 15] = [
     "kameo",
     "ractor",
     "tellus",
+    "xtra",
     "heed",
     "redb",
     "fjall",

@@ -23,7 +23,8 @@ use crate::runtimes::smol::Smol;
 use crate::runtimes::tellus::Tellus;
 use crate::runtimes::threads::Threads;
 use crate::runtimes::throng::Throng;
-use crate::runtimes::tokio::{Futures, Kanal, OfTokio};
+use crate::runtimes::tokio::{EACH, Futures, Kanal, MANY, OfTokio};
+use crate::runtimes::xtra::Xtra;
 use crate::runtimes::{self, Measured, Work};
 use crate::settings::Settings;
 
@@ -207,8 +208,9 @@ pub(crate) fn on_host<W: OnHost>(row: &str, settings: &Settings) -> Measured {
     match row {
         "throng" => runtimes::throng::drive(settings, false, W::measure::<Throng>),
         "tokio" | "tokio-current-thread" => {
-            runtimes::tokio::drive_host(row, OfTokio::<false>, settings, false, W::measure)
+            runtimes::tokio::drive_host(row, OfTokio::<EACH>, settings, false, W::measure)
         }
+        "tokio-cores" => runtimes::tokio::drive_cores(settings, W::measure),
         "tokio-kanal" => runtimes::tokio::drive_host(row, Kanal, settings, false, W::measure),
         "tokio-futures" | "tokio-futures-current-thread" => {
             runtimes::tokio::drive_host(row, Futures, settings, false, W::measure)
@@ -218,6 +220,7 @@ pub(crate) fn on_host<W: OnHost>(row: &str, settings: &Settings) -> Measured {
         "kameo" => runtimes::kameo::drive(settings, W::measure::<Kameo>),
         "ractor" => runtimes::ractor::drive(settings, W::measure::<Ractor>),
         "tellus" => runtimes::tellus::drive(settings, W::measure::<Tellus>),
+        "xtra" => runtimes::xtra::drive(settings, W::measure::<Xtra>),
         "threads" => runtimes::threads::drive(settings, W::measure::<Threads>),
         _ => Err(runtimes::no_row(row)),
     }
@@ -228,11 +231,12 @@ pub(crate) fn on_actors<W: OnActors>(row: &str, settings: &Settings) -> Measured
     match row {
         "throng" => runtimes::throng::drive(settings, outside, W::measure::<Throng>),
         "tokio" | "tokio-current-thread" => {
-            runtimes::tokio::drive_host(row, OfTokio::<false>, settings, outside, W::measure)
+            runtimes::tokio::drive_host(row, OfTokio::<EACH>, settings, outside, W::measure)
         }
         "tokio-recv-many" => {
-            runtimes::tokio::drive_host(row, OfTokio::<true>, settings, outside, W::measure)
+            runtimes::tokio::drive_host(row, OfTokio::<MANY>, settings, outside, W::measure)
         }
+        "tokio-cores" => runtimes::tokio::drive_cores(settings, W::measure),
         "tokio-kanal" => runtimes::tokio::drive_host(row, Kanal, settings, outside, W::measure),
         "tokio-futures" | "tokio-futures-current-thread" => {
             runtimes::tokio::drive_host(row, Futures, settings, outside, W::measure)

@@ -9,6 +9,7 @@ pub(crate) mod tellus;
 pub(crate) mod threads;
 pub(crate) mod throng;
 pub(crate) mod tokio;
+pub(crate) mod xtra;
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

@@ -31,6 +31,7 @@ pub(crate) mod records;
 pub(crate) mod relay;
 pub(crate) mod reminders;
 pub(crate) mod savina;
+pub(crate) mod selective;
 pub(crate) mod send;
 pub(crate) mod send_cost;
 pub(crate) mod served;
@@ -49,6 +50,7 @@ pub(crate) mod store_update;
 pub(crate) mod tally;
 pub(crate) mod tasks;
 pub(crate) mod timers;
+pub(crate) mod traffic;
 pub(crate) mod workflow;
 
 use std::cmp::Ordering;
@@ -152,7 +154,7 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
         "churn" => on_host::<churn::Churn>,
         "sleep" => sleep::run,
         "tasks" => on_host::<tasks::Tasks>,
-        "pairs" => on_actors::<relay::Pairs>,
+        "pairs" => relay::pairs,
         "ring" => on_actors::<relay::Ring>,
         "calls" => on_actors::<clients::Calls>,
         "outside" => on_actors::<clients::Outside>,
@@ -168,6 +170,8 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
         "monitors" => monitors::run,
         "timers" => timers::run,
         "children" => children::run,
+        "selective" => selective::run,
+        "traffic" => traffic::run,
         "social" => social::run,
         "chameneos" => on_actors::<savina::chameneos::Chameneos>,
         "big" => on_actors::<savina::big::Big>,

@@ -50,6 +50,8 @@ module("burst") -> bench_collector;
 module("fairness") -> bench_fairness;
 module("monitors") -> bench_monitors;
 module("timers") -> bench_timers;
+module("selective") -> bench_selective;
+module("traffic") -> bench_traffic;
 module("skynet") -> bench_skynet;
 module("social") -> bench_social;
 module("chameneos") -> savina_chameneos;

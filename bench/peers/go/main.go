@@ -56,6 +56,8 @@ var workloads = map[string]func(settings, *outcome) error{
 	"queens":       queens,
 	"monitors":     monitors,
 	"timers":       timers,
+	"selective":    selective,
+	"traffic":      traffic,
 }
 
 func main() {

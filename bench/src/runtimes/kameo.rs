@@ -19,6 +19,7 @@ use crate::host::{Actor, ActorContext, ActorHost, Host, Next, Pause, Receiver, S
 use crate::outcome::Outcome;
 use crate::settings::Settings;
 use crate::workloads::monitors::{MonitorHost, Watch, Watched};
+use crate::workloads::traffic::{self, Desk, DeskHost};
 
 #[derive(Clone)]
 pub(crate) struct Kameo;
@@ -229,6 +230,30 @@ impl ActorHost for Kameo {
             Ok(Outcome::default())
         }));
         let _ = start(Plain(Driver)).tell(work).try_send();
+    }
+}
+
+impl<D: Desk> Message<traffic::Request> for Plain<D> {
+    type Reply = u64;
+
+    async fn handle(&mut self, request: traffic::Request, _: &mut Context<Self, u64>) -> u64 {
+        self.0.handle(request).await
+    }
+}
+
+impl DeskHost for Kameo {
+    type DeskAddress<D: Desk> = ActorRef<Plain<D>>;
+
+    async fn open<D: Desk>(&self, desk: D) -> ActorRef<Plain<D>> {
+        start(Plain(desk))
+    }
+
+    fn post<D: Desk>(to: &ActorRef<Plain<D>>, request: traffic::Request) {
+        let _ = to.tell(request).try_send();
+    }
+
+    async fn ask<D: Desk>(to: &ActorRef<Plain<D>>, request: traffic::Request) -> Option<u64> {
+        to.ask(request).await.ok()
     }
 }
 

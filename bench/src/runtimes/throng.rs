@@ -17,6 +17,7 @@ use crate::host::{Actor, ActorContext, ActorHost, Host, Next, Pause, Receiver, S
 use crate::settings::Settings;
 use crate::workloads::monitors::{MonitorHost, Watch, Watched};
 use crate::workloads::timers::{Owner, SLICE_MESSAGE, Timers, fire};
+use crate::workloads::traffic::{self, Desk, DeskHost};
 
 /// Deadline of the call that runs the workload; no workload reaches it.
 const DEADLINE: Duration = Duration::from_secs(3600);
@@ -362,6 +363,46 @@ impl MonitorHost for Throng {
 
     fn watch(watcher: &Self::Watcher, targets: Self::Targets) {
         let _ = watcher.send(Tell(targets));
+    }
+}
+
+/// A process of `traffic`, a message to which is a call or a send as the client likes.
+pub(crate) struct OnDesk<D>(D);
+
+impl<D: Desk> Process for OnDesk<D> {
+    async fn timeout(&mut self, cx: &mut Context<Self>) {
+        self.0.time_out();
+        cx.stop(ExitReason::Normal);
+    }
+}
+
+impl Message for traffic::Request {
+    type Reply = u64;
+}
+
+impl<D: Desk> Handle<traffic::Request> for OnDesk<D> {
+    async fn handle(&mut self, request: traffic::Request, cx: &mut Context<Self>) -> u64 {
+        let reply = self.0.handle(request).await;
+        if let Some(idle) = D::idle() {
+            cx.receive_timeout(idle);
+        }
+        reply
+    }
+}
+
+impl DeskHost for Throng {
+    type DeskAddress<D: Desk> = Address<OnDesk<D>>;
+
+    async fn open<D: Desk>(&self, desk: D) -> Address<OnDesk<D>> {
+        start(&self.runtime, OnDesk(desk))
+    }
+
+    fn post<D: Desk>(to: &Address<OnDesk<D>>, request: traffic::Request) {
+        let _ = to.send(request);
+    }
+
+    async fn ask<D: Desk>(to: &Address<OnDesk<D>>, request: traffic::Request) -> Option<u64> {
+        to.call(request).await.ok()
     }
 }
 

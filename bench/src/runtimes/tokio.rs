@@ -7,25 +7,31 @@
 //! | `tokio-recv-many` | tokio's, several messages at once | tokio's oneshot |
 //! | `tokio-kanal` | kanal's | the crate oneshot |
 //! | `tokio-futures` | that of `futures` | the crate oneshot |
+//! | `tokio-cores` | tokio's, between runtimes of one thread each | tokio's oneshot |
 //!
 //! The rows that end with `current-thread` run all tasks on the thread that started them, as
 //! `#[tokio::main(flavor = "current_thread")]` does.
 
 use std::io;
+use std::pin::pin;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use futures_channel::mpsc;
 use futures_util::StreamExt;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::{AnyWork, Measured, Work};
 use crate::host::{Actor, ActorContext, ActorHost, Host, Next, Pause, Receiver, Service, Timed};
 use crate::settings::Settings;
 use crate::workloads::timers::{Owner, SLICE_MESSAGE, Timers, fire};
+use crate::workloads::traffic::{self, Desk, DeskHost};
 
 /// Starts the runtime and runs the workload in a task, which spawns and wakes other tasks more cheaply than the future of
 /// `block_on`, whose thread is not a worker; or as that future if it is `outside`.
@@ -106,7 +112,24 @@ pub(crate) trait Channel: Clone + Send + Sync + 'static {
 
     /// Replies. If the caller has given up, it counts the reply as missing.
     fn reply(to: Self::Reply, value: u64);
+
+    fn spawn(_: Place, task: impl Future<Output = ()> + Send + 'static) {
+        tokio::spawn(task);
+    }
 }
+
+/// The place of a task where runtimes share the work.
+pub(crate) enum Place {
+    /// The runtime after that of the last of its sort, so that a service and its client share a thread.
+    Next(&'static AtomicUsize),
+    /// That of a part of several, of which those that follow each other talk the most.
+    Part(u64, u64),
+}
+
+// Numbers of tasks started, by sort.
+static RECEIVERS: AtomicUsize = AtomicUsize::new(0);
+static SERVICES: AtomicUsize = AtomicUsize::new(0);
+static CLIENTS: AtomicUsize = AtomicUsize::new(0);
 
 async fn receive_each<C: Channel, M: Send + 'static, P: Pause>(
     mut inbox: C::Inbox<M>,
@@ -121,16 +144,23 @@ async fn receive_each<C: Channel, M: Send + 'static, P: Pause>(
     }
 }
 
-/// tokio's channel and its oneshot; a task takes several messages at once out of the channel if `MANY` is set.
+/// tokio's channel and its oneshot, in one of the following ways.
 #[derive(Clone)]
-pub(crate) struct OfTokio<const MANY: bool>;
+pub(crate) struct OfTokio<const WAY: u8>;
 
-impl<const MANY: bool> OfTokio<MANY> {
+/// A task takes one message at a time out of its channel.
+pub(crate) const EACH: u8 = 0;
+/// A task takes several messages at once.
+pub(crate) const MANY: u8 = 1;
+/// A task belongs to one of several runtimes that have a thread each.
+pub(crate) const BY_CORE: u8 = 2;
+
+impl<const WAY: u8> OfTokio<WAY> {
     /// Number of messages taken at once, at most: half of tokio's budget of operations per poll.
     const LIMIT: usize = 64;
 }
 
-impl<const MANY: bool> Channel for OfTokio<MANY> {
+impl<const WAY: u8> Channel for OfTokio<WAY> {
     type Sender<M: Send + 'static> = UnboundedSender<M>;
     type Inbox<M: Send + 'static> = UnboundedReceiver<M>;
     type Reply = oneshot::Sender<u64>;
@@ -151,7 +181,7 @@ impl<const MANY: bool> Channel for OfTokio<MANY> {
         mut inbox: Self::Inbox<M>,
         mut handle: impl FnMut(M) -> Next<P> + Send,
     ) {
-        if !MANY {
+        if WAY != MANY {
             return receive_each::<Self, M, P>(inbox, handle).await;
         }
         let mut messages = Vec::new();
@@ -174,6 +204,43 @@ impl<const MANY: bool> Channel for OfTokio<MANY> {
     fn reply(to: Self::Reply, value: u64) {
         let _ = to.send(value);
     }
+
+    fn spawn(place: Place, task: impl Future<Output = ()> + Send + 'static) {
+        if WAY != BY_CORE {
+            tokio::spawn(task);
+            return;
+        }
+        let cores = CORES.get().map_or(&[][..], Vec::as_slice);
+        let core = match place {
+            Place::Next(started) => started.fetch_add(1, Ordering::Relaxed) % cores.len(),
+            Place::Part(index, of) => (index * cores.len() as u64 / of) as usize,
+        };
+        cores[core].spawn(task);
+    }
+}
+
+/// The runtimes of [`BY_CORE`].
+static CORES: OnceLock<Vec<Handle>> = OnceLock::new();
+
+/// Starts a runtime on a thread for each worker, and runs the workload in a task of the first.
+pub(crate) fn drive_cores<F: Work>(
+    settings: &Settings,
+    work: impl FnOnce(Tokio<OfTokio<BY_CORE>>, Settings) -> F,
+) -> Measured {
+    let work: AnyWork = Box::pin(work(Tokio(OfTokio), settings.clone()));
+    thread::scope(|scope| {
+        let (mut handles, mut stops) = (Vec::new(), Vec::new());
+        for _ in 0..settings.workers {
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            // The thread ends when the sender is dropped.
+            let (stop, stopped) = oneshot::channel::<()>();
+            handles.push(runtime.handle().clone());
+            stops.push(stop);
+            thread::Builder::new().spawn_scoped(scope, move || runtime.block_on(stopped))?;
+        }
+        let first = CORES.get_or_init(|| handles)[0].clone();
+        first.block_on(first.spawn(work))?
+    })
 }
 
 /// kanal's channel, and the oneshot of the crate of that name.
@@ -254,7 +321,22 @@ impl<C: Channel> Host for Tokio<C> {
 
     async fn start<R: Receiver>(&self, mut receiver: R) -> io::Result<Self::Address<R>> {
         let (mailbox, inbox) = C::open();
-        tokio::spawn(C::receive_all(inbox, move |message| receiver.receive(message)));
+        C::spawn(
+            Place::Next(&RECEIVERS),
+            C::receive_all(inbox, move |message| receiver.receive(message)),
+        );
+        Ok(mailbox)
+    }
+
+    async fn start_part<R: Receiver>(
+        &self,
+        index: u64,
+        of: u64,
+        mut receiver: R,
+    ) -> io::Result<Self::Address<R>> {
+        let (mailbox, inbox) = C::open();
+        let task = C::receive_all(inbox, move |message| receiver.receive(message));
+        C::spawn(Place::Part(index, of), task);
         Ok(mailbox)
     }
 
@@ -264,10 +346,11 @@ impl<C: Channel> Host for Tokio<C> {
 
     async fn serve<S: Service>(&self, service: S) -> Self::ServiceAddress<S> {
         let (mailbox, requests) = C::open::<Request<C::Reply>>();
-        tokio::spawn(C::receive_all(requests, move |request| {
+        let task = C::receive_all(requests, move |request| {
             C::reply(request.reply, service.reply(request.value));
             Next::<std::convert::Infallible>::Message
-        }));
+        });
+        C::spawn(Place::Next(&SERVICES), task);
         mailbox
     }
 
@@ -354,7 +437,65 @@ impl<C: Channel> ActorHost for Tokio<C> {
     }
 
     async fn run(&self, client: impl Future<Output = ()> + Send + 'static) {
-        tokio::spawn(client);
+        C::spawn(Place::Next(&CLIENTS), client);
+    }
+}
+
+/// A message to a process of `traffic`, with the way to its caller if it has one.
+type Asked<C> = (traffic::Request, Option<<C as Channel>::Reply>);
+
+async fn answer<C: Channel, D: Desk>(desk: &mut D, (request, reply): Asked<C>) {
+    let value = desk.handle(request).await;
+    if let Some(reply) = reply {
+        C::reply(reply, value);
+    }
+}
+
+/// Serves with one timer, which each message moves.
+async fn serve_until_idle<C: Channel, D: Desk>(
+    mut desk: D,
+    mut inbox: C::Inbox<Asked<C>>,
+    idle: Duration,
+) {
+    let mut timer = pin!(sleep(idle));
+    loop {
+        tokio::select! {
+            biased;
+            asked = C::receive(&mut inbox) => match asked {
+                Some(asked) => answer::<C, D>(&mut desk, asked).await,
+                None => return,
+            },
+            () = &mut timer => return desk.time_out(),
+        }
+        timer.as_mut().reset(Instant::now() + idle);
+    }
+}
+
+impl<C: Channel> DeskHost for Tokio<C> {
+    type DeskAddress<D: Desk> = C::Sender<Asked<C>>;
+
+    async fn open<D: Desk>(&self, mut desk: D) -> C::Sender<Asked<C>> {
+        let (mailbox, mut inbox) = C::open();
+        if let Some(idle) = D::idle() {
+            C::spawn(Place::Next(&SERVICES), serve_until_idle::<C, D>(desk, inbox, idle));
+        } else {
+            C::spawn(Place::Next(&SERVICES), async move {
+                while let Some(asked) = C::receive(&mut inbox).await {
+                    answer::<C, D>(&mut desk, asked).await;
+                }
+            });
+        }
+        mailbox
+    }
+
+    fn post<D: Desk>(to: &C::Sender<Asked<C>>, request: traffic::Request) {
+        C::send(to, (request, None));
+    }
+
+    async fn ask<D: Desk>(to: &C::Sender<Asked<C>>, request: traffic::Request) -> Option<u64> {
+        let (reply, answer) = C::open_reply();
+        C::send(to, (request, Some(reply)))?;
+        answer.await
     }
 }
 

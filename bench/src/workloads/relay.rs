@@ -10,24 +10,73 @@
 //! - Each process adds one to the number that it receives and sends it on, so a ring has one
 //!   message in flight, and the last number proves that every message was sent and received.
 //! - Process i of a ring must receive i, i + size, i + 2 × size, … in this order.
+//! - With `message=bytes` each message owns 64 bytes, which its sender allocates and its receiver frees; the first eight are
+//!   the number.
 use std::convert::Infallible;
 use std::io;
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::prelude::*;
 use super::tally::{Tally, share};
-use crate::host::{ActorHost, Host, Next, OnActors, Receiver};
+use crate::host::{ActorHost, Host, Next, OnActors, OnHost, Receiver, on_actors, on_host};
+use crate::runtimes::Work;
 
-pub(crate) struct Pairs;
+pub(crate) fn pairs(row: &str, settings: &Settings) -> Measured {
+    let has_bytes = settings.word("message") == "bytes";
+    match row {
+        "xtra" if has_bytes => on_host::<Pairs<Box<[u8]>>>(row, settings),
+        "xtra" => on_host::<Pairs<u64>>(row, settings),
+        _ if has_bytes => on_actors::<Pairs<Box<[u8]>>>(row, settings),
+        _ => on_actors::<Pairs<u64>>(row, settings),
+    }
+}
 
-impl OnActors for Pairs {
-    async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
+struct Pairs<C>(PhantomData<C>);
+
+impl<C: Carrier> OnHost for Pairs<C> {
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
         let count = settings.count;
-        let (elapsed, mut outcome) = measure(host, count, settings.get("pairs"), 2).await?;
+        let (elapsed, mut outcome) = measure::<H, C>(host, count, settings.get("pairs"), 2).await?;
         outcome.metric("message_ns", elapsed.as_nanos() as f64 / count as f64);
         Ok(outcome)
+    }
+}
+
+impl<C: Carrier> OnActors for Pairs<C> {
+    fn measure<H: ActorHost>(host: H, settings: Settings) -> impl Work {
+        <Self as OnHost>::measure(host, settings)
+    }
+}
+
+/// A message that carries a number.
+trait Carrier: Send + Unpin + 'static {
+    fn of(value: u64) -> Self;
+
+    fn value(&self) -> u64;
+}
+
+impl Carrier for u64 {
+    fn of(value: u64) -> u64 {
+        value
+    }
+
+    fn value(&self) -> u64 {
+        *self
+    }
+}
+
+impl Carrier for Box<[u8]> {
+    fn of(value: u64) -> Self {
+        let mut bytes = vec![0; 64].into_boxed_slice();
+        bytes[..8].copy_from_slice(&value.to_le_bytes());
+        bytes
+    }
+
+    fn value(&self) -> u64 {
+        self.first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes))
     }
 }
 
@@ -36,7 +85,8 @@ pub(crate) struct Ring;
 impl OnActors for Ring {
     async fn measure<H: ActorHost>(host: H, settings: Settings) -> Measured {
         let count = settings.count;
-        let (elapsed, mut outcome) = measure(host, count, 1, settings.get("processes")).await?;
+        let (elapsed, mut outcome) =
+            measure::<H, u64>(host, count, 1, settings.get("processes")).await?;
         outcome.metric("wall_s", elapsed.as_secs_f64());
         outcome.metric("hop_ns", elapsed.as_nanos() as f64 / count as f64);
         Ok(outcome)
@@ -71,27 +121,28 @@ impl<H: Host, R: Receiver> Links<H, R> {
     }
 }
 
-struct Link<H: Host> {
-    links: Links<H, Link<H>>,
+struct Link<H: Host, C: Carrier> {
+    links: Links<H, Link<H, C>>,
     /// Index of the next process, and its address, which is looked up with the first message.
     next_index: usize,
-    next: Option<H::Address<Link<H>>>,
+    next: Option<H::Address<Link<H, C>>>,
     order: Order,
     messages: u64,
 }
 
-impl<H: Host> Receiver for Link<H> {
-    type Message = u64;
+impl<H: Host, C: Carrier> Receiver for Link<H, C> {
+    type Message = C;
     type Pause = Infallible;
 
-    fn receive(&mut self, value: u64) -> Next {
+    fn receive(&mut self, message: C) -> Next {
+        let value = message.value();
         self.order.note(value);
         let sent = value + 1;
         if sent == self.messages {
             FINISHED.add(sent);
         } else {
             let next = self.next.get_or_insert_with(|| self.links.all()[self.next_index].clone());
-            H::send(next, sent);
+            H::send(next, C::of(sent));
         }
         Next::Message
     }
@@ -99,7 +150,7 @@ impl<H: Host> Receiver for Link<H> {
 
 /// Passes `count` messages through `rings` rings of `size` processes, each ring its share; returns
 /// the time that it took, and the outcome of the checks.
-async fn measure<H: Host>(
+async fn measure<H: Host, C: Carrier>(
     host: H,
     count: u64,
     rings: u64,
@@ -123,7 +174,7 @@ async fn measure<H: Host>(
     let clock = Instant::now();
     for (ring, first) in links.all().iter().step_by(size as usize).enumerate() {
         if messages(ring as u64) > 0 {
-            H::send::<Link<H>>(first, 0);
+            H::send::<Link<H, C>>(first, C::of(0));
         }
     }
     FINISHED.complete().await;

@@ -11,6 +11,7 @@
 //! - The values are 0…M−1, each sent once, so the sum shows that no message was lost or duplicated.
 //! - Mailboxes are unbounded and no sender waits for the receiver: the receiver's backlog depends
 //!   on the runtime, and `delivered_ns` includes its processing.
+//! - In the rows `…-batch` a sender collects [`BATCH`] values in a vector, and sends that as a message.
 //! - Each sender reads the clock itself when it is done, so `send_ns` does not include the wake-up
 //!   of the driver.
 use std::convert::Infallible;
@@ -24,10 +25,10 @@ use crate::host::{Host, Next, OnHost, Receiver, on_host};
 use crate::runtimes::throng::feature;
 
 pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
-    if feature::is_none(settings) {
-        on_host::<Sending>(row, settings)
-    } else {
-        feature::send(settings)
+    match row.strip_suffix("-batch") {
+        Some(row) => on_host::<Batches>(row, settings),
+        None if feature::is_none(settings) => on_host::<Sending>(row, settings),
+        None => feature::send(settings),
     }
 }
 
@@ -36,11 +37,48 @@ struct Sending;
 impl OnHost for Sending {
     async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
         let receiver = host.start(Adder::new(settings.count)).await?;
-        let send = {
+        let send_all = {
             let receiver = receiver.clone();
-            move |value| H::send(&receiver, value)
+            move |values: Range<u64>| values.for_each(|value| H::send(&receiver, value))
         };
-        measure(host, send, settings).await
+        measure(host, send_all, settings).await
+    }
+}
+
+/// Number of values in a message of the rows that batch.
+const BATCH: u64 = 64;
+
+struct Batches;
+
+impl OnHost for Batches {
+    async fn measure<H: Host>(host: H, settings: Settings) -> Measured {
+        let receiver = host.start(BatchAdder(Adder::new(settings.count))).await?;
+        let send_all = {
+            let receiver = receiver.clone();
+            move |values: Range<u64>| {
+                for first in values.clone().step_by(BATCH as usize) {
+                    let end = values.end.min(first + BATCH);
+                    let mut batch = Vec::with_capacity(BATCH as usize);
+                    batch.extend(first..end);
+                    H::send(&receiver, batch);
+                }
+            }
+        };
+        measure(host, send_all, settings).await
+    }
+}
+
+struct BatchAdder(Adder);
+
+impl Receiver for BatchAdder {
+    type Message = Vec<u64>;
+    type Pause = Infallible;
+
+    fn receive(&mut self, batch: Vec<u64>) -> Next {
+        for value in batch {
+            self.0.receive(value);
+        }
+        Next::Message
     }
 }
 
@@ -56,11 +94,9 @@ pub(crate) struct Share {
 
 impl Share {
     /// Sends all values and reports the sender as done; called in the sender's process.
-    fn send_all(self, mut send: impl FnMut(u64)) {
+    fn send(self, send_all: impl Fn(Range<u64>)) {
         let count = self.values.end - self.values.start;
-        for value in self.values {
-            send(value);
-        }
+        send_all(self.values);
         LAST_DONE_NS.fetch_max(self.clock.elapsed().as_nanos() as u64, Ordering::Relaxed);
         SENDERS_DONE.add(count);
     }
@@ -96,20 +132,20 @@ impl Receiver for Adder {
 /// A process that sends its whole share in a single turn.
 struct Sender<F>(F);
 
-impl<F: Fn(u64) + Send + Unpin + 'static> Receiver for Sender<F> {
+impl<F: Fn(Range<u64>) + Send + Unpin + 'static> Receiver for Sender<F> {
     type Message = Share;
     type Pause = Infallible;
 
     fn receive(&mut self, share: Share) -> Next {
-        share.send_all(&self.0);
+        share.send(&self.0);
         Next::Message
     }
 }
 
-/// Drives the workload: its order, clocks and checks. `send` sends to the receiver, which is already running.
-pub(crate) async fn measure<H: Host, F: Fn(u64) + Clone + Send + Unpin + 'static>(
+/// Drives the workload: its order, clocks and checks. `send_all` sends to the receiver, which is already running.
+pub(crate) async fn measure<H: Host, F: Fn(Range<u64>) + Clone + Send + Unpin + 'static>(
     host: H,
-    send: F,
+    send_all: F,
     settings: Settings,
 ) -> Measured {
     let count = settings.count;
@@ -120,7 +156,7 @@ pub(crate) async fn measure<H: Host, F: Fn(u64) + Clone + Send + Unpin + 'static
     let clock = Instant::now();
     let mut kept = Vec::with_capacity(senders as usize);
     for sender in 0..senders {
-        let process = host.start(Sender(send.clone())).await?;
+        let process = host.start(Sender(send_all.clone())).await?;
         H::send(&process, Share { values: share(count, sender, senders), clock });
         kept.push(process);
     }

@@ -8,6 +8,7 @@
 mod scraper;
 
 use std::io;
+use std::ops::Range;
 use std::time::Duration;
 
 use throng::{
@@ -125,8 +126,10 @@ async fn measure_send<R: SendTarget<Inbox<Adder>>>(
     let (senders, messages) = (settings.get("senders"), settings.count);
     let receiver = fixture.processes[0].clone();
     // A message without a receiver is missing in the sum.
-    let send = move |value| drop(receiver.send(Tell(value)));
-    let mut outcome = send::measure(Throng { runtime }, send, settings).await?;
+    let send_all = move |values: Range<u64>| {
+        values.for_each(|value| drop(receiver.send(Tell(value))));
+    };
+    let mut outcome = send::measure(Throng { runtime }, send_all, settings).await?;
     // Started: the driver, the receiver and the senders, each of which handles its share.
     fixture.check(2 + senders, senders + messages, &mut outcome).await;
     Ok(outcome)
