@@ -5,7 +5,8 @@
 -import(bench_measure, [clock/0, quantiles/2, resident_bytes/0]).
 -import(bench_service, [right/2]).
 
--define(LONG_STEPS, 1_000_000).
+%% Some two milliseconds.
+-define(LONG_STEPS, 30_000).
 
 run("traffic", #{count := Count, processes := Processes, clients := Clients, busy := Busy} = Settings) ->
     Driver = self(),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 	"time"
 )
@@ -10,7 +11,11 @@ func pairs(given settings, result *outcome) error {
 	if err != nil {
 		return err
 	}
-	elapsed := relay(given.count, keys[0], 2, result)
+	start := startRing
+	if given.keys["message"] == "bytes" {
+		start = startByteRing
+	}
+	elapsed := relay(given.count, keys[0], 2, start, result)
 	result.metric("message_ns", each(elapsed, given.count))
 	return nil
 }
@@ -20,7 +25,7 @@ func ring(given settings, result *outcome) error {
 	if err != nil {
 		return err
 	}
-	elapsed := relay(given.count, 1, keys[0], result)
+	elapsed := relay(given.count, 1, keys[0], startRing, result)
 	result.metric("wall_s", elapsed.Seconds())
 	result.metric("hop_ns", each(elapsed, given.count))
 	return nil
@@ -28,13 +33,13 @@ func ring(given settings, result *outcome) error {
 
 // relay passes count messages through rings of processes, each ring its share. A process adds one to the
 // number that it receives, and sends it on. A ring has one message in flight, so no sender waits for room.
-func relay(count, rings, size uint64, result *outcome) time.Duration {
+func relay(count, rings, size uint64, start starter, result *outcome) time.Duration {
 	var misplaced atomic.Uint64
 	finished := newTally()
-	var firsts []chan<- uint64
+	var firsts []func()
 	for i := uint64(0); i < rings; i++ {
 		begin, end := share(count, i, rings)
-		first := startRing(size, end-begin, finished, &misplaced)
+		first := start(size, end-begin, finished, &misplaced)
 		// A ring without a share of the messages does not begin.
 		if end > begin {
 			firsts = append(firsts, first)
@@ -44,7 +49,7 @@ func relay(count, rings, size uint64, result *outcome) time.Duration {
 	finished.arm(begun)
 	clock := time.Now()
 	for _, first := range firsts {
-		first <- 0
+		first()
 	}
 	finished.complete()
 	elapsed := time.Since(clock)
@@ -55,8 +60,10 @@ func relay(count, rings, size uint64, result *outcome) time.Duration {
 	return elapsed
 }
 
-// startRing starts the processes of a ring, and returns the mailbox of the first.
-func startRing(size, messages uint64, finished *tally, misplaced *atomic.Uint64) chan<- uint64 {
+// starter starts the processes of a ring, and returns the sending of the first message.
+type starter func(size, messages uint64, finished *tally, misplaced *atomic.Uint64) func()
+
+func startRing(size, messages uint64, finished *tally, misplaced *atomic.Uint64) func() {
 	mailboxes := make([]chan uint64, size)
 	for place := range mailboxes {
 		mailboxes[place] = make(chan uint64, 1)
@@ -77,5 +84,37 @@ func startRing(size, messages uint64, finished *tally, misplaced *atomic.Uint64)
 			}
 		}()
 	}
-	return mailboxes[0]
+	return func() { mailboxes[0] <- 0 }
+}
+
+// startByteRing starts a ring in which each message is a new slice, whose first bytes are the number.
+func startByteRing(size, messages uint64, finished *tally, misplaced *atomic.Uint64) func() {
+	mailboxes := make([]chan []byte, size)
+	for place := range mailboxes {
+		mailboxes[place] = make(chan []byte, 1)
+	}
+	for place := range mailboxes {
+		due, mailbox, next := uint64(place), mailboxes[place], mailboxes[(place+1)%len(mailboxes)]
+		go func() {
+			for message := range mailbox {
+				value := binary.LittleEndian.Uint64(message)
+				if value != due {
+					misplaced.Add(1)
+				}
+				due = value + size
+				if value+1 == messages {
+					finished.add(messages)
+				} else {
+					next <- withNumber(value + 1)
+				}
+			}
+		}()
+	}
+	return func() { mailboxes[0] <- withNumber(0) }
+}
+
+func withNumber(value uint64) []byte {
+	bytes := make([]byte, 64)
+	binary.LittleEndian.PutUint64(bytes, value)
+	return bytes
 }

@@ -31,6 +31,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::runtime::Builder;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::task::block_in_place;
 
 use super::prelude::*;
 use super::records::Random;
@@ -61,6 +62,10 @@ fn on<D: Desk>(row: &str, settings: &Settings) -> Measured {
         "tokio-futures" | "tokio-futures-current-thread" => {
             on_tokio::drive_host(row, Futures, settings, false, measure::<D, _>)
         }
+        "tokio-in-place" => {
+            IN_PLACE.store(true, Ordering::Relaxed);
+            on_tokio::drive_host(row, OfTokio::<EACH>, settings, false, measure::<D, _>)
+        }
         "tokio-cores" => on_tokio::drive_cores(settings, measure::<D, _>),
         "kameo" => kameo::drive(settings, measure::<D, kameo::Kameo>),
         _ => Err(runtimes::no_row(row)),
@@ -82,6 +87,8 @@ static BUSY_DONE: Tally = Tally::new();
 static TIMED_OUT: Tally = Tally::new();
 static EARLY: Tally = Tally::new();
 static STOP: AtomicBool = AtomicBool::new(false);
+/// Whether a long handler tells tokio that it blocks.
+static IN_PLACE: AtomicBool = AtomicBool::new(false);
 static LATENCIES: Mutex<Vec<u64>> = Mutex::new(Vec::new());
 
 pub(crate) struct Request {
@@ -240,6 +247,9 @@ impl<const WORDS: usize, E: Equipment> Desk for State<WORDS, E> {
     async fn handle(&mut self, Request { task, value, body }: Request) -> u64 {
         match task {
             Task::Sum => return self.sum(),
+            Task::Compute if IN_PLACE.load(Ordering::Relaxed) => {
+                block_in_place(|| black_box(compute(value)));
+            }
             Task::Compute => _ = black_box(compute(value)),
             // A message with a wrong body is missing in the sum.
             Task::Add if body.last().is_none_or(|last| *last == value as u8) => {

@@ -138,6 +138,8 @@ verified_on_each_row! {
     spawn "spawn"
     send "send"
     send_cost "send-cost"
+    selective "selective"
+    traffic "traffic"
     call "call"
     churn "churn"
     tasks "tasks"
