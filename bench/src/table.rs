@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn counted_instructions_are_in_the_table() {
-        let workload = crate::workloads::find("send").expect("the workload exists");
-        let peers: Vec<_> = crate::runtimes::peers("send").take(2).collect();
+        let workload = crate::workloads::find("spawn").expect("the workload exists");
+        let peers: Vec<_> = crate::runtimes::peers("spawn").take(2).collect();
         let settings = crate::settings::Settings::new(workload, 10, 1);
         let rows = [250.0, 750.0].iter().zip(&peers).map(|(instructions, peer)| Row {
             instructions_per_op: Some(*instructions),
