@@ -756,6 +756,7 @@ end
 
 Code.require_file("monitors.exs", __DIR__)
 Code.require_file("timers.exs", __DIR__)
+Code.require_file("tasks.exs", __DIR__)
 
 defmodule Peer do
   @moduledoc "Runs a workload in a process of its own, and prints its line."
@@ -782,6 +783,7 @@ defmodule Peer do
   defp run("skynet", settings), do: Skynet.run(settings)
   defp run("monitors", settings), do: Monitors.run(settings)
   defp run("timers", settings), do: Timers.run(settings)
+  defp run("tasks", settings), do: Tasks.run(settings)
 
   defp settings([], settings), do: settings
 

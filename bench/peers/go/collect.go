@@ -63,9 +63,9 @@ func burst(given settings, result *outcome) error {
 	all := newChunks(keys[0], 0, given.count)
 	group := group{chunks: all, reports: newTally()}
 	latch := make(chan struct{})
-	mailboxes := make([]*mailbox, all.receivers)
+	mailboxes := make([]*mailbox[uint64], all.receivers)
 	for i := range mailboxes {
-		mailbox := newMailbox()
+		mailbox := newMailbox[uint64]()
 		mailboxes[i] = mailbox
 		collector := group.collector(i)
 		go func() {
@@ -118,19 +118,19 @@ func burst(given settings, result *outcome) error {
 }
 
 // mailbox is a queue without a bound, from which a receiver takes everything at once.
-type mailbox struct {
+type mailbox[T any] struct {
 	lock   sync.Mutex
 	filled sync.Cond
-	values []uint64
+	values []T
 }
 
-func newMailbox() *mailbox {
-	m := new(mailbox)
+func newMailbox[T any]() *mailbox[T] {
+	m := new(mailbox[T])
 	m.filled.L = &m.lock
 	return m
 }
 
-func (m *mailbox) send(value uint64) {
+func (m *mailbox[T]) send(value T) {
 	m.lock.Lock()
 	m.values = append(m.values, value)
 	m.lock.Unlock()
@@ -138,7 +138,7 @@ func (m *mailbox) send(value uint64) {
 }
 
 // receiveAll waits for a value, and takes all values.
-func (m *mailbox) receiveAll() []uint64 {
+func (m *mailbox[T]) receiveAll() []T {
 	m.lock.Lock()
 	defer m.lock.Unlock()
 	for len(m.values) == 0 {

@@ -8,7 +8,8 @@
 // channels" in "Effective Go"); skynet follows the Go program of the benchmark atemerev/skynet. A channel
 // has the room that its work needs, as in the benchmarks of Go's own runtime package (chan_test.go); it is
 // never unbounded. So in send, send-cost and fan a sender waits for a receiver that is `backlog` messages
-// behind; in burst, where a queue has to grow, the mailbox is a slice under a mutex.
+// behind; in burst, where a queue has to grow, and in social, where shards send to each other and must not wait, the
+// mailbox is a slice under a mutex.
 //
 // The row go-tuned has the same program; the harness sets GOGC=off and GOMEMLIMIT
 // (src/runtimes/go.rs). GOMAXPROCS is the number of workers.
@@ -58,6 +59,7 @@ var workloads = map[string]func(settings, *outcome) error{
 	"timers":       timers,
 	"selective":    selective,
 	"traffic":      traffic,
+	"social":       social,
 }
 
 func main() {

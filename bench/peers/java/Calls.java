@@ -26,7 +26,7 @@ final class Calls {
         }
 
         peer.metric("round_trip_ns", (double) elapsed / count);
-        percentiles(peer, latencies);
+        percentiles(peer, "latency", latencies);
         peer.check("correct replies", replies, callees.length + count + samples);
     }
 
@@ -76,15 +76,15 @@ final class Calls {
         done.complete();
 
         peer.metric("round_trip_ns", (double) elapsed / count);
-        percentiles(peer, latencies);
+        percentiles(peer, "latency", latencies);
         peer.check("callers that finished, in two rounds", done.count(), 2 * callers);
         peer.check("correct replies", replies + done.sum(), callees.length + count + samples);
         peer.check("calls that were timed separately", timed.get(), samples);
     }
 
-    static void percentiles(Peer peer, long[] latencies) {
+    static void percentiles(Peer peer, String name, long[] latencies) {
         Arrays.sort(latencies);
-        peer.distribution("latency", probability -> quantile(latencies, probability));
+        peer.distribution(name, probability -> quantile(latencies, probability));
     }
 
     private static long quantile(long[] sorted, double quantile) {

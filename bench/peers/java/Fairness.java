@@ -41,7 +41,7 @@ final class Fairness {
         STOPPED.complete();
         long flooded = System.nanoTime() - flooding;
 
-        Calls.percentiles(peer, latencies);
+        Calls.percentiles(peer, "latency", latencies);
         peer.metric("message_ns", (double) flooded / Math.max(1, STOPPED.sum()));
         peer.check("correct replies", replies, latencies.length);
         peer.check("flooders that ran", RUNNING.count(), flooders);

@@ -101,6 +101,8 @@ final class Main {
             case "queens" -> Queens.run(peer);
             case "monitors" -> Monitors.run(peer);
             case "timers" -> Timers.run(peer);
+            case "tasks" -> Tasks.run(peer);
+            case "social" -> Social.run(peer);
             default -> throw new IllegalArgumentException("no workload " + peer.workload);
         }
     }

@@ -6,7 +6,8 @@
 // million tasks.
 //
 // Class: stackless tasks on one thread, which share a heap and are not preempted. `workers` in the
-// result is always 1. Worker threads are no processes in this sense: each is an isolate of several MB.
+// result is 1, but in the row node-workers, which divides `tasks` among worker threads. Such a thread is no process
+// in this sense: it is an isolate of several MB.
 //
 // Implements the workloads of bench/src/workloads, in the same order of steps, and prints the line of
 // JSON that bench/steps/src/outcome.rs describes:
@@ -36,11 +37,12 @@ import { sendCost } from './sendcost.mjs';
 import { skynet } from './skynet.mjs';
 import { sleep } from './sleep.mjs';
 import { spawn } from './spawn.mjs';
+import { tasks } from './tasks.mjs';
 import { timers } from './timers.mjs';
 
 const workloads = {
   spawn, send, 'send-cost': sendCost, call, calls, churn, sleep, pairs, ring, fan, burst, skynet,
-  timers,
+  tasks, timers,
 };
 
 /** The probabilities of the quantiles that a run reports of each distribution. */
@@ -83,7 +85,8 @@ if (!Object.hasOwn(workloads, workload)) throw new Error(`no workload ${workload
 const outcome = new Outcome();
 await workloads[workload](settings, outcome);
 const version = globalThis.Bun ? `Bun ${Bun.version}` : `Node ${process.versions.node}`;
-console.log(`{"version":"${version}","workers":1,"metrics":{${outcome.metrics.join(',')}},` +
+const workers = Number(process.env.TASKS_WORKERS ?? 1);
+console.log(`{"version":"${version}","workers":${workers},"metrics":{${outcome.metrics.join(',')}},` +
   `"failures":${JSON.stringify(outcome.failures)},"quantiles":${JSON.stringify(outcome.quantiles)}}`);
 // A process that waits for a message keeps nothing alive, but a timer of the tally might.
 process.exit(0);

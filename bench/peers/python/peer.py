@@ -43,6 +43,7 @@ import send_cost
 import skynet
 import sleep
 import spawn
+import tasks
 import timers
 
 # New objects after which the collector of cycles runs in the tuned row.
@@ -62,6 +63,7 @@ WORKLOADS = {
     "burst": collector.run_burst,
     "skynet": skynet.run,
     "timers": timers.run,
+    "tasks": tasks.run,
 }
 
 

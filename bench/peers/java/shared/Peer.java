@@ -69,6 +69,11 @@ final class Peer {
         return Long.parseLong(value);
     }
 
+    /** The value of a setting that is a word. */
+    String word(String name) {
+        return settings.get(name);
+    }
+
     long count() {
         return setting("count");
     }
