@@ -3,12 +3,14 @@
 use std::fmt::Write;
 
 use crate::harness::{Request, Row};
+use crate::workloads::store_mega::{LISTERS, READERS, WRITERS};
 
 /// Formats the rows as the program of the workload's source does; empty if there is no such program.
 pub(crate) fn lines(request: &Request, rows: &[Row]) -> String {
     let lines_of: fn(&Request, &Row) -> Option<String> = match request.settings.workload.name {
         "processes" => of_processes,
         "send-cost" => of_send_cost,
+        "store-mega" => of_store_mega,
         _ => return String::new(),
     };
     let mut text = String::new();
@@ -60,6 +62,37 @@ fn of_send_cost(request: &Request, row: &Row) -> Option<String> {
     Some(text)
 }
 
+/// The lines of `multi_process_benchmark:run()`. A rate per process is that of its role in the role's own time. The
+/// operations are those that the original counts: puts, gets that found an entry, and listed entries.
+fn of_store_mega(_: &Request, row: &Row) -> Option<String> {
+    let wall = row.median("wall_s")?;
+    let rate = |role: &str| row.median(&format!("original_{role}_per_s"));
+    let total = |role: &str| Some((rate(role)? * wall).round() as u64);
+    let mut text = format!(
+        "=== MULTI-PROCESS MEGA STRESS RESULTS ===\nWall Clock Time: {:.0} ms ({wall:.2} seconds)\n\n\
+         Process Performance Summary:\n",
+        wall * 1e3
+    );
+    for (name, processes, role, own) in [
+        ("Writers", WRITERS, "puts", "puts_per_s"),
+        ("Readers", READERS, "gets", "hits_per_s"),
+        ("Listers", LISTERS, "rows", "rows_per_s"),
+    ] {
+        let (total, each) = (total(role)?, row.median(own)? / processes as f64);
+        let _ = writeln!(
+            text,
+            "  {name}: {processes} processes, {total} total ops, avg {each:.2} ops/sec per process"
+        );
+    }
+    let _ = writeln!(text, "\nAggregate Performance:\n  Total operations: {}", total("combined")?);
+    for (name, role) in
+        [("Combined", "combined"), ("Write", "puts"), ("Read", "gets"), ("List", "rows")]
+    {
+        let _ = writeln!(text, "  {name} throughput: {:.2} ops/sec", rate(role)?);
+    }
+    Some(text)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,5 +140,36 @@ mod tests {
         assert!(text.ends_with(&printed("500ms", 8_000_000, 2_000_000)), "{text}");
         let text = lines(&request(workload, 3000), &rows);
         assert!(text.ends_with(&printed("3s", 48_000_000, 12_000_000)), "{text}");
+    }
+
+    #[test]
+    fn the_44_processes_on_a_store_are_printed_as_by_the_original() {
+        let workload = "store-mega";
+        // The original's own figures.
+        let row = row(
+            workload,
+            &[
+                ("wall_s", 76.741),
+                ("puts_per_s", 54_673.76),
+                ("hits_per_s", 89_244.2),
+                ("rows_per_s", 7_339_618.16),
+                ("original_puts_per_s", 52_123.38),
+                ("original_gets_per_s", 17_705.85),
+                ("original_rows_per_s", 46_068.71),
+                ("original_combined_per_s", 115_897.94),
+            ],
+        );
+        let text = lines(&request(workload, 250_000), &[row]);
+        for line in [
+            "Wall Clock Time: 76741 ms (76.74 seconds)",
+            "  Writers: 16 processes, 4000000 total ops, avg 3417.11 ops/sec per process",
+            "  Readers: 20 processes, 1358765 total ops, avg 4462.21 ops/sec per process",
+            "  Listers: 8 processes, 3535359 total ops, avg 917452.27 ops/sec per process",
+            "  Total operations: 8894124",
+            "  Combined throughput: 115897.94 ops/sec",
+            "  List throughput: 46068.71 ops/sec",
+        ] {
+            assert!(text.lines().any(|printed| printed == line), "{line}: {text}");
+        }
     }
 }

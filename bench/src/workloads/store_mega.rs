@@ -40,9 +40,9 @@ pub(crate) fn run(row: &str, settings: &Settings) -> Measured {
     }
 }
 
-const WRITERS: u64 = 16;
-const READERS: u64 = 20;
-const LISTERS: u64 = 8;
+pub(crate) const WRITERS: u64 = 16;
+pub(crate) const READERS: u64 = 20;
+pub(crate) const LISTERS: u64 = 8;
 const PASSES: u64 = 5;
 
 /// Number of gets after which a reader pauses for one to three milliseconds.
