@@ -131,6 +131,15 @@ impl Network {
     pub async fn log_in(&self, name: Name) -> Result<User, RequestError> {
         self.directory.log_in(name).await?
     }
+
+    /// Returns the posts of a registered user, newest first. The request is passed on to the user's process, so a
+    /// caller that reads often asks [`User::get_profile`] instead.
+    ///
+    /// # Errors
+    /// [`RequestError::NoSuchUser`] if the name is not registered.
+    pub async fn get_profile(&self, name: Name) -> Result<Posts, RequestError> {
+        self.directory.pass_to_profile(name).await?
+    }
 }
 
 /// Address of a user of a [`Network`].
@@ -218,6 +227,15 @@ impl Directory {
     #[message]
     fn log_in(&self, name: Name) -> Result<User, RequestError> {
         self.users.get(&name).cloned().ok_or(RequestError::NoSuchUser)
+    }
+
+    #[message]
+    fn pass_to_profile(&self, name: Name, reply: ReplyTo<Result<Posts, RequestError>>) {
+        // An error means that the caller has given up; a request that the shard does not take drops the `ReplyTo`.
+        match self.users.get(&name) {
+            Some(user) => drop(user.shard.pass_profile(user.slot, reply)),
+            None => drop(reply.send(Err(RequestError::NoSuchUser))),
+        }
     }
 }
 
@@ -393,5 +411,11 @@ impl Shard {
     #[message]
     fn get_profile(&mut self, slot: u32) -> Posts {
         self.account(slot).profile.snapshot()
+    }
+
+    /// Answers a request that the directory has passed on.
+    #[message(send)]
+    fn pass_profile(&mut self, slot: u32, reply: ReplyTo<Result<Posts, RequestError>>) {
+        let _ = reply.send(Ok(self.account(slot).profile.snapshot()));
     }
 }

@@ -67,6 +67,9 @@ fn unknown_and_taken_names_are_errors() {
         assert_eq!(taken.unwrap_err(), RequestError::NameTaken);
         let ada = network.log_in(name("ada")).await.unwrap();
         assert_eq!(texts(&ada.get_profile().await.unwrap()), ["kept"]);
+        assert_eq!(texts(&network.get_profile(name("ada")).await.unwrap()), ["kept"]);
+        let unknown = network.get_profile(name("bob")).await;
+        assert_eq!(unknown.unwrap_err(), RequestError::NoSuchUser);
     });
 }
 
