@@ -265,7 +265,7 @@ impl Ledger {
             text = text.replace(&place, &self.value(value, &mut stated)?);
         }
         for rivals in ["", "tokio"] {
-            // Only Erlang has the microblog besides throng, in more measurements than anything else.
+            // The microblog has more measurements than anything else, and few rivals.
             let mut shared = report::standings(&self.rows, rivals);
             shared.retain(|standing| standing.group != "social");
             let lost = shared.iter().filter(|standing| standing.is_lost()).count();

@@ -247,7 +247,8 @@ mod tests {
             );
             super::parse(&output, workload)
         };
-        let (right, both) = (r#""profiles_per_s":1.0"#, ["latency", "round"]);
+        let right = r#""profiles_per_s":1.0,"round_mean_ns":1.0,"register_ns":1.0"#;
+        let both = ["latency", "round"];
         let line = parse(right, &both).expect("the line is complete");
         assert_eq!(line.metrics["p99_ns"], 1.0, "a percentile comes from its distribution");
         assert!(matches!(parse(right, &["latency"]), Err(RunError::Garbled { .. })));

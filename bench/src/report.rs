@@ -81,7 +81,8 @@ fn figures(of: &Measured<'_>) -> Vec<Figure> {
         of.verified.iter().flat_map(|row| row.quantiles.keys()).collect();
     distributions.sort();
     distributions.dedup();
-    let quantiles = distributions.into_iter().filter_map(|distribution| {
+    let quantiles = distributions.into_iter().filter(|name| *name != plot::ROUND);
+    let quantiles = quantiles.filter_map(|distribution| {
         let svg = lines::quantiles(distribution, &of.verified)?;
         Some(Figure { name: format!("{name}-{distribution}"), svg })
     });
@@ -90,11 +91,26 @@ fn figures(of: &Measured<'_>) -> Vec<Figure> {
 
 /// The figures of a series; empty if it has a single measurement.
 fn figures_over(series: &str, rows: &[&Row]) -> Vec<Figure> {
-    let of = |metric: Metric| {
-        let svg = lines::series(metric, suite().series.get(series)?, rows)?;
+    let Some(over) = suite().series.get(series) else { return Vec::new() };
+    let metrics = metrics(rows);
+    let of = |metric: &Metric| {
+        let svg = lines::series(*metric, over, rows)?;
         Some(Figure { name: format!("{series}-{}", metric.name), svg })
     };
-    metrics(rows).into_iter().filter_map(of).collect()
+    let mut figures: Vec<Figure> = metrics.iter().filter_map(of).collect();
+    if !figures.is_empty() {
+        let of_series = suite().derived.iter().filter(|derived| derived.series == series);
+        figures.extend(of_series.filter_map(|derived| {
+            let metric = metrics.iter().find(|metric| metric.name == derived.metric)?;
+            let svg = lines::derived(derived, *metric, over, rows)?;
+            Some(Figure { name: derived.name.to_owned(), svg })
+        }));
+        figures.extend(metrics.iter().filter_map(|metric| {
+            let svg = plot::boxes(*metric, over, rows)?;
+            Some(Figure { name: format!("{series}-{}", plot::ROUND), svg })
+        }));
+    }
+    figures
 }
 
 /// A figure with the style that the page would give it, for use without the page.
@@ -222,6 +238,46 @@ mod tests {
         // A single measurement makes no line.
         let (page, names) = written(&of("throng")[..1]);
         assert!(!page.contains("processes-by-count") && names.len() == 2, "{names:?}");
+    }
+
+    #[test]
+    fn rounds_have_boxes_an_interval_and_a_speed_up_over_workers() {
+        let row = |runtime: &str, workers: u64, measurement: &str, time: f64| {
+            let mut row = row(runtime, 1.0, true);
+            row.measurement = Some(measurement.to_owned());
+            row.workload = "social".to_owned();
+            let params = json!({"workers": workers, "rounds": 30, "dropped": 5});
+            row.params = params.as_object().cloned().expect("it is an object");
+            // The rounds of the source, whose interval is 231.8 to 238.3 ms.
+            for (name, value) in [
+                ("round_p50_ns", time),
+                ("round_mean_ns", 235_076_840.0),
+                ("round_deviation_ns", 7_926_000.0),
+            ] {
+                row.metrics.insert(name.to_owned(), json!({"median": value}));
+            }
+            let values = (1..=10).map(|at| f64::from(at) * time).collect();
+            row.quantiles = [("round".to_owned(), values)].into();
+            row
+        };
+        let of = |runtime, one, two| {
+            [row(runtime, 1, "social-timelines-1", one), row(runtime, 2, "social-timelines", two)]
+        };
+        let rows = [of("throng", 600.0, 150.0), of("erlang-central", 900.0, 1050.0)].concat();
+        let (page, names) = written(&rows);
+        let draws = |name: &str, values: &[&str]| {
+            assert!(names.contains(&format!("{name}.svg")), "{name}: {names:?}");
+            let svg = figure(&rows, name).expect("it is one of the figures");
+            assert!(values.iter().all(|value| svg.contains(&format!("\n{value}\n"))), "{svg}");
+        };
+        // The axes end at the greatest speed-up.
+        draws("social-timelines-speedup", &["4", "throng", "◇ erlang-central"]);
+        draws("social-timelines-beside-central", &["7"]);
+        draws("social-timelines-by-workers-round", &["— workers = 1 —", "— workers = 2 —"]);
+        draws("social-timelines-round_p50_ns", &["throng"]);
+        let found = page.find("95 % interval of the mean").expect("there is a table");
+        let table = &page[found..][..600];
+        assert!(table.contains(">232 ms–238 ms<"), "{table}");
     }
 
     #[test]

@@ -23,6 +23,7 @@ pub(crate) struct Suite {
     /// lines over that number.
     pub(crate) series: BTreeMap<&'static str, &'static str>,
     pub(crate) headline: Vec<Entry>,
+    pub(crate) derived: Vec<Derived>,
     pub(crate) group: Vec<Group>,
 }
 
@@ -46,6 +47,25 @@ impl Entry {
         params.fold(self.text.clone(), |text, (name, value)| {
             text.replace(&format!("{{{name}}}"), number(value).trim_end_matches(".0"))
         })
+    }
+}
+
+/// A figure of dividends divided by the medians of a series.
+#[derive(Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Derived {
+    pub(crate) name: &'static str,
+    pub(crate) series: &'static str,
+    pub(crate) metric: &'static str,
+    pub(crate) title: &'static str,
+    pub(crate) from: Option<f64>,
+    pub(crate) beside: Option<&'static str>,
+}
+
+impl Derived {
+    /// Whether the figure is the time of one of a rate, and a ratio of times otherwise.
+    pub(crate) fn is_time(&self) -> bool {
+        self.from.is_none() && self.beside.is_none()
     }
 }
 
@@ -82,6 +102,8 @@ pub(crate) struct Measurement {
     series: &'static str,
     count: Option<u64>,
     workers: Option<usize>,
+    #[serde(default)]
+    cores: usize,
     #[serde(default)]
     set: Set,
     quick: Option<u64>,
@@ -149,6 +171,9 @@ impl Measurement {
 
     /// The settings; `None` if the measurement is left out.
     pub(crate) fn settings(&self, quick: bool, cores: usize) -> Option<Settings> {
+        if cores < self.cores {
+            return None;
+        }
         let workload = self.workload();
         let count = if quick { self.quick? } else { self.count.unwrap_or(workload.count) };
         let mut settings = Settings::new(workload, count, self.workers.unwrap_or(cores));
@@ -171,8 +196,8 @@ mod tests {
     fn every_measurement_has_a_name_of_its_own_and_settings_of_its_workload() {
         for (index, measurement) in measurements().enumerate() {
             assert!(measurements().take(index).all(|other| other.name != measurement.name));
-            let full = measurement.settings(false, 2).expect("all of the suite is measured");
-            let quick = measurement.settings(true, 2);
+            let full = measurement.settings(false, 64).expect("all of the suite is measured");
+            let quick = measurement.settings(true, 64);
             assert!(quick.is_none_or(|settings| (1..=full.count).contains(&settings.count)));
             assert!(measurement.quick.is_some() || measurement.set_quick.is_empty());
             let mut quick = measurements().filter(|other| other.quick.is_some());
@@ -199,21 +224,34 @@ mod tests {
     fn the_parts_of_a_series_differ_in_its_number() {
         for (series, over) in &SUITE.series {
             let parts = measurements().filter(|other| other.series().any(|name| name == *series));
-            let number = |part: &Measurement, quick| {
-                let settings = part.settings(quick, 2)?;
+            let number = |part: &Measurement, quick, cores| {
+                let settings = part.settings(quick, cores)?;
                 Some(if *over == "workers" { settings.workers as u64 } else { settings.get(over) })
             };
             // A quick run has no measurement with one worker.
             let has_quick = parts.clone().filter(|part| part.quick.is_some()).count() > 1;
-            for quick in [false, true].into_iter().filter(|quick| !quick || has_quick) {
-                let numbers: Vec<_> =
-                    parts.clone().filter_map(|part| number(part, quick)).collect();
-                assert!(numbers.len() > 1 && numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
+            for (quick, cores) in [(false, 2), (false, 64), (true, 2)] {
+                let numbers = parts.clone().filter_map(|part| number(part, quick, cores));
+                let numbers: Vec<_> = numbers.collect();
+                assert!(numbers.len() > 1 || quick && !has_quick, "{numbers:?}");
+                assert!(numbers.is_sorted_by(|a, b| a < b), "{numbers:?}");
             }
             assert!(measurements().all(|other| other.name != *series));
         }
         let mut named = measurements().flat_map(Measurement::series);
         assert!(named.all(|series| SUITE.series.contains_key(series)));
+    }
+
+    #[test]
+    fn every_derived_figure_divides_by_times_or_is_the_time_of_a_rate() {
+        for of in &SUITE.derived {
+            let mut parts = measurements().filter(|part| part.series().any(|on| on == of.series));
+            let workload = parts.next().expect("the series has measurements").workload();
+            let metric = workload.metrics().find(|metric| metric.name == of.metric);
+            assert_eq!(metric.map(|metric| metric.is_rate()), Some(of.is_time()), "{}", of.name);
+            assert!(of.from.is_none() || of.beside.is_none(), "{}", of.name);
+            assert!(of.beside.is_none_or(|row| runtimes::peer(workload.name, row).is_some()));
+        }
     }
 
     #[test]

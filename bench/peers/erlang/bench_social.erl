@@ -15,21 +15,35 @@ run("social", #{count := Users, posts := Posts, rounds := Rounds, dropped := Dro
     Design = case os:getenv("SOCIAL_DESIGN") of "central" -> bench_social_central; _ -> bench_social_shards end,
     Followees = bench_social_plan:followees(Settings),
     Requests = [bench_social_plan:requests(Round, Settings) || Round <- lists:seq(0, Rounds - 1)],
-    Process = Design:start(Settings),
+    Directory = Design:start(Settings),
+    Registering = clock(),
+    Processes = [Design:register(Directory, User, name(User)) || User <- lists:seq(0, Users - 1)],
+    Registered = clock(),
+    %% Not copied to each client.
+    persistent_term:put(social_processes, {Directory, list_to_tuple(Processes)}),
+    Process = fun(User) -> element(User + 1, element(2, persistent_term:get(social_processes))) end,
 
     Follows = [{follow, User, To} || User <- lists:seq(0, Users - 1), To <- element(User + 1, Followees)],
+    Following = clock(),
     on_clients(Follows, Settings, fun({follow, User, To}) ->
         ok = Design:follow({User, Process(User)}, To, Process(To))
     end),
+    Followed = clock(),
     Before = [{Index rem Users, Index + 1} || Index <- lists:seq(0, Users * Posts - 1)],
     on_clients(Before, Settings, fun({User, Time}) -> Design:post(Process(User), User, text(Time), Time) end),
 
     {Kept, Wrong} = rounds(0, Requests, Design, Process, Followees, Settings, [], 0),
     Timed = lists:nthtail(Dropped, Kept),
-    Elapsed = lists:sum([Time || {Time, _, _} <- Timed]),
+    Times = [Time || {Time, _, _} <- Timed],
+    Elapsed = lists:sum(Times),
+    Mean = Elapsed / length(Times),
+    Deviation = case Times of
+        [_] -> [];
+        _ -> [{round_deviation_ns, math:sqrt(lists:sum([(Time - Mean) * (Time - Mean) || Time <- Times]) / (length(Times) - 1))}]
+    end,
     Latencies = lists:append([Each || {_, _, Each} <- Timed]),
     Deliveries = lists:sum([Delivered || {_, Delivered, _} <- Timed]),
-    RoundQuantiles = quantiles(round, [Time || {Time, _, _} <- Timed]),
+    RoundQuantiles = quantiles(round, Times),
 
     {DueTimelines, DueProfiles} = bench_social_plan:sums(Settings, {Followees, Requests}),
     Everybody = lists:seq(0, Users - 1),
@@ -42,7 +56,9 @@ run("social", #{count := Users, posts := Posts, rounds := Rounds, dropped := Dro
     Due = lists:sum([maps:get(User, Followers, 0) || {post, User, _} <- lists:append(lists:nthtail(Dropped, Requests))]),
     DueHere = case Design of bench_social_central -> 0; _ -> Due end,
     {Rate(deliveries_per_s, Deliveries) ++ Rate(posts_per_s, Of(post)) ++
-         Rate(timelines_per_s, Of(timeline)) ++ Rate(profiles_per_s, Of(profile)) ++
+         Rate(timelines_per_s, Of(timeline)) ++ Rate(profiles_per_s, Of(profile)) ++ Rate(redirects_per_s, Of(redirect)) ++
+         [{round_mean_ns, Mean}, {register_ns, (Registered - Registering) / Users}] ++ Deviation ++
+         [{follow_ns, (Followed - Following) / length(Follows)} || Follows =/= []] ++
          [quantiles(latency, Latencies), RoundQuantiles],
      Trial ++
          [{"wrong answers", Wrong, 0},
@@ -54,6 +70,8 @@ followers(Followees) ->
     lists:foldl(fun(To, Map) -> maps:update_with(To, fun(Count) -> Count + 1 end, 1, Map) end, #{},
                 lists:append(tuple_to_list(Followees))).
 
+name(User) -> <<"user_", (integer_to_binary(User))/binary>>.
+
 text(Time) -> <<"post ", (integer_to_binary(Time))/binary>>.
 
 %% Runs the rounds, each after the other. Returns for each its time, deliveries and latencies, and the number of
@@ -64,6 +82,7 @@ rounds(Round, [Requests | Rest], Design, Process, Followees, #{posts := Posts, r
     Drawn = [case Kind of
                  timeline -> {timeline, Process(User), User, min(Read, Posts * length(element(User + 1, Followees)))};
                  profile -> {profile, Process(User), User, min(Read, Posts)};
+                 redirect -> {redirect, name(User), min(Read, Posts)};
                  post -> {post, Process(User), User, Time}
              end || {Kind, User, Time} <- Requests],
     {Elapsed, Counted} = on_clients_timed(Drawn, Settings, fun(Own) -> serve(Own, Design, Read, 0, 0, 0, []) end),
@@ -87,6 +106,9 @@ request({timeline, Process, User, Due}, Design, Read) ->
     {0, wrong(Design:timeline(Process, User), Read, Due, 0, -(1 bsl 58))};
 request({profile, Process, User, Due}, Design, Read) ->
     {0, wrong(Design:profile(Process, User), Read, Due, 0, -(1 bsl 58))};
+request({redirect, Name, Due}, Design, Read) ->
+    {Directory, _} = persistent_term:get(social_processes),
+    {0, wrong(Design:redirect(Directory, Name), Read, Due, 0, -(1 bsl 58))};
 request({post, Process, User, Time}, Design, _) ->
     {Design:post(Process, User, text(Time), Time), 0}.
 

@@ -4,12 +4,13 @@
 %%
 %% A message is {-Time, Author, Text}, so that the order of terms is newest first. A user is {Profile, Followees}.
 -module(bench_social_central).
--export([follow/3, post/4, profile/2, start/1, timeline/2]).
+-export([follow/3, post/4, profile/2, register/3, start/1, timeline/2]).
 
-%% Starts the process, and returns a function from a user to it.
-start(_) ->
-    Server = bench_receiver:spawn_receiver(fun() -> loop(#{}) end),
-    fun(_) -> Server end.
+start(_) -> bench_receiver:spawn_receiver(fun() -> loop(#{}) end).
+
+register(Server, User, _) ->
+    ok = call(Server, {register_user, User}),
+    Server.
 
 follow({User, Server}, Target, _) -> call(Server, {follow, User, Target}).
 
@@ -34,6 +35,9 @@ loop(Users) ->
         {Client, Reference, {get_profile, User}} ->
             Client ! {Reference, profile_of(User, Users)},
             loop(Users);
+        {Client, Reference, {register_user, User}} ->
+            Client ! {Reference, ok},
+            loop(Users#{User => {[], []}});
         {Client, Reference, {send_message, User, Text, Time}} ->
             {Profile, Followees} = user(User, Users),
             Client ! {Reference, 0},

@@ -58,6 +58,7 @@ request(Part, Draw, Users, Time) -> {kind(Part, Draw rem 100), (Draw div 100) re
 
 kind("timelines", _) -> timeline;
 kind("profiles", _) -> profile;
+kind("redirects", _) -> redirect;
 kind("deliveries", _) -> post;
 kind("mix", Percent) when Percent < 80 -> timeline;
 kind("mix", Percent) when Percent < 95 -> profile;

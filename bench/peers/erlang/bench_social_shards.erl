@@ -4,17 +4,40 @@
 %% A message is {-Time, Author, Text}, so that the order of terms is newest first. A user is
 %% {Timeline, Profile, Followers}, and Followers has for each shard the number and the list of the followers there.
 -module(bench_social_shards).
--export([follow/3, post/4, profile/2, start/1, timeline/2]).
+-export([follow/3, post/4, profile/2, redirect/2, register/3, start/1, timeline/2]).
 
 -define(NOBODY, {[], [], #{}}).
 
-%% Starts the shards, and returns a function from a user to its shard.
-start(#{count := Users, users_per_process := Each}) ->
-    Count = (Users + Each - 1) div Each,
-    Shards = list_to_tuple([bench_receiver:spawn_receiver(fun() -> loop(#{}) end) || _ <- lists:seq(1, Count)]),
-    %% Not copied to each client.
-    persistent_term:put(social_shards, Shards),
-    fun(User) -> element(User div Each + 1, persistent_term:get(social_shards)) end.
+%% Starts the directory, which starts a shard when the last is full.
+start(#{users_per_process := Each}) ->
+    bench_receiver:spawn_receiver(fun() -> directory(#{}, Each, none, 0) end).
+
+%% Registers a user, and returns its shard.
+register(Directory, User, Name) ->
+    Reference = make_ref(),
+    Directory ! {register_user, self(), Reference, User, Name},
+    receive {Reference, user_registered, Shard} -> Shard end.
+
+%% Reads the profile of a user whose shard the client does not know.
+redirect(Directory, Name) ->
+    Reference = make_ref(),
+    Directory ! {get_profile, self(), Reference, Name},
+    receive {Reference, profile, Messages} -> Messages end.
+
+directory(Users, Each, Newest, Count) ->
+    receive
+        {register_user, Client, Reference, User, Name} ->
+            Shard = case Count rem Each of
+                0 -> bench_receiver:spawn_receiver(fun() -> loop(#{}) end);
+                _ -> Newest
+            end,
+            Client ! {Reference, user_registered, Shard},
+            directory(Users#{Name => {Shard, User}}, Each, Shard, Count + 1);
+        {get_profile, Client, Reference, Name} ->
+            #{Name := {Shard, User}} = Users,
+            Shard ! {get_profile, Client, Reference, User},
+            directory(Users, Each, Newest, Count)
+    end.
 
 %% Makes a user a follower of another, and returns when its timeline has the other's posts.
 follow({User, Shard}, Target, TargetShard) ->

@@ -1,5 +1,5 @@
-//! Figures of lines: a line for each runtime, through its medians in the measurements of a series, or through
-//! the quantiles of a distribution.
+//! Figures of lines: a line for each runtime, through its medians in the measurements of a series, through what is
+//! computed from them, or through the quantiles of a distribution.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::HPos;
@@ -8,6 +8,7 @@ use super::axis::{Axis, BELOW, INK, TOP, WIDTH, chart, color, note, range, text}
 use super::plot::name;
 use crate::row::Row;
 use crate::runtimes::is_tuned;
+use crate::suite::Derived;
 use crate::workloads::Metric;
 use crate::workloads::latency::PROBABILITIES;
 
@@ -21,6 +22,9 @@ const NAME: i32 = 17;
 
 /// Ratio of the largest to the smallest value beyond which a scale is logarithmic.
 const LINEAR_MOST: f64 = 10.0;
+
+/// Nanoseconds of a second, the dividend of rates.
+const SECOND: f64 = 1e9;
 
 /// A runtime's line.
 struct Line<'a> {
@@ -38,7 +42,37 @@ struct Point {
 /// Draws a metric of rows that differ in a number as an SVG, with a line for each runtime; `None` if the
 /// number has a single value.
 pub(super) fn series(metric: Metric, over: &str, rows: &[&Row]) -> Option<String> {
-    let mut lines: Vec<Line<'_>> = Vec::new();
+    let lines = lines(metric, over, rows);
+    let down = heights(&lines, metric.unit())?;
+    let title = format!("{} over {over} ({})", metric.name, note(metric.is_rate(), &down));
+    draw_over(lines, &title, down)
+}
+
+/// Draws what is computed from the medians of a series as an SVG; a point without a dividend is left out.
+pub(super) fn derived(of: &Derived, metric: Metric, over: &str, rows: &[&Row]) -> Option<String> {
+    let mut lines = lines(metric, over, rows);
+    let medians = |line: &Line<'_>| line.points.iter().map(|point| (point.x, point.y)).collect();
+    let beside: Option<Vec<(f64, f64)>> = of.beside.map(|runtime| {
+        let line = lines.iter().find(|line| line.row.runtime == runtime);
+        line.map(medians).unwrap_or_default()
+    });
+    for line in &mut lines {
+        let medians = beside.clone().unwrap_or_else(|| medians(line));
+        let at = |x| medians.iter().find(|(known, _)| *known == x).map(|(_, median)| *median);
+        line.points.retain_mut(|Point { x, y, range: (low, high) }| {
+            let dividend = if of.is_time() { Some(SECOND) } else { at(of.from.unwrap_or(*x)) };
+            dividend.map(|of| (*y, *low, *high) = (of / *y, of / *high, of / *low)).is_some()
+        });
+    }
+    lines.retain(|line| !line.points.is_empty());
+    let down = heights(&lines, if of.is_time() { "ns" } else { "1" })?;
+    let title = format!("{} ({})", of.title, note(!of.is_time(), &down));
+    draw_over(lines, &title, down)
+}
+
+/// A line for each runtime, through a metric of rows that differ in a number.
+fn lines<'a>(metric: Metric, over: &str, rows: &[&'a Row]) -> Vec<Line<'a>> {
+    let mut lines: Vec<Line<'a>> = Vec::new();
     for row in rows {
         let number = row.params.get(over).and_then(|number| number.as_f64());
         let Some((x, y)) = number.zip(row.median(metric.name)) else { continue };
@@ -48,10 +82,12 @@ pub(super) fn series(metric: Metric, over: &str, rows: &[&Row]) -> Option<String
             None => lines.push(Line { row, points: vec![point] }),
         }
     }
+    lines
+}
+
+fn draw_over(lines: Vec<Line<'_>>, title: &str, down: Axis) -> Option<String> {
     let across = scale(lines.iter().flat_map(|line| &line.points).map(|point| point.x), 1.0, "")?;
-    let down = heights(&lines, metric.unit())?;
-    let title = format!("{} over {over} ({})", metric.name, note(metric.is_rate(), &down));
-    draw(lines, &title, across, down)
+    draw(lines, title, across, down)
 }
 
 /// Draws the quantiles of a distribution as an SVG, with a line for each runtime that reports them; `None`

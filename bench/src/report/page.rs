@@ -221,6 +221,42 @@ fn params(row: &Row) -> String {
     all.map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
 }
 
+/// The mean of the rounds that are not dropped, their deviation, and the interval that contains the mean of all possible
+/// rounds with a probability of 95 %.
+fn rounds(rows: &[&Row]) -> Markup {
+    let of = |row: &Row| {
+        let [mean, deviation] =
+            ["round_mean_ns", "round_deviation_ns"].map(|name| row.median(name));
+        let [rounds, dropped] = ["rounds", "dropped"].map(|name| row.params.get(name)?.as_f64());
+        let rounds = rounds? - dropped?;
+        let half = student(rounds - 1.0) * deviation? / rounds.sqrt();
+        Some((name(row), rounds, [mean?, deviation?, mean? - half, mean? + half]))
+    };
+    let rows: Vec<_> = rows.iter().filter_map(|row| of(row)).collect();
+    html! { @if !rows.is_empty() {
+        table {
+            thead { tr {
+                th { "runtime" } th { "rounds" } th { "mean" } th { "deviation" } th { "95 % interval of the mean" }
+            } }
+            tbody { @for (name, rounds, times) in rows {
+                @let [mean, deviation, low, high] = times.map(|time| human(time, "ns"));
+                tr {
+                    td { (name) } td.number { (rounds) } td.number { (mean) } td.number { (deviation) }
+                    td.number { (low) "–" (high) }
+                }
+            } }
+        }
+    } }
+}
+
+/// The 97.5 % quantile of Student's t distribution, by the first terms of its expansion around that of the normal
+/// distribution: less than 1 % too small from five degrees of freedom on.
+fn student(degrees: f64) -> f64 {
+    let z: f64 = 1.959_964;
+    let [first, second] = [z.powi(3) + z, 5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z];
+    z + first / (4.0 * degrees) + second / (96.0 * degrees.powi(2))
+}
+
 fn usage(row: &Row) -> Markup {
     let shown = |value: Option<f64>| value.map_or("–".to_owned(), number);
     html! { tr {
@@ -252,6 +288,7 @@ impl Page<'_> {
                 p { (workload.about) "." }
                 @if let Some(row) = any { p.params { (params(row)) } }
                 @for figure in figures(of) { figure { (PreEscaped(figure.svg)) } }
+                (rounds(&of.verified))
                 details {
                     summary { "All figures" }
                     table {
@@ -319,5 +356,17 @@ impl Page<'_> {
                 "tables mark them as noisy, with the ratio of the other run, and " code { "bench compare" } " lists them."
             }
         } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::student;
+
+    #[test]
+    fn the_quantiles_of_students_distribution_are_those_of_its_tables() {
+        for (degrees, quantile) in [(5.0, 2.571), (9.0, 2.262), (24.0, 2.064), (1000.0, 1.962)] {
+            assert!((student(degrees) / quantile - 1.0).abs() < 0.01, "{degrees}");
+        }
     }
 }

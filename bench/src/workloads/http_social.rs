@@ -10,6 +10,7 @@
 //!
 //! - A timeline is the newest 20 posts of all users that the caller follows, a profile the newest 20 posts of a
 //!   user. A post is on the disk before it is answered.
+//! - With `home=for-you` the mix has the first page of a new visit of For you in the place of each timeline.
 //! - A connection has one request in flight, and its users are its own, picked at random. So the client knows the
 //!   newest post of each of its users.
 //! - Every answer is checked: its status, its shape, the number of its posts, their order, newest first, and their

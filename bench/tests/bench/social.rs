@@ -4,24 +4,32 @@ use serde_json::Value;
 
 use crate::program::{json_rows, run, status, stderr};
 
-/// Runs `social` of throng once, and checks that the row is verified. Returns its metrics.
+/// Runs `social` once on each row of this program, and checks that the rows are verified. Returns their metrics.
 #[track_caller]
 fn metrics(settings: &str) -> Vec<String> {
-    let output = run(&format!("run social --json --quick --runtime throng {settings}"));
+    let runtimes = "throng,tokio,actix,actix-arbiters,kameo,ractor";
+    let line = format!("run social --json --quick --runtime {runtimes} {settings}");
+    let output = run(&line);
     assert_eq!(status(&output), 0, "{settings}: {}", stderr(&output));
     let rows = json_rows(&output);
-    let [row] = &rows[..] else { panic!("{rows:?}") };
-    assert_eq!(row["verified"], true, "{row}");
-    for name in ["latency", "round"] {
-        let quantiles = row["quantiles"][name].as_array().expect("the distribution is there");
-        assert_eq!(quantiles.len(), 10);
-    }
-    let metrics = row["metrics"].as_object().expect("the metrics are an object");
-    assert!(metrics.values().all(|metric| metric["median"].as_f64() > Some(0.0)), "{row}");
-    metrics.keys().cloned().collect()
+    assert_eq!(rows.len(), runtimes.split(',').count(), "{rows:?}");
+    let of_row = |row: &Value| -> Vec<String> {
+        assert_eq!(row["verified"], true, "{row}");
+        for name in ["latency", "round"] {
+            let quantiles = row["quantiles"][name].as_array().expect("the distribution is there");
+            assert_eq!(quantiles.len(), 10);
+        }
+        let metrics = row["metrics"].as_object().expect("the metrics are an object");
+        assert!(metrics.values().all(|metric| metric["median"].as_f64() > Some(0.0)), "{row}");
+        metrics.keys().cloned().collect()
+    };
+    let all: Vec<_> = rows.iter().map(of_row).collect();
+    assert!(all.iter().all(|metrics| *metrics == all[0]), "{all:?}");
+    all[0].clone()
 }
 
-const TIMES: [&str; 4] = ["p50_ns", "p99_ns", "p999_ns", "round_p50_ns"];
+const TIMES: [&str; 6] =
+    ["p50_ns", "p99_ns", "p999_ns", "round_p50_ns", "round_mean_ns", "register_ns"];
 
 #[test]
 fn each_part_of_social_is_verified_and_has_the_rates_of_its_requests() {
@@ -32,13 +40,29 @@ fn each_part_of_social_is_verified_and_has_the_rates_of_its_requests() {
         ("deliveries", &[deliveries, posts]),
         ("timelines", &[timelines]),
         ("profiles", &[profiles]),
+        ("redirects", &["redirects_per_s"]),
     ] {
         for workers in ["1", "2"] {
             let settings = format!("--set part={part} --workers {workers}");
             let small = "--count 300 --set requests=2000 --set users_per_process=70";
-            assert_eq!(metrics(&format!("{settings} {small}")), [rates, &TIMES].concat());
+            let expected = [rates, &TIMES, &["follow_ns"]].concat();
+            assert_eq!(metrics(&format!("{settings} {small}")), expected);
         }
     }
+}
+
+#[test]
+fn the_mean_of_the_rounds_is_between_the_fastest_and_the_slowest() {
+    let output = run("run social --json --quick --runtime throng --count 50 --set clients=2 \
+                      --set requests=100 --set rounds=5 --set dropped=1 --set part=timelines");
+    let row = &json_rows(&output)[0];
+    let median = |name: &str| row["metrics"][name]["median"].as_f64().expect("there is a metric");
+    let rounds = row["quantiles"]["round"].as_array().expect("there is a distribution");
+    let [least, most] = [0, 9].map(|at: usize| rounds[at].as_f64().expect("it is a number"));
+    // The quantiles have three digits.
+    let (mean, deviation) = (median("round_mean_ns"), median("round_deviation_ns"));
+    assert!(least * 0.999 <= mean && mean <= most * 1.001, "{row}");
+    assert!(0.0 < deviation && deviation <= (most - least) * 1.01 + mean * 0.01, "{row}");
 }
 
 #[test]

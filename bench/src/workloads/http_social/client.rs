@@ -29,6 +29,7 @@ async fn drive(settings: &Settings, server: &Server) -> Measured {
     let target = Target {
         address: server.address,
         is_hello: server.row == AXUM_HELLO,
+        is_for_you: settings.word("home") == "for-you",
         population,
         newest: (0..population.users).map(|_| AtomicU64::new(0)).collect(),
     };

@@ -1,5 +1,6 @@
 //! A connection of the client of `http-social`: its users, their requests, and the checks of the answers.
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -35,6 +36,8 @@ pub(super) struct Target {
     pub(super) address: SocketAddr,
     /// Whether the server answers every request with "hello".
     pub(super) is_hello: bool,
+    /// Whether a user's home page is For you, in the place of the timeline.
+    pub(super) is_for_you: bool,
     pub(super) population: Population,
     /// Id of the newest post of each user that was acknowledged or read, over all connections.
     pub(super) newest: Arc<[AtomicU64]>,
@@ -168,6 +171,7 @@ impl Connection {
             let choice = self.random.below(choices);
             let clock = Instant::now();
             let is_right = match choice {
+                ..TIMELINES if self.target.is_for_you => self.read_for_you(user).await?,
                 ..TIMELINES => self.read_timeline(user).await?,
                 TIMELINES.. if choice < TIMELINES + PROFILES => self.read_profile(user).await?,
                 _ => self.publish(user).await?,
@@ -197,6 +201,21 @@ impl Connection {
                 && (page.next_cursor.is_some() || ids.len() <= PAGE)
         });
         Ok(first.is_some_and(|first| first >= newest))
+    }
+
+    /// Reads the first page of a new visit of For you: different posts of other users, as many as those that the user
+    /// follows have at least. Their order is the service's own.
+    async fn read_for_you(&mut self, user: usize) -> io::Result<bool> {
+        let User { number, token, followed, .. } = &self.users[user];
+        self.request.clear();
+        write!(self.request, "GET /api/v1/for-you HTTP/1.1\r\n{HOST}{token}\r\n\r\n")?;
+        let answer = exchange(&mut self.stream, &self.request, &mut self.answer).await?;
+        let Some(page) = page(answer) else { return Ok(false) };
+        let of_others = page.posts.iter().filter_map(Post::read);
+        let ids: HashSet<u64> =
+            of_others.filter(|(author, _)| author != number).map(|(_, id)| id).collect();
+        let due = followed.len() * self.target.population.posts as usize;
+        Ok(ids.len() == page.posts.len() && (due.min(PAGE)..=PAGE).contains(&ids.len()))
     }
 
     async fn read_profile(&mut self, user: usize) -> io::Result<bool> {
@@ -295,11 +314,14 @@ impl Connection {
 impl Post<'_> {
     /// Returns the id, if the post is of one of some authors, in ascending order, and has a text and a time.
     fn check(&self, authors: &[u64]) -> Option<u64> {
-        let author = population::number(self.author)?;
-        let is_right = authors.binary_search(&author).is_ok()
-            && self.text.starts_with("post ")
-            && self.time > 0;
-        self.id.parse().ok().filter(|_| is_right)
+        let (author, id) = self.read()?;
+        authors.binary_search(&author).is_ok().then_some(id)
+    }
+
+    /// Returns the author and the id, if the post has a text and a time.
+    fn read(&self) -> Option<(u64, u64)> {
+        let is_right = self.text.starts_with("post ") && self.time > 0;
+        Some((population::number(self.author)?, self.id.parse().ok().filter(|_| is_right)?))
     }
 }
 

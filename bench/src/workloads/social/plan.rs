@@ -60,6 +60,8 @@ impl Graph {
 pub(super) enum Kind {
     Timeline,
     Profile,
+    /// A profile of a user whose process the client does not know.
+    Redirect,
     Post,
 }
 
@@ -69,6 +71,7 @@ impl Kind {
         match (part, percent) {
             ("timelines", _) | ("mix", 0..80) => Kind::Timeline,
             ("profiles", _) | ("mix", 80..95) => Kind::Profile,
+            ("redirects", _) => Kind::Redirect,
             _ => Kind::Post,
         }
     }
