@@ -412,9 +412,10 @@ func (s *userShard) handle(request shardRequest) {
 		for _, slot := range request.slots {
 			s.own[slot].timeline.insert(request.delivery.post)
 		}
-		received := request.delivery.received.Add(int64(len(request.slots)))
+		request.delivery.received.Add(int64(len(request.slots)))
 		if request.delivery.waiting.Add(-1) == 0 {
-			request.delivery.reply <- answer{received: uint64(received)}
+			// Read when all have added theirs.
+			request.delivery.reply <- answer{received: uint64(request.delivery.received.Load())}
 		}
 	case getTimeline:
 		request.reply <- answer{posts: user.timeline.read()}
