@@ -7,6 +7,7 @@ from time import perf_counter_ns as clock
 import memory
 from process import start
 from tally import Tally, sum_below
+from timers import TICK
 
 EACH = 4
 
@@ -92,10 +93,10 @@ async def _task(ring, index, mailbox):
             await mailbox.get()
     except TimeoutError:
         late = clock() - since - ring.seconds * 1_000_000_000
-        if late < 0:
+        if late < -TICK:
             ring.early += 1
         else:
-            ring.late[index] = late
+            ring.late[index] = max(0, late)
         ring.timed_out.add(index)
     ring.exited.add(index)
 
