@@ -6,13 +6,9 @@
 //!                         └──▶ the store settles the number ────┘  or the error, if it was lost
 //! ```
 //!
-//! Whenever the store has settled further submissions, one of these releases what is held:
-//!
-//! | who | when |
-//! |---|---|
-//! | a process of the node | it takes actions, and replies to turns that workers ran |
-//! | a task of tokio's | it takes replies, if a task ran the latest turn: callers that are tasks need no worker |
-//! | the thread that would wake one of them | it has ended, or the tokio runtime has |
+//! A process of the node releases the held replies and actions whenever the store has settled further
+//! submissions. So replies reach their callers on a worker of the runtime, and the store's writer thread
+//! goes on. If that process has ended, the writer thread releases them itself.
 //!
 //! Invariants: everything held is released once its submission, and those held before, are settled; in the
 //! order in which it was held. If the store settled a submission before it was held here, the thread that
@@ -24,13 +20,11 @@ use std::future::Future;
 use std::io;
 use std::mem;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Context, Wake, Waker};
 
 use throng::{Address, Handle, Message, Process, ReplyTo, RuntimeHandle};
 use throng_store::{CommitFailure, Outcomes, Submission};
-use tokio::runtime::Handle as TokioHandle;
 
 use crate::EntityError;
 use crate::users::{catch, drop_user_value};
@@ -43,11 +37,7 @@ pub(crate) struct OutputGate {
     releasing: Mutex<()>,
     /// The process that releases; `None` if the runtime had no room for it.
     process: OnceLock<Address<Releaser>>,
-    tokio: TokioHandle,
-    /// Whether a task of tokio's ran the turn that held a reply last.
-    serves_tasks: AtomicBool,
     waker: Waker,
-    itself: Weak<OutputGate>,
 }
 
 /// Anything that waits for a submission.
@@ -58,10 +48,6 @@ pub(crate) trait Held: Send {
     fn is_action(&self) -> bool {
         false
     }
-}
-
-fn is_reply(held: &dyn Held) -> bool {
-    !held.is_action()
 }
 
 /// A reply and the caller that waits for it.
@@ -118,15 +104,12 @@ impl OutputGate {
             held: Mutex::default(),
             releasing: Mutex::default(),
             process: OnceLock::new(),
-            tokio: runtime.tokio().clone(),
-            serves_tasks: AtomicBool::new(false),
             waker: Waker::from(Arc::new(Progress(gate.clone()))),
-            itself: gate.clone(),
         });
         if let Ok(process) = runtime.spawn(Releaser) {
             let _ = gate.process.set(process);
         }
-        gate.release_and_wait(|_| true);
+        gate.release_and_wait();
         gate
     }
 
@@ -159,12 +142,11 @@ impl OutputGate {
         self.outcomes.failure_of(submission)
     }
 
-    /// Releases what is ready, up to the first one that may not be released on this thread, until nothing more
-    /// is, and asks the store for a wake-up.
-    fn release_and_wait(&self, may_release: impl Fn(&dyn Held) -> bool) {
+    /// Releases replies and actions until none is ready, and asks the store for a wake-up.
+    fn release_and_wait(&self) {
         loop {
             let settled = self.outcomes.settled_through();
-            self.release_if(&may_release);
+            self.release();
             let settled = pin!(self.outcomes.settled_after(settled));
             if settled.poll(&mut Context::from_waker(&self.waker)).is_pending() {
                 return;
@@ -179,37 +161,13 @@ impl OutputGate {
 
     /// Releases something once the submission is settled.
     pub(crate) fn hold(&self, submission: Submission, held: Box<dyn Held>) {
-        if is_reply(&*held) {
-            self.serves_tasks.store(tokio::task::try_id().is_some(), Ordering::Relaxed);
-        }
         self.lock().push_back((submission, held));
         if self.is_settled(submission) {
-            self.release_if(is_reply);
-            self.leave_actions();
+            self.release_if(|held| !held.is_action());
+            if self.has_ready() {
+                self.waker.wake_by_ref();
+            }
         }
-    }
-
-    /// Leaves to the process what is ready, if anything is.
-    fn leave_actions(&self) {
-        if self.has_ready()
-            && let Some(gate) = self.itself.upgrade()
-        {
-            gate.release_in_process();
-        }
-    }
-
-    fn release_in_process(self: Arc<Self>) {
-        let release = Release(self.clone());
-        if let Some(process) = self.process.get() {
-            // A message that is refused, as in the shutdown of the runtime, is dropped on this thread.
-            let _ = process.send(release);
-        }
-    }
-
-    fn release_in_task(self: Arc<Self>) {
-        let release = ReleaseReplies(self.clone());
-        // A task that is refused, because the tokio runtime is over, is dropped on this thread.
-        self.tokio.spawn(async move { drop(release) });
     }
 
     /// Releases everything whose submission is settled, in the order in which it was held.
@@ -284,17 +242,7 @@ struct Release(Arc<OutputGate>);
 
 impl Drop for Release {
     fn drop(&mut self) {
-        self.0.release_and_wait(|_| true);
-    }
-}
-
-/// The same for a task, which leaves actions to the process.
-struct ReleaseReplies(Arc<OutputGate>);
-
-impl Drop for ReleaseReplies {
-    fn drop(&mut self) {
-        self.0.release_and_wait(is_reply);
-        self.0.leave_actions();
+        self.0.release_and_wait();
     }
 }
 
@@ -314,9 +262,10 @@ struct Progress(Weak<OutputGate>);
 impl Wake for Progress {
     fn wake(self: Arc<Self>) {
         if let Some(gate) = self.0.upgrade() {
-            match gate.serves_tasks.load(Ordering::Relaxed) {
-                true => gate.release_in_task(),
-                false => gate.release_in_process(),
+            let release = Release(gate.clone());
+            if let Some(process) = gate.process.get() {
+                // A message that is refused, as in the shutdown of the runtime, is dropped on this thread.
+                let _ = process.send(release);
             }
         }
     }

@@ -11,11 +11,12 @@
 //! | time                 | a caller that has given up: the turn is kept, its reply is dropped          |
 //! | calls back           | a caller whose reply is held is called by the entity's next turn: no ring   |
 //! | place                | callers on a current-thread tokio, which may drive the runtime as well;     |
-//! |                      | of turns that tasks ran, replies leave in tasks, and actions run elsewhere  |
+//! |                      | turns that tasks of tokio's ran, whose threads then block                   |
 //! | life                 | actions of every hook run, except of `stopping`                             |
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::commit::state_record;
 use crate::{
-    BlockedWriter, Counter, CounterClient, begin, bounded, on_node, on_runtime, on_small_store,
-    reopen, runtime, two_workers, until,
+    BlockedWriter, Counter, CounterClient, begin, begin_turn, bounded, on_node, on_runtime,
+    on_small_store, reopen, runtime, two_workers, until,
 };
 
 /// A deadline for calls whose reply may be forgotten.
@@ -363,47 +364,51 @@ struct Light {
 
 #[process(never_blocks)]
 impl Light {
-    /// Adds 1, and sends the names of the threads that run this turn and its action.
+    /// Adds 1, sends the name of the thread, and sends that of its action's.
     #[message]
-    fn add(&mut self, names: UnboundedSender<[String; 2]>, cx: &mut Context<Self>) -> u64 {
-        let here = || thread::current().name().unwrap_or_default().to_owned();
-        let turn = here();
-        cx.after_commit(move || names.send([turn, here()]).unwrap());
+    fn add(&mut self, names: UnboundedSender<String>, cx: &mut Context<Self>) -> u64 {
+        let tell = move || names.send(thread::current().name().unwrap_or_default().to_owned());
+        tell().unwrap();
+        cx.after_commit(move || tell().unwrap());
         self.count += 1;
         self.count
     }
 }
 
 #[test]
-fn actions_of_turns_that_tasks_ran_run_on_a_worker_while_the_process_of_the_gate_lives() {
-    on_runtime(two_workers(), async |node, runtime| {
+fn replies_leave_and_actions_run_though_the_threads_of_tokio_block_after_turns_in_tasks() {
+    on_runtime(two_workers().io_threads(2), async |node, runtime| {
         let (names, mut named) = unbounded_channel();
-        for is_killed in [false, true] {
-            if is_killed {
-                process_of_the_gate(runtime).await.kill();
-            }
-            let mut in_tasks = 0;
-            for round in 1..=50 {
-                let calls = (0..20).map(|key| {
-                    let light = node.entity::<Light>(key.to_string());
-                    let names = names.clone();
-                    tokio::spawn(async move { light.add(names).within(SOON).await })
-                });
-                for call in calls.collect::<Vec<_>>() {
-                    assert_eq!(
-                        call.await.unwrap().unwrap(),
-                        if is_killed { 50 } else { 0 } + round
-                    );
-                }
-                for _ in 0..20 {
-                    let [turn, action] = named.recv().await.unwrap();
-                    let is_task = |name: &str| name == "throng-io";
-                    in_tasks += u32::from(is_task(&turn));
-                    assert!(is_killed || !is_task(&action), "{action}");
-                }
-            }
-            assert!(in_tasks > 0, "no turn ran in a task");
+        let (counter, light) = (node.entity::<Counter>("it"), node.entity::<Light>("it"));
+        let first = light.clone().add(names.clone()).within(SOON);
+        tokio::spawn(first).await.unwrap().unwrap();
+        assert!(named.recv().await.is_some() && named.recv().await.is_some());
+
+        let blocked = BlockedWriter::new(node).await;
+        let mut add = std::pin::pin!(counter.add(1).within(SOON));
+        let begun = node.store().submitted_through();
+        assert!(std::future::poll_fn(|cx| Poll::Ready(add.as_mut().poll(cx).is_pending())).await);
+        until(async || node.store().submitted_through() > begun).await;
+        begin_turn(node, async move { light.add(names).within(SOON).await }).await;
+        assert_eq!(named.recv().await.unwrap(), "throng-io", "no task ran the turn");
+
+        let (begun, mut begins) = unbounded_channel();
+        let releases = [(); 2].map(|()| {
+            let (begun, (release, released)) = (begun.clone(), mpsc::channel::<()>());
+            runtime.tokio().spawn(async move {
+                begun.send(()).unwrap();
+                let _ = released.recv();
+            });
+            release
+        });
+        for _ in &releases {
+            begins.recv().await.unwrap();
         }
+        drop(blocked);
+        assert_eq!(add.await.unwrap(), 1);
+        let action = named.recv().await.unwrap();
+        assert!(action.starts_with("throng-") && action != "throng-io", "{action}");
+        drop(releases);
     });
 }
 
