@@ -19,12 +19,12 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::mem;
-use std::pin::pin;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError, Weak};
 use std::task::{Context, Wake, Waker};
 
 use throng::{Address, Handle, Message, Process, ReplyTo, RuntimeHandle};
-use throng_store::{CommitFailure, Outcomes, Submission};
+use throng_store::{CommitFailure, Outcomes, Settled, Submission};
 
 use crate::EntityError;
 use crate::users::{catch, drop_user_value};
@@ -37,6 +37,8 @@ pub(crate) struct OutputGate {
     releasing: Mutex<()>,
     /// The process that releases; `None` if the runtime had no room for it.
     process: OnceLock<Address<Releaser>>,
+    /// The next settlement, for which the gate waits: one future, so that it has one wake-up however often it is polled.
+    next: Mutex<Settled>,
     waker: Waker,
 }
 
@@ -99,8 +101,10 @@ pub(crate) fn answer<R>(to: ReplyTo<Result<R, EntityError>>, outcome: Result<R, 
 impl OutputGate {
     /// Starts the gate of a store.
     pub(crate) fn start(outcomes: Outcomes, runtime: &RuntimeHandle) -> Arc<OutputGate> {
+        let next = outcomes.settled_after(outcomes.settled_through());
         let gate = Arc::new_cyclic(|gate| OutputGate {
             outcomes,
+            next: Mutex::new(next),
             held: Mutex::default(),
             releasing: Mutex::default(),
             process: OnceLock::new(),
@@ -142,15 +146,16 @@ impl OutputGate {
         self.outcomes.failure_of(submission)
     }
 
-    /// Releases replies and actions until none is ready, and asks the store for a wake-up.
+    /// Releases replies and actions until none is ready, and asks the store for a wake-up unless one is to come.
     fn release_and_wait(&self) {
         loop {
-            let settled = self.outcomes.settled_through();
             self.release();
-            let settled = pin!(self.outcomes.settled_after(settled));
-            if settled.poll(&mut Context::from_waker(&self.waker)).is_pending() {
+            // No user code runs under the lock.
+            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+            if Pin::new(&mut *next).poll(&mut Context::from_waker(&self.waker)).is_pending() {
                 return;
             }
+            *next = self.outcomes.settled_after(self.outcomes.settled_through());
         }
     }
 

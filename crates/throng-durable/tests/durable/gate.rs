@@ -412,6 +412,32 @@ fn replies_leave_and_actions_run_though_the_threads_of_tokio_block_after_turns_i
     });
 }
 
+#[test]
+fn the_process_of_the_gate_hears_of_a_commit_once_whatever_was_held_when_it_was_settled() {
+    on_runtime(two_workers().kind_metrics(true), async |node, runtime| {
+        let counter = node.entity::<Counter>("it");
+        counter.add(1).await.unwrap();
+        // Turns that change nothing, whose actions find their submission settled.
+        for _ in 0..200 {
+            let (tell, mut told) = unbounded_channel();
+            let act = Do::new(move |_, cx| cx.after_commit(move || tell.send(()).unwrap()));
+            counter.call(act).await.unwrap();
+            told.recv().await.unwrap();
+        }
+        let turns = || {
+            let kinds = runtime.metrics().kinds;
+            let mut gate = kinds.iter().filter(|kind| kind.process.contains("::gate::Releaser"));
+            gate.next().unwrap().turns
+        };
+        let before = turns();
+        for _ in 0..20 {
+            counter.add(1).await.unwrap();
+        }
+        let turns = turns() - before;
+        assert!(turns <= 40, "{turns} turns for 20 commits");
+    });
+}
+
 /// A runtime of tokio's with a single thread, as an application may have it.
 fn current_thread() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
