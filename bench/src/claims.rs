@@ -9,7 +9,8 @@
 //!
 //! - A block is the text between the lines `<!-- claims: NAME -->` and `<!-- /claims -->`. Nobody edits it.
 //! - A block of a row that is missing or not verified cannot be written.
-//! - A block names the metrics, the machine and the commits of its rows, and whether the code has changed since.
+//! - A block names the metrics, the machine and the commits of its rows, and whether the code has changed since. That
+//!   is stated in `claims.toml`, so that a text does not depend on the history that git has of a copy; a test compares.
 //! - A test writes all blocks into memory, compares them with the texts, and looks for numbers outside.
 
 mod coverage;
@@ -58,6 +59,9 @@ pub(crate) enum ClaimError {
 struct Claims {
     /// The directory in `results` with the rows that the texts state.
     results: String,
+    /// Whether the texts say that the code has changed since those rows.
+    #[serde(default)]
+    has_changed: bool,
     /// Texts whose numbers must be explained, as paths in the repository; a directory stands for its Markdown
     /// files.
     texts: Vec<String>,
@@ -145,7 +149,7 @@ pub(crate) struct Ledger {
     rows: Vec<Row>,
 }
 
-/// Number of commits after which the texts say that the code has changed since its rows.
+/// Number of commits after which the texts have to say that the code has changed since its rows.
 const OLD: u64 = 50;
 
 pub(crate) type Texts = BTreeMap<String, String>;
@@ -193,10 +197,23 @@ impl Ledger {
         Ok(written)
     }
 
-    /// The numbers that nothing explains, each with its file and paragraph; and the entries of `claims.toml` that
-    /// explain none.
+    /// The numbers that nothing explains, each with its file and paragraph; the entries of `claims.toml` that explain
+    /// none; and commits of rows that are older than the texts say.
     pub(crate) fn unexplained(&self) -> Result<Vec<String>, ClaimError> {
-        coverage::unexplained(self)
+        let mut found = coverage::unexplained(self)?;
+        let old = self.outdated().into_iter();
+        found.extend(old.map(|commit| {
+            format!("{CLAIMS}: {commit} is over {OLD} commits old, and `has_changed` is not set")
+        }));
+        Ok(found)
+    }
+
+    /// The commits of rows that are older than the texts say. A commit that git does not know has no age.
+    fn outdated(&self) -> BTreeSet<&str> {
+        let is_old = |commit: &&str| origin::age(&self.root, commit).is_some_and(|age| age > OLD);
+        let commits: BTreeSet<&str> =
+            self.rows.iter().filter_map(|row| row.commit.as_deref()).collect();
+        commits.into_iter().filter(|commit| !self.claims.has_changed && is_old(commit)).collect()
     }
 
     fn table(&self, of: &Table) -> Result<String, ClaimError> {
@@ -248,8 +265,7 @@ impl Ledger {
     fn origin(&self, rows: &[&Row]) -> String {
         let machines: BTreeSet<&str> = rows.iter().map(|row| row.machine.as_str()).collect();
         let commits: BTreeSet<&str> = rows.iter().filter_map(|row| row.commit.as_deref()).collect();
-        let age = |commit: &&str| origin::age(&self.root, commit).is_none_or(|age| age > OLD);
-        let since = if commits.iter().any(age) { "; the code has changed since" } else { "" };
+        let since = if self.claims.has_changed { "; the code has changed since" } else { "" };
         let (results, machines) = (&self.claims.results, joined(machines));
         format!("`bench/results/{results}`, on {machines}, at {}{since}.", joined(commits))
     }
@@ -367,6 +383,8 @@ fn short<'v>(version: &'v str, runtime: &str) -> &'v str {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use serde_json::json;
 
     use super::*;
@@ -380,6 +398,7 @@ mod tests {
 
     const ONE_OF_EACH: &str = r#"
         results = "now"
+        has_changed = true
         texts = ["README.md"]
         [[table]]
         file = "README.md"
@@ -471,6 +490,29 @@ mod tests {
         assert!(matches!(no_block.texts(), Err(ClaimError::NoBlock { .. })));
         let (_root, no_value) = ledger(&ONE_OF_EACH.replace("{1} times", "much"), BLOCKS);
         assert!(matches!(no_value.texts(), Err(ClaimError::NoValue { index: 1, .. })));
+    }
+
+    #[test]
+    fn old_rows_are_found_where_the_texts_say_nothing_of_them() {
+        let (root, mut ledger) = ledger(ONE_OF_EACH, BLOCKS);
+        let git = |arguments: &str| {
+            let mut git = Command::new("git");
+            git.args(["-c", "user.name=a", "-c", "user.email=a@example.org"]);
+            let output = git.current_dir(root.path()).args(arguments.split(' ')).output();
+            String::from_utf8(output.expect("there is git").stdout).expect("it is text")
+        };
+        let commit = || git("commit --quiet --allow-empty --message a");
+        git("init --quiet");
+        commit();
+        let first = git("rev-parse HEAD").trim().to_owned();
+        ledger.rows[0].commit = Some(first.clone());
+        (0..OLD).for_each(|_| drop(commit()));
+        ledger.claims.has_changed = false;
+        assert!(ledger.outdated().is_empty(), "{:?}", ledger.outdated());
+        commit();
+        assert_eq!(ledger.outdated(), BTreeSet::from([first.as_str()]));
+        ledger.claims.has_changed = true;
+        assert!(ledger.outdated().is_empty());
     }
 
     #[test]

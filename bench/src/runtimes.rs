@@ -96,7 +96,7 @@ pub(crate) fn peer(workload: &str, row: &str) -> Option<Peer> {
     peers(workload).find(|peer| peer.runtime == row)
 }
 
-/// The name of a runtime without what its rows append.
+/// Returns the runtime's part of a row's name, such as `tokio` of `tokio-kanal`.
 pub(crate) fn family(row: &str) -> &str {
     row.split(['-', '+']).next().unwrap_or(row)
 }

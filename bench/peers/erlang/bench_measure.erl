@@ -7,7 +7,8 @@
 
 clock() -> erlang:monotonic_time(nanosecond).
 
-%% The metric with the quantiles of a distribution.
+%% The metric with the quantiles of a distribution; zeros if it is empty.
+quantiles(Name, []) -> {Name, [0 || _ <- ?PROBABILITIES]};
 quantiles(Name, Values) ->
     Sorted = list_to_tuple(lists:sort(Values)),
     At = fun(Probability) -> element(max(1, ceil(Probability * tuple_size(Sorted))), Sorted) end,

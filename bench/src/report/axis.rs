@@ -1,4 +1,4 @@
-//! What all figures share: scales by value with round ticks, the chart with its grid, colours and texts.
+//! Parts of all figures: scales by value with round ticks, the chart with its grid, colours and texts.
 //!
 //! The page's style sheet colours the figures, so that they fit its light and its dark form: it knows them
 //! by the colours that are written here.
@@ -145,7 +145,7 @@ pub(super) fn text(size: i32, horizontal: HPos) -> TextStyle<'static> {
     TextStyle::from(font).color(&INK).pos(Pos::new(horizontal, VPos::Center))
 }
 
-/// What a title says of a scale, and of which values are better.
+/// Note in a title: the kind of the scale, and which values are better.
 pub(super) fn note(is_rate: bool, scale: &Axis) -> String {
     let better = if is_rate { "more" } else { "less" };
     format!("{better} is better; {} scale", if scale.is_log { "logarithmic" } else { "linear" })

@@ -179,7 +179,7 @@ fn under<'a>(
     lines.collect()
 }
 
-/// The name of a row, with a mark if its settings are not its runtime's defaults.
+/// Returns the name of a row, with a mark if its settings differ from its runtime's defaults.
 pub(super) fn name(row: &Row) -> String {
     let mark = if is_tuned(&row.workload, &row.runtime) { "◇ " } else { "" };
     format!("{mark}{}", row.runtime)

@@ -137,7 +137,7 @@ pub(crate) struct State<const WORDS: usize, E> {
     equipment: E,
 }
 
-/// What a process has besides its words.
+/// Equipment of a process besides the words of its state.
 pub(crate) trait Equipment: Send + Sync + Unpin + Sized + 'static {
     fn make() -> io::Result<Self>;
 

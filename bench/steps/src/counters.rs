@@ -73,7 +73,7 @@ const READS: usize = 512;
 /// and opened again.
 ///
 /// # Errors
-/// Those of `serve` and of the counters.
+/// Errors of `serve` and of the counters.
 pub async fn served<H: Home>(
     home: &H,
     count: u64,
