@@ -4,8 +4,8 @@
 //!   before.
 //! - Runs are interleaved: every peer has its n-th run before any peer has its (n+1)-th, so that
 //!   noise on the machine affects all of them. The first round is a warm-up and is not counted.
-//! - The warm-up has half the size of the counted runs. The instructions per operation are the difference
-//!   in instructions divided by the difference in size, so starting and ending do not count.
+//! - The warm-up has a quarter of the size of the counted runs. The instructions per operation are the
+//!   difference in instructions divided by the difference in size, so starting and ending do not count.
 //! - A run during which the hypervisor took more than [`STEAL_MAX`] of the machine's time is repeated,
 //!   up to [`REPEATS_MAX`] times, so that such a run is not mistaken for a slow one. The share that
 //!   remained is part of the row. A request may leave this out.
@@ -28,12 +28,13 @@ pub(crate) const RUNS: u64 = 5;
 /// Share of the machine's time that the hypervisor may take in a run.
 const STEAL_MAX: f64 = 0.02;
 
-/// Seconds that a peer's counted runs may take together, by the time of the runs so far, where time is spared:
-/// a runtime that takes longer is so far from the others that its figure need not be exact.
-const SPARED_S: f64 = 6.0;
+/// Seconds that a peer's counted runs may take together, by the time of the longest so far, where time is spared; one
+/// run is made in any case. A runtime that takes longer is so far from the others that its figure need not be
+/// exact.
+const SPARED_S: f64 = 3.0;
 
-/// Least number of counted runs where time is spared.
-const RUNS_LEAST: u64 = 2;
+/// The counted runs are so many times larger than the warm-up.
+const WARM_UP_PART: u64 = 4;
 
 /// Number of times that a run is repeated, at most, because the hypervisor took too much time.
 const REPEATS_MAX: u32 = 2;
@@ -42,7 +43,7 @@ pub(crate) struct Request {
     pub(crate) peers: Vec<Peer>,
     pub(crate) settings: Settings,
     pub(crate) runs: u64,
-    /// Whether a run of half the size, which does not count, comes first.
+    /// Whether a smaller run, which does not count, comes first.
     pub(crate) warms_up: bool,
     /// Whether a run is repeated while the hypervisor takes too much time.
     pub(crate) repeats: bool,
@@ -84,8 +85,8 @@ pub(crate) struct Summary {
 /// Runs all requested peers and returns a row for each. A runtime that is not installed, or does
 /// not support a setting's value, has no row and is named on standard error.
 pub(crate) fn measure(request: &Request) -> Vec<Row> {
-    let mut half = request.settings.clone();
-    half.count = (half.count / 2).max(1);
+    let mut small = request.settings.clone();
+    small.count = (small.count / WARM_UP_PART).max(1);
     let first = if request.warms_up { 0 } else { 1 };
     let progress = progress_bar((request.runs + 1 - first) * request.peers.len() as u64);
     let mut runs: Vec<PeerRuns> =
@@ -96,18 +97,16 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
             let name = request.measurement.unwrap_or(request.settings.workload.name);
             progress.set_message(format!("{name} {runtime}"));
             if !peer_runs.left_out && round <= peer_runs.due {
-                let settings = if round == 0 { &half } else { &request.settings };
+                let settings = if round == 0 { &small } else { &request.settings };
                 // A warm-up within a limit is of no use to a run beyond it.
                 let supported = peer_runs.peer.check(&request.settings);
                 let ran =
                     supported.and_then(|()| run_undisturbed(&peer_runs.peer, request, settings));
                 match ran {
                     Ok((line, usage)) => {
-                        if request.spares_time {
-                            // A counted run has twice the size of the warm-up, and takes twice the time
-                            // or less.
-                            let run_s = usage.elapsed_s * if round == 0 { 2.0 } else { 1.0 };
-                            peer_runs.due = peer_runs.due.min(affordable(request.runs, run_s));
+                        if request.spares_time && round > 0 {
+                            let affordable = affordable(request.runs, usage.elapsed_s);
+                            peer_runs.due = peer_runs.due.min(affordable);
                         }
                         peer_runs.note(line, usage, round > 0);
                     }
@@ -128,7 +127,7 @@ pub(crate) fn measure(request: &Request) -> Vec<Row> {
     }
     progress.finish_and_clear();
     let rows = runs.into_iter().filter(|peer_runs| !peer_runs.left_out);
-    rows.map(|peer_runs| peer_runs.into_row(request, half.count)).collect()
+    rows.map(|peer_runs| peer_runs.into_row(request, small.count)).collect()
 }
 
 /// Runs a peer once, and again while the hypervisor takes too much time. Every run is checked, and a
@@ -158,7 +157,7 @@ fn run_undisturbed(
 fn affordable(runs: u64, run_s: f64) -> u64 {
     // The conversion saturates.
     let number = (SPARED_S / run_s) as u64;
-    number.clamp(RUNS_LEAST.min(runs), runs)
+    number.clamp(1, runs)
 }
 
 struct PeerRuns {
@@ -345,9 +344,9 @@ mod tests {
 
     #[test]
     fn a_slow_peer_has_fewer_runs() {
-        let runs = [0.0, 0.2, 1.2, 1.4, 2.0, 60.0].map(|run_s| affordable(5, run_s));
-        assert_eq!(runs, [5, 5, 5, 4, 3, 2]);
-        assert_eq!([affordable(1, 60.0), affordable(3, 60.0), affordable(3, 2.0)], [1, 2, 3]);
+        let runs = [0.0, 0.2, 0.6, 0.7, 1.0, 60.0].map(|run_s| affordable(5, run_s));
+        assert_eq!(runs, [5, 5, 5, 4, 3, 1]);
+        assert_eq!([affordable(1, 60.0), affordable(3, 60.0), affordable(3, 1.0)], [1, 1, 3]);
     }
 
     #[test]

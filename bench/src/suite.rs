@@ -115,6 +115,7 @@ pub(crate) struct Measurement {
     pub(crate) warms_up: bool,
     #[serde(default)]
     variant: bool,
+    rows: Option<&'static str>,
 }
 
 type Set = BTreeMap<&'static str, toml::Value>;
@@ -166,7 +167,8 @@ impl Measurement {
 
     /// Whether the measurement is made of a runtime, unless runtimes are named.
     pub(crate) fn is_of(&self, runtime: &str) -> bool {
-        !self.variant || SUITE.aside.split_whitespace().all(|aside| aside != runtime)
+        let is_in = |rows: &str| rows.split_whitespace().any(|row| row == runtime);
+        self.rows.map_or(!self.variant || !is_in(&SUITE.aside), is_in)
     }
 
     /// The settings; `None` if the measurement is left out.
@@ -200,6 +202,14 @@ mod tests {
             let quick = measurement.settings(true, 64);
             assert!(quick.is_none_or(|settings| (1..=full.count).contains(&settings.count)));
             assert!(measurement.quick.is_some() || measurement.set_quick.is_empty());
+            let peer = |row: &str| runtimes::peer(measurement.workload().name, row);
+            assert!(
+                measurement
+                    .rows
+                    .iter()
+                    .flat_map(|rows| rows.split(' '))
+                    .all(|row| peer(row).is_some())
+            );
             let mut quick = measurements().filter(|other| other.quick.is_some());
             assert!(quick.any(|other| other.workload().name == measurement.workload().name));
         }
