@@ -69,6 +69,7 @@ targets! {
     "forged_log", throng_store::fuzzing::forged_log, 300, a_forged_log_is_read_to_an_end;
     "changes", throng_store::fuzzing::changes, 20_000, decoded_changes_have_the_same_encoding;
     "pages", throng_store::fuzzing::pages, 150, a_damaged_data_file_is_checked_without_a_panic;
+    "tails", throng_cluster::fuzzing::tails, 2_000, readers_of_any_log_agree_which_records_count;
     "formats", throng_store::fuzzing::formats, 20_000, values_of_the_store_are_decoded_or_refused;
 }
 

@@ -1,0 +1,33 @@
+//! [`Guard`]: a rule of the protocol that a test may take out, to show that its checks notice.
+
+/// A rule without which acknowledged records are lost, or refused ones count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guard {
+    /// A record counts only right behind the owner's last one.
+    RecordFollows,
+    /// An acknowledgement counts only at the position behind the last known one.
+    PositionFits,
+    /// After an append that failed, acknowledgements of later ones prove nothing.
+    LaterAcksVoid,
+    /// A claim is read up to its own position before its author serves.
+    ClaimIsRead,
+    /// After a failure the owner claims again, so that copies of its records under way cannot count.
+    ClaimsAgain,
+}
+
+#[cfg(test)]
+thread_local! {
+    pub(crate) static OUT: std::cell::Cell<Option<Guard>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether a guard holds, as always outside of the tests of its own.
+#[cfg(test)]
+pub(crate) fn holds(guard: Guard) -> bool {
+    OUT.get() != Some(guard)
+}
+
+/// Whether a guard holds, as always outside of the tests of its own.
+#[cfg(not(test))]
+pub(crate) fn holds(_: Guard) -> bool {
+    true
+}

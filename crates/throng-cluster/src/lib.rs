@@ -1,0 +1,33 @@
+//! The rule and the owner's protocol of a replicated log, for durable processes on many machines.
+//!
+//! ```text
+//!  owner of a shard                      engine (an ordered log, kept on three machines)
+//!  append record n ────────────────────▶ position p ─────┬──────────────┐
+//!  publish ◀── p is the position expected ◀── ack p       │ the same bytes, in the same order
+//!                                                         ▼              ▼
+//!                                                      standby: Tail   next owner: Tail
+//! ```
+//!
+//! The engine orders bytes, keeps them, and says at which position it has put them. It is not asked who the owner
+//! is: [`Tail`] decides by the content of the log which records count, and the owner's [`Replica`] learns it without
+//! reading its own records back.
+//!
+//! 1. All readers of a log agree on the records that count, and so on the state after each of them.
+//! 2. A record that an owner has published counts for every later reader.
+//! 3. A record that an owner has given up counts for none.
+
+#![warn(missing_docs)]
+
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
+mod guard;
+pub mod lease;
+pub mod members;
+pub mod placement;
+mod record;
+mod replica;
+mod tail;
+
+pub use record::{Chain, HEADER_BYTES, Header, Incarnation, Kind, Record};
+pub use replica::{AppendError, Effect, Entry, Position, Reason, Replica, Ticket, WINDOW};
+pub use tail::{Noise, Tail, Verdict};
