@@ -168,7 +168,7 @@ impl Measurement {
     /// Whether the measurement is made of a runtime, unless runtimes are named.
     pub(crate) fn is_of(&self, runtime: &str) -> bool {
         let is_in = |rows: &str| rows.split_whitespace().any(|row| row == runtime);
-        self.rows.map_or(!self.variant || !is_in(&SUITE.aside), is_in)
+        self.rows.map_or(!self.variant || !is_in(SUITE.aside), is_in)
     }
 
     /// The settings; `None` if the measurement is left out.
