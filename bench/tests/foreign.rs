@@ -106,14 +106,14 @@ fn is_set_up(runtime: &str) -> bool {
 /// Starts more processes than are allowed, on a row and on tokio, and checks that both refuse them.
 #[track_caller]
 fn check_limit(row: &str, configure: impl Fn(&mut Command)) {
-    let work = "run processes --count 5000 --set maximum=1000 --runs 1 --runtime";
+    let work = "run processes --count 10000 --set maximum=1000 --runs 1 --runtime";
     let mut command = bench(&format!("{work} {row},tokio"));
     configure(&mut command);
     let output = output(&mut command);
     assert_eq!(status(&output), 1, "{}", stdout(&output));
     assert_eq!(stdout(&output).matches("NOT VERIFIED").count(), 2, "{}", stdout(&output));
-    // The warm-up has half of the processes.
-    for requested in ["2500", "5000"] {
+    // The warm-up has a quarter of the processes.
+    for requested in ["2500", "10000"] {
         let refused = format!("{requested} processes requested, 1000 allowed: ");
         assert_eq!(stderr(&output).matches(&refused).count(), 2, "{}", stderr(&output));
     }
