@@ -73,11 +73,10 @@ pub struct Members {
 impl Entry {
     /// Returns the encoded entry, with a checksum.
     pub fn encode(&self) -> Bytes {
-        let mut bytes = vec![0; 4];
-        // Only a length that is not known beforehand cannot be encoded.
-        bytes = postcard::to_extend(self, bytes).unwrap_or_default();
-        let crc = crc32fast::hash(bytes.get(4..).unwrap_or_default());
-        bytes.iter_mut().zip(crc.to_le_bytes()).for_each(|(byte, crc)| *byte = crc);
+        let encoded = postcard::to_extend(self, vec![0; 4]);
+        let mut bytes = encoded.expect("all lengths of an entry are known beforehand");
+        let crc = crc32fast::hash(&bytes[4..]);
+        bytes[..4].copy_from_slice(&crc.to_le_bytes());
         bytes.into()
     }
 

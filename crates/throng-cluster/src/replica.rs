@@ -88,7 +88,14 @@ pub enum Effect {
     /// The node is the owner, and may append.
     Serve,
     /// The node's record counts.
-    Publish(Ticket),
+    Publish {
+        /// Number of its append.
+        ticket: Ticket,
+        /// Its position, which may be another than was expected.
+        at: Position,
+        /// State of a reader after it.
+        tail: Tail,
+    },
     /// A record counts that the caller did not append.
     Apply {
         /// Bytes of the record.
@@ -117,6 +124,8 @@ pub enum Reason {
     Beyond(u32),
     /// The log has lost records: it went to the first position before, and goes only up to the second now.
     LogLost(Position, Position),
+    /// The first position was to be read, and the second came: the log has lost the records between.
+    Gap(Position, Position),
 }
 
 /// Number of records in flight, at most.
@@ -211,16 +220,6 @@ impl Replica {
         (self.at, self.tail)
     }
 
-    /// Whether there is [room](Replica::has_room) for a record that builds on a state: that of all that is in flight.
-    pub fn has_room_after(&self, after: &Tail) -> bool {
-        self.has_room() && *after == self.ahead
-    }
-
-    /// Whether the node follows the log, and does not claim it.
-    pub fn is_following(&self) -> bool {
-        self.phase == Phase::Following
-    }
-
     /// Whether the node is the owner, and has room for another record in flight.
     pub fn has_room(&self) -> bool {
         self.phase == Phase::Serving && self.window.len() < WINDOW
@@ -291,13 +290,15 @@ impl Replica {
         }
     }
 
-    /// Tells a record that was read. Positions that are known already are passed over; beyond these, they must
-    /// come without a gap.
+    /// Tells a record that was read. Positions that are known already are passed over; with a gap beyond these the
+    /// replica stops.
     pub fn read(&mut self, position: Position, record: &Bytes) {
         if position <= self.at || self.phase == Phase::Stopped {
             return;
         }
-        debug_assert_eq!(position, self.at.next(), "records are read without a gap");
+        if position != self.at.next() {
+            return self.leave(Reason::Gap(self.at.next(), position));
+        }
         let verdict = self.tail.read(self.level, record);
         if let Verdict::Beyond(level) = verdict {
             return self.leave(Reason::Beyond(level));
@@ -424,10 +425,10 @@ impl Replica {
     }
 
     fn leave(&mut self, reason: Reason) {
-        let stops = matches!(reason, Reason::Beyond(_) | Reason::LogLost(..));
+        let stops = !matches!(reason, Reason::Deposed | Reason::HandedOver);
         if stops {
-            let doubts = self.window.drain(..).map(|flight| Effect::Doubt(flight.ticket));
-            self.effects.extend(doubts);
+            let known = self.window.drain(..).filter(|flight| !flight.is_own);
+            self.effects.extend(known.map(|flight| Effect::Doubt(flight.ticket)));
         }
         self.lose_all();
         self.phase = if stops { Phase::Stopped } else { Phase::Following };
@@ -441,12 +442,13 @@ impl Replica {
         };
         self.effects.push_back(match is_own {
             true => Effect::Apply { record, at: self.at, tail: after },
-            false => Effect::Publish(ticket),
+            false => Effect::Publish { ticket, at: self.at, tail: after },
         });
     }
 
     fn lose_front(&mut self) {
-        let flight = self.window.pop_front();
+        // The caller knows nothing of the others, and would take the loss for one of records that it appends later.
+        let flight = self.window.pop_front().filter(|flight| !flight.is_own);
         self.effects.extend(flight.map(|flight| Effect::Lose(flight.ticket)));
     }
 

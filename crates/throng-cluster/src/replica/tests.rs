@@ -270,7 +270,10 @@ impl World {
                         ));
                     }
                 }
-                Effect::Publish(ticket) => {
+                Effect::Publish { ticket, at, tail } => {
+                    if self.tails[at.0 as usize] != tail {
+                        return Err(format!("record {} was published at {at:?}", tail.number));
+                    }
                     node.history += 1;
                     self.numbers.published += 1;
                     let Some(payload) = node.payloads.remove(&ticket) else { continue };
@@ -409,4 +412,52 @@ fn a_replica_stops_before_a_record_that_it_is_too_old_for() {
     assert_eq!(replica.effect(), Some(Effect::Leave(Reason::Beyond(1))));
     replica.claim();
     assert_eq!((replica.effect(), replica.known().0), (None, Position(0)));
+}
+
+/// Returns a replica that is the owner of an empty log but for its epoch.
+fn owner() -> Replica {
+    let mut replica = Replica::new(Incarnation(1), 0, Position(0), Tail::default());
+    replica.claim();
+    replica.found_end(Position(0));
+    let appended = std::iter::from_fn(|| replica.effect()).find_map(|effect| match effect {
+        Effect::Append { ticket, record, .. } => Some((ticket, record)),
+        _ => None,
+    });
+    let (ticket, record) = appended.expect("it claims");
+    replica.appended(ticket, Ok(Position(1)));
+    replica.read(Position(1), &record);
+    assert!(replica.has_room());
+    while replica.effect().is_some() {}
+    replica
+}
+
+#[test]
+fn a_handover_that_is_lost_is_no_loss_of_the_caller() {
+    let mut replica = owner();
+    assert!(replica.hand_over(Incarnation(2), 0));
+    let Some(Effect::Append { ticket, .. }) = replica.effect() else { panic!("it is appended") };
+    replica.appended(ticket, Err(AppendError::Refused));
+    replica.found_end(Position(1));
+    let mut effects = std::iter::from_fn(|| replica.effect());
+    let claim = effects.find_map(|effect| match effect {
+        Effect::Append { ticket, record, .. } => Some((ticket, record)),
+        _ => None,
+    });
+    let (ticket, record) = claim.expect("it claims again");
+    replica.appended(ticket, Ok(Position(2)));
+    replica.read(Position(2), &record);
+    let effects: Vec<Effect> = std::iter::from_fn(|| replica.effect()).collect();
+    assert!(
+        matches!(effects[..], [Effect::Read(_), Effect::Apply { .. }, Effect::Serve]),
+        "{effects:?}"
+    );
+}
+
+#[test]
+fn a_gap_in_what_is_read_stops_a_replica() {
+    let mut replica = owner();
+    replica.read(Position(3), &Bytes::new());
+    let gap = Reason::Gap(Position(2), Position(3));
+    assert_eq!(replica.effect(), Some(Effect::Leave(gap)));
+    assert!(!replica.has_room());
 }
