@@ -29,8 +29,7 @@ pub(crate) const RUNS: u64 = 5;
 const STEAL_MAX: f64 = 0.02;
 
 /// Seconds that a peer's counted runs may take together, by the time of the longest so far, where time is spared; one
-/// run is made in any case. A runtime that takes longer is so far from the others that its figure need not be
-/// exact.
+/// run is made in any case, and its spread is then unknown.
 const SPARED_S: f64 = 3.0;
 
 /// The counted runs are so many times larger than the warm-up.
