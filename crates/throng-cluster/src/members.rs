@@ -28,7 +28,7 @@ use crate::record::Incarnation;
 pub enum Entry {
     /// A node has started, and may have shards.
     Join(Incarnation, Member),
-    /// A node is alive; the number is one more than that of its renewal before.
+    /// A node is alive; the number is above that of its renewals before, some of which may be lost.
     Renew(Incarnation, u64),
     /// A node is dead, unless it has renewed its lease since this renewal.
     Expire(Incarnation, u64),
@@ -108,9 +108,9 @@ impl Members {
                 counts
             }
             Entry::Renew(node, renewal) => self.change(node, |member| {
-                let is_next = *renewal == member.renewal + 1;
-                member.renewal += u64::from(is_next);
-                is_next
+                let is_later = *renewal > member.renewal;
+                member.renewal = member.renewal.max(*renewal);
+                is_later
             }),
             Entry::Expire(node, renewal) => {
                 let counts = self.nodes.get(node).is_some_and(|member| member.renewal == *renewal);
@@ -235,6 +235,15 @@ mod tests {
         ];
         assert_eq!(counts(&mut members, &entries), [true, true, false, true, false, false]);
         assert_eq!(members.nodes().keys().collect::<Vec<_>>(), [&B]);
+    }
+
+    #[test]
+    fn renewals_after_a_lost_one_count_and_a_late_one_does_not() {
+        let mut members = two();
+        let entries =
+            [Entry::Renew(A, 1), Entry::Renew(A, 3), Entry::Renew(A, 2), Entry::Expire(A, 2)];
+        assert_eq!(counts(&mut members, &entries), [true, true, false, false]);
+        assert_eq!(members.nodes()[&A].renewal, 3);
     }
 
     #[test]

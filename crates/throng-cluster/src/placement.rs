@@ -75,11 +75,9 @@ pub fn place(shards: u16, standbys: usize, candidates: &[Candidate]) -> BTreeMap
     let mut load: Vec<[usize; 2]> = vec![[0; 2]; candidates.len()];
     let mut placed = BTreeMap::new();
     for shard in (0..shards).map(Shard) {
+        let draws: Vec<f64> = candidates.iter().map(|node| draw(shard, node)).collect();
         let mut order: Vec<usize> = (0..candidates.len()).collect();
-        order.sort_by(|a, b| {
-            let [a, b] = [a, b].map(|index| draw(shard, &candidates[*index]));
-            b.total_cmp(&a)
-        });
+        order.sort_by(|a, b| draws[*b].total_cmp(&draws[*a]));
         let mut chosen: Vec<usize> = Vec::new();
         while chosen.len() < copies {
             let is_owner = chosen.is_empty();
