@@ -22,12 +22,16 @@
 pub mod fuzzing;
 mod guard;
 pub mod lease;
+mod log;
 pub mod members;
+mod memory;
 pub mod placement;
 mod record;
 mod replica;
 mod tail;
 
+pub use log::{BoxFuture, BoxStream, LogError, ShardLog};
+pub use memory::MemoryLog;
 pub use record::{Chain, HEADER_BYTES, Header, Incarnation, Kind, Record};
 pub use replica::{AppendError, Effect, Entry, Position, Reason, Replica, Ticket, WINDOW};
 pub use tail::{Noise, Tail, Verdict};
