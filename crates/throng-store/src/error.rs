@@ -68,6 +68,22 @@ pub enum OpenError {
         /// Description of the damage.
         reason: String,
     },
+    /// The store is a copy of a shared log, and only such a log may change it: open it with its
+    /// [sequencer](crate::Options::sequencer), or [read-only](crate::Options::read_only).
+    #[error(
+        "the store in {} is a copy of a log that several machines share; open it as such, or read-only",
+        path.display()
+    )]
+    Shared {
+        /// The requested directory.
+        path: PathBuf,
+    },
+    /// The store has a log of its own, so it cannot be a copy of a shared log: choose an empty directory.
+    #[error("the store in {} has a log of its own; choose an empty directory for a copy", path.display())]
+    Single {
+        /// The requested directory.
+        path: PathBuf,
+    },
     /// Any other error of the operating system or the engine.
     #[error("cannot open the data directory {}: {source}", path.display())]
     Io {
@@ -207,6 +223,9 @@ pub enum LoadFailure {
     /// The store was opened read-only.
     #[error("the store was opened read-only")]
     ReadOnly,
+    /// The store is a copy of a shared log, which has all its changes: put the entries in batches.
+    #[error("the store is a copy of a shared log, and takes changes by that alone")]
+    Shared,
     /// The store recovers from a commit whose outcome is unknown: drop older snapshots and try again
     /// later.
     #[error("the store is recovering from a failed commit; drop older snapshots and try again")]

@@ -116,6 +116,11 @@ pub use crate::write::ticket::{Cancel, Ticket};
 pub use crate::write::update::Update;
 pub use crate::write::updating::Updating;
 
+// Copies of a log that several machines share.
+pub use crate::write::sequencer::{
+    AppliedRecord, ApplyError, NewRecord, Sequencer, Settlement, Stamp,
+};
+
 // Reading.
 pub use crate::read::feed::{Feed, FeedError, FeedPosition, Group};
 pub use crate::read::range::Range;

@@ -39,6 +39,7 @@ use std::{io, iter, mem};
 
 use crate::disk::damage::Damage;
 use crate::platform::Platform;
+use crate::write::sequencer::Stamp;
 use files::Files;
 #[cfg(test)]
 pub(crate) use files::faults;
@@ -52,6 +53,19 @@ use segment::{Head, RECORDS_START, SECTOR_BYTES, Segment};
 pub(crate) struct Point {
     pub(crate) position: u64,
     pub(crate) chain: u32,
+}
+
+/// The point up to which the data file has all changes, and in a copy the state of the shared log there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Applied {
+    pub(crate) point: Point,
+    pub(crate) stamp: Option<Stamp>,
+}
+
+impl From<Point> for Applied {
+    fn from(point: Point) -> Applied {
+        Applied { point, stamp: None }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -90,6 +104,8 @@ pub(crate) struct Log {
     mark: Mark,
     is_broken: bool,
     archive: Arc<Archive>,
+    /// State of the shared log at the point, in a copy: its own log has no records.
+    stamp: Option<Stamp>,
 }
 
 #[derive(Debug)]
@@ -171,7 +187,8 @@ impl Log {
         // Blocks after the end may never have been written.
         let zeroed = offset;
         let is_broken = false;
-        Ok(Log { location, segment, point, end: offset, zeroed, mark, is_broken, archive })
+        let (end, stamp) = (offset, None);
+        Ok(Log { location, segment, point, end, zeroed, mark, is_broken, archive, stamp })
     }
 
     pub(crate) fn point(&self) -> Point {
@@ -231,6 +248,26 @@ impl Log {
     /// Counts positions whose changes LMDB got without a record.
     pub(crate) fn skip_to(&mut self, position: u64) {
         self.point.position = position;
+    }
+
+    /// Makes the log that of a copy, at a state of the shared log.
+    pub(crate) fn stamp_at(&mut self, stamp: Stamp) {
+        self.stamp = Some(stamp);
+    }
+
+    /// State of the shared log at the point; `None` if the store is no copy.
+    pub(crate) fn stamp(&self) -> Option<Stamp> {
+        self.stamp
+    }
+
+    pub(crate) fn applied(&self) -> Applied {
+        Applied { point: self.point, stamp: self.stamp }
+    }
+
+    /// Moves the log of a copy to a position and to a state of the shared log.
+    pub(crate) fn advance(&mut self, position: u64, stamp: Stamp) {
+        self.skip_to(position);
+        self.stamp_at(stamp);
     }
 
     /// Whether nothing can be appended before the log is mended.

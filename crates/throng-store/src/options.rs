@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::platform::Platform;
+use crate::write::sequencer::Sequencer;
 
 /// Configuration for opening a [`Store`](crate::Store). Every limit has a default that suits a single node.
 ///
@@ -31,6 +32,7 @@ pub struct Options {
     pub(crate) snapshot_age_max: Duration,
     pub(crate) queue_batches_max: usize,
     pub(crate) queue_bytes_max: usize,
+    pub(crate) sequencer: Option<Arc<dyn Sequencer>>,
     pub(crate) platform: Arc<Platform>,
 }
 
@@ -98,6 +100,7 @@ impl Default for Options {
             snapshot_age_max: Duration::from_secs(600),
             queue_batches_max: 16 << 10,
             queue_bytes_max: 64 << 20,
+            sequencer: None,
             platform: Arc::default(),
         }
     }
@@ -275,6 +278,18 @@ impl Options {
     #[must_use]
     pub fn queue_bytes_max(mut self, bytes: usize) -> Options {
         self.queue_bytes_max = bytes;
+        self
+    }
+
+    /// Makes the store a copy of a log that several machines share: the sequencer appends its groups to that log. The
+    /// directory must be empty, or hold such a copy. Not set by default.
+    ///
+    /// A copy opens as a standby: it refuses writes until it [leads](crate::Store::lead). It goes on at the state of
+    /// the log that [`Store::stamp`](crate::Store::stamp) returns, which is that of its last checkpoint. After a crash it
+    /// may show a part of later changes until it has caught up with what it had then, so read it only when it has.
+    #[must_use]
+    pub fn sequencer(mut self, sequencer: Arc<dyn Sequencer>) -> Options {
+        self.sequencer = Some(sequencer);
         self
     }
 

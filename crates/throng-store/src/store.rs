@@ -14,15 +14,18 @@ use crate::disk::opening;
 use crate::platform::Clock;
 use crate::read::readers::Readers;
 use crate::table::TableRef;
+use crate::write::copy::{Applying, Control};
 use crate::write::load::load;
 use crate::write::queue::{Queue, QueueRoom};
+use crate::write::sequencer::Sequencer;
 use crate::write::ticket::Work;
 use crate::write::update::Update;
 use crate::write::updating::Updating;
 use crate::write::writer::{self, Counters, Writer};
 use crate::{
-    Batch, CheckReport, Codec, DATABASES_MAX, LoadError, LoadFailure, OpenError, Options, Outcomes,
-    ReadError, RestoreError, Restored, Settled, Snapshot, Submission, SubmitError, Ticket, Until,
+    AppliedRecord, ApplyError, Batch, CheckReport, Codec, DATABASES_MAX, LoadError, LoadFailure,
+    OpenError, Options, Outcomes, ReadError, RestoreError, Restored, Settled, Settlement, Snapshot,
+    Stamp, Submission, SubmitError, Ticket, Until,
 };
 
 #[cfg(feature = "sim")]
@@ -51,6 +54,7 @@ pub(crate) struct Shared {
     queue: Arc<Queue>,
     counters: Arc<Counters>,
     clock: Clock,
+    sequencer: Option<Arc<dyn Sequencer>>,
     /// The writer thread, then the checkpoint thread. Taken by the thread that joins them.
     threads: Mutex<Vec<JoinHandle<()>>>,
     writer: OnceLock<ThreadId>,
@@ -253,6 +257,45 @@ impl Store {
             return Err(LoadError { loaded: 0, failure: LoadFailure::Closed });
         }
         load::<K, V>(environment, table_ref, entries)
+    }
+
+    /// Tells the outcome of a record that the store's [sequencer](Options::sequencer) has begun. Records are settled in
+    /// the order in which they were begun; of one that was lost with another before it, the outcome is passed over.
+    pub fn settle(&self, number: u64, settlement: Settlement) {
+        // A closed store has given up what was in flight.
+        let _ = self.0.queue.tell(Control::Settle(number, settlement));
+    }
+
+    /// Applies a record of the shared log of which this store is a copy, and calls `done` with the outcome on the
+    /// store's thread. Records are applied in the order of the calls; the caller bounds those that are not done.
+    pub fn apply(
+        &self,
+        record: &AppliedRecord<'_>,
+        done: impl FnOnce(Result<(), ApplyError>) + Send + 'static,
+    ) {
+        let AppliedRecord { first, count, stamp, changes } = *record;
+        let (changes, done) = (changes.into(), Box::new(done));
+        let record = Control::Apply(Applying { first, count, stamp, changes, done });
+        let refused = match &self.0.sequencer {
+            Some(_) => self.0.queue.tell(record),
+            None => Err(record),
+        };
+        if let Err(Control::Apply(record)) = refused {
+            (record.done)(Err(ApplyError::Closed));
+        }
+    }
+
+    /// Makes a copy of a shared log accept writes, since this node owns the log, or refuse them, and then calls `done` on
+    /// the store's thread. Settlements and records that were told before are done before. A closed store calls nothing.
+    pub fn lead(&self, leads: bool, done: impl FnOnce() + Send + 'static) {
+        let _ = self.0.queue.tell(Control::Lead(leads, Box::new(done)));
+    }
+
+    /// Returns the position of the last visible change, and the state of the shared log there; `None` if the store is
+    /// no copy of one.
+    pub fn stamp(&self) -> Option<(u64, Stamp)> {
+        let log = self.0.environment.log()?;
+        Some((log.point().position, log.stamp()?))
     }
 
     /// Returns a [`Ticket`] that resolves when everything queued before is on the disk, also in a
@@ -515,6 +558,7 @@ impl Shared {
             environment: Arc::new(environment),
             counters: Arc::default(),
             clock: options.platform.clock.clone(),
+            sequencer: options.sequencer.clone(),
             threads: Mutex::default(),
             writer: OnceLock::new(),
             #[cfg(feature = "sim")]
@@ -524,7 +568,7 @@ impl Shared {
 
     fn make_writer(&self) -> Writer {
         let (environment, queue) = (self.environment.clone(), self.queue.clone());
-        Writer::new(environment, queue, self.counters.clone())
+        Writer::new(environment, queue, self.counters.clone(), self.sequencer.clone())
     }
 
     /// Starts the threads of a store that writes, if it shall have any.

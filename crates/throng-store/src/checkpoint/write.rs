@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::disk::format;
 use crate::disk::lmdb::{self, Env, Move, Put, WriteTxn};
-use crate::log::Point;
+use crate::log::Applied;
 use crate::memtable::change::{Change, Operation};
 use crate::memtable::{Layers, Memtable};
 use crate::table::Table;
@@ -25,7 +25,7 @@ pub(crate) fn write(
     env: &Env,
     format: Table,
     memtable: Arc<Memtable>,
-    at: Point,
+    at: impl Into<Applied>,
     is_bounded: bool,
     report: impl Fn(Event),
 ) -> Result<(), lmdb::Error> {

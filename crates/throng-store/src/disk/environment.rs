@@ -46,6 +46,7 @@ use crate::read::follower::Follower;
 use crate::read::readers::Readers;
 use crate::read::view::View;
 use crate::table::{Table, TableRef};
+use crate::write::sequencer::Stamp;
 use crate::{OpenError, Options, ReadError};
 
 /// The open files of a store; see the file's head.
@@ -96,8 +97,15 @@ impl Environment {
                 settle_meta(&env, claim.path())
                     .map_err(|source| OpenError::Io { path: directory.into(), source })?;
             }
-            let (log, memtable) = recover(&env, databases.format, &location, tables, options)
+            let (mut log, memtable) = recover(&env, databases.format, &location, tables, options)
                 .map_err(|damage| damage.into_open_error(directory))?;
+            let txn = env.begin_read().map_err(|error| OpenError::from_engine(error, directory))?;
+            let stamp = format::stamp(&txn, databases.format);
+            drop(txn);
+            let stamp = stamp.map_err(|error| OpenError::from_engine(error, directory))?;
+            if let Some(stamp) = stamp_of_copy(stamp, log.point().position, options, directory)? {
+                log.stamp_at(stamp);
+            }
             let view = View::new(memtable, log.point().position);
             let archive = log.archive();
             (Some((Mutex::new(log), archive)), view, None)
@@ -152,6 +160,10 @@ impl Environment {
     /// Whether threads write and make checkpoints. Otherwise a simulation makes their steps.
     pub(crate) fn has_threads(&self) -> bool {
         self.engine().settings().platform.has_threads
+    }
+
+    pub(crate) fn since_1970(&self) -> Duration {
+        self.engine().settings().platform.clock.since_1970()
     }
 
     pub(crate) fn entries(&self) -> TableRef {
@@ -230,5 +242,20 @@ impl Environment {
 
     pub(crate) fn log_bytes(&self) -> Result<u64, ReadError> {
         log::bytes(&self.location()).map_err(ReadError::Io)
+    }
+}
+
+/// Returns the state of the shared log of which the store is a copy, if it is one and opened as such.
+fn stamp_of_copy(
+    stored: Option<Stamp>,
+    position: u64,
+    options: &Options,
+    directory: &Path,
+) -> Result<Option<Stamp>, OpenError> {
+    match (stored, options.sequencer.is_some()) {
+        (Some(_), false) => Err(OpenError::Shared { path: directory.into() }),
+        (None, true) if position == 0 => Ok(Some(Stamp::START)),
+        (None, true) => Err(OpenError::Single { path: directory.into() }),
+        (stored, _) => Ok(stored),
     }
 }

@@ -10,6 +10,7 @@
 //! | `store`   | the store's random id, `u64`, which its log has as well                 |
 //! | `applied` | position up to which all changes are here, `u64`; chain checksum of the log's last record up to there, `u32` |
 //! | `tables`  | the names of the databases besides `entries`, in the order in which they were made, each followed by a zero |
+//! | `stamp`   | in a copy of a shared log: the state of that log at `applied`, see `write/sequencer.rs` |
 //! | `origin`  | in a copy: id of the store that was copied, `u64`; the point of its log, as in `applied`; the time of the copy's last change, in milliseconds since 1970, `u64`: exactly or later |
 //!
 //! Without `names`, a database whose name was damaged would disappear unnoticed.
@@ -50,8 +51,9 @@ use self::entries::{
 };
 use crate::OpenError;
 use crate::disk::lmdb::{self, Cursor, Env, Make, Move, Put, ROOT, ReadTxn, WriteTxn};
-use crate::log::Point;
+use crate::log::{Applied, Point};
 use crate::table::{Kind, Table, TableRef};
+use crate::write::sequencer::Stamp;
 
 /// Layout version that this program reads and writes.
 pub(crate) const VERSION: u32 = 1;
@@ -63,6 +65,7 @@ pub(crate) const OWN_TABLES: u32 = 2;
 const FIRST_TABLE: u32 = ROOT.0 + 1;
 
 const ORIGIN_KEY: &[u8] = b"origin";
+const STAMP_KEY: &[u8] = b"stamp";
 
 #[derive(Debug)]
 pub(crate) struct Databases {
@@ -174,13 +177,32 @@ pub(crate) fn applied(txn: &ReadTxn, format: Table) -> Result<Point, lmdb::Error
 pub(crate) fn put_applied(
     txn: &mut WriteTxn<'_>,
     format: Table,
-    at: Point,
+    at: impl Into<Applied>,
 ) -> Result<(), lmdb::Error> {
-    txn.cursor_mut(format)?.put(APPLIED_KEY, &point_bytes(at), Put::Over)
+    let Applied { point, stamp } = at.into();
+    let mut cursor = txn.cursor_mut(format)?;
+    cursor.put(APPLIED_KEY, &point_bytes(point), Put::Over)?;
+    stamp.map_or(Ok(()), |stamp| cursor.put(STAMP_KEY, &stamp.0, Put::Over))
+}
+
+/// Reads the state of the shared log at the applied point; `None` if the store is no copy.
+pub(crate) fn stamp(txn: &ReadTxn, format: Table) -> Result<Option<Stamp>, lmdb::Error> {
+    let damaged = || lmdb::Error::Corrupt(POINT_DAMAGED.into());
+    let stored = txn.get(format, STAMP_KEY)?;
+    stored.map(|stamp| stamp.try_into().map(Stamp).map_err(|_| damaged())).transpose()
+}
+
+/// Returns a number above those of all tables of a store with so many databases.
+pub(crate) fn tables_end(databases: usize) -> u32 {
+    FIRST_TABLE + OWN_TABLES + databases as u32
 }
 
 /// Commits the applied point again, after a commit whose meta page may be on the disk only, or not there.
-pub(crate) fn settle_applied(env: &Env, format: Table, at: Point) -> Result<(), lmdb::Error> {
+pub(crate) fn settle_applied(
+    env: &Env,
+    format: Table,
+    at: impl Into<Applied>,
+) -> Result<(), lmdb::Error> {
     let mut txn = env.begin_write()?;
     put_applied(&mut txn, format, at)?;
     txn.commit()

@@ -161,6 +161,18 @@ impl Changes {
     }
 }
 
+/// Whether bytes are so many changes, of tables below a number.
+pub(crate) fn are_whole(mut bytes: &[u8], count: u32, tables: u32) -> bool {
+    let mut changes = 0;
+    while let Some(change) = Change::take(&mut bytes) {
+        changes += 1;
+        if change.table.0 >= tables {
+            return false;
+        }
+    }
+    bytes.is_empty() && changes == count
+}
+
 /// Appends a change, whose value is the parts together, to `bytes`.
 pub(crate) fn write(
     bytes: &mut Vec<u8>,

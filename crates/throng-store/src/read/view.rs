@@ -18,7 +18,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::log::Point;
+use crate::log::{Applied, Point};
 use crate::memtable::{Layers, Memtable};
 
 /// The changes that LMDB may lack; see the file's head.
@@ -33,13 +33,13 @@ struct Memtables {
     /// The active memtable, then the frozen one.
     all: Arc<[Arc<Memtable>]>,
     /// Point of the log at which the frozen memtable ends.
-    frozen_at: Point,
+    frozen_at: Applied,
 }
 
 impl View {
     pub(crate) fn new(active: Memtable, position: u64) -> View {
         let all = Arc::new([Arc::new(active)]);
-        let frozen_at = Point { position: 0, chain: 0 };
+        let frozen_at = Point::default().into();
         View {
             memtables: RwLock::new(Memtables { all, frozen_at }),
             position: AtomicU64::new(position),
@@ -81,14 +81,14 @@ impl View {
     }
 
     /// The memtable that a checkpoint writes, and the point of the log at which it ends.
-    pub(crate) fn frozen(&self) -> Option<(Arc<Memtable>, Point)> {
+    pub(crate) fn frozen(&self) -> Option<(Arc<Memtable>, Applied)> {
         let memtables = self.memtables.read().unwrap_or_else(PoisonError::into_inner);
         memtables.all.get(1).map(|frozen| (frozen.clone(), memtables.frozen_at))
     }
 
     /// Freezes the active memtable, which ends at a point of the log, in favour of a new one. There is
     /// no frozen memtable.
-    pub(crate) fn freeze(&self, active: Memtable, at: Point) {
+    pub(crate) fn freeze(&self, active: Memtable, at: Applied) {
         let mut memtables = self.memtables.write().unwrap_or_else(PoisonError::into_inner);
         debug_assert_eq!(memtables.all.len(), 1);
         let frozen = memtables.all[0].clone();

@@ -20,6 +20,7 @@ use crate::error::is_lack_of_room;
 use crate::log::{AppendError, Log};
 use crate::memtable::Memtable;
 use crate::memtable::change::Changes;
+use crate::write::sequencer::Stamp;
 
 /// A commit in progress, which excludes all others, loads, and new databases.
 #[derive(Debug)]
@@ -126,7 +127,7 @@ impl<'e> Commit<'e> {
     }
 
     /// Begins a checkpoint if it is due. While the last one is not done, keeps pace with it.
-    fn make_room(&mut self) -> Result<(), Failure> {
+    pub(super) fn make_room(&mut self) -> Result<(), Failure> {
         let environment = self.environment;
         let memtables = environment.view().memtables();
         let active = &memtables[0];
@@ -155,6 +156,24 @@ impl<'e> Commit<'e> {
         }
         environment.freeze(&self.log);
         Ok(())
+    }
+
+    /// Checks that LMDB will have room for these changes, which are not in memory yet, beside all that is.
+    pub(super) fn check_room(&self, bytes: usize, count: usize) -> Result<(), Failure> {
+        if self.environment.has_room(bytes, count) {
+            return Ok(());
+        }
+        self.drain()?;
+        let keeps = self.environment.keeps_reserve(bytes, count);
+        match keeps.map_err(|error| Failure::of_engine(self.environment, error))? {
+            true => Ok(()),
+            false => Err(Failure::Full(io::ErrorKind::StorageFull.into())),
+        }
+    }
+
+    /// Moves a copy up to a position, at a state of the shared log.
+    pub(super) fn advance(&mut self, position: u64, stamp: Stamp) {
+        self.log.advance(position, stamp);
     }
 
     fn drain(&self) -> Result<(), Failure> {

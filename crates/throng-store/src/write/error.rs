@@ -42,6 +42,9 @@ pub enum WriteError {
     /// The store was opened read-only: nothing was written.
     #[error("the store was opened read-only")]
     ReadOnly(Batch),
+    /// The store is a copy of a shared log, which another node owns: nothing was written; ask that node.
+    #[error("another node owns the shared log of the store")]
+    Standby(Batch),
     /// A key of a [`put_new`](Batch::put_new) exists: nothing was written.
     #[error("the key already exists")]
     KeyExists(Batch),
@@ -82,6 +85,7 @@ impl WriteError {
             | WriteError::Failed { batch, .. }
             | WriteError::Closed(batch)
             | WriteError::ReadOnly(batch)
+            | WriteError::Standby(batch)
             | WriteError::KeyExists(batch)
             | WriteError::Cancelled(batch)
             | WriteError::Recovering(batch) => Some(batch),

@@ -16,6 +16,7 @@ use crate::read::state::State;
 use crate::table::{Kind, TableRef};
 use crate::write::batch::{Change, counter};
 use crate::write::commit::Failure;
+use crate::write::copy::InFlight;
 use crate::write::queue::Request;
 use crate::write::submission::Submitted;
 use crate::write::ticket::Work;
@@ -39,6 +40,8 @@ pub(crate) struct Planner<'w> {
     puts: bool,
     /// The state to read, begun by the first request that reads.
     base: Option<Base>,
+    /// Changes in flight, which are over the visible state, in a copy of a shared log.
+    in_flight: Option<InFlight<'w>>,
 }
 
 /// The state before the group, and the group's own changes over it.
@@ -54,7 +57,13 @@ impl<'w> Planner<'w> {
     /// Begins a plan whose first change gets the position `first`.
     pub(crate) fn new(environment: &'w Environment, first: u64) -> Planner<'w> {
         let changes = Changes::default();
-        Planner { environment, first, changes, deletes: false, puts: false, base: None }
+        let (deletes, puts, base, in_flight) = (false, false, None, None);
+        Planner { environment, first, changes, deletes, puts, base, in_flight }
+    }
+
+    /// Makes the planner read changes in flight over the visible state.
+    pub(crate) fn over(self, in_flight: InFlight<'w>) -> Planner<'w> {
+        Planner { in_flight: Some(in_flight), ..self }
     }
 
     /// Plans the changes of the group, and stores the outcome of each request in `outcomes`. Returns the
@@ -185,7 +194,10 @@ impl<'w> Planner<'w> {
                     ReadError::Recovering => Failure::Recovering,
                     error => Failure::Failed(io::Error::other(error)),
                 })?;
-            let planned = Arc::new(Memtable::new(self.environment.readers().tables_max(), 0));
+            let tables = self.environment.readers().tables_max();
+            let planned = Arc::new(Memtable::new(tables, 0));
+            let in_flight = self.in_flight.as_mut().and_then(|changes| changes.memtable(tables));
+            let layers = in_flight.map_or(layers.clone(), |changes| layers.under(changes));
             let layers = layers.under(planned.clone());
             self.base = Some(Base { txn, layers, planned, seen: (0, 0) });
         }

@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use crate::write::copy::Control;
 use crate::write::foreign;
 use crate::write::group_delay::GroupDelay;
 use crate::write::submission::{CommitFailure, Submission, Submissions, SubmitError, Submitted};
@@ -71,6 +72,8 @@ struct Waiting {
     /// Number of requests in `entries`; an entry may have many submissions.
     requests: usize,
     bytes: usize,
+    /// News of the shared log, in a copy. Bounded by those who tell them.
+    controls: Vec<Control>,
     admission: Admission,
     /// Number of requests that wakes the sleeping writer; 0 if it does not sleep.
     wanted: usize,
@@ -105,10 +108,12 @@ impl Future for QueueRoom {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Taken {
     /// Commit the group, which has this number of requests.
     Group(usize),
+    /// Hear the news of the shared log, of which the store is a copy.
+    Controls(Vec<Control>),
     /// Come again after the next wake-up.
     Nothing,
     /// Exit: the queue is closed and drained.
@@ -122,10 +127,24 @@ pub(crate) enum Wait {
     Never,
 }
 
+/// Work that the writer of a copy takes, beside news of the shared log. Another writer takes all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Appetite {
+    Work,
+    /// Work from some time on, or once there is enough.
+    WorkFrom {
+        until: Instant,
+        enough: usize,
+    },
+    Controls,
+}
+
 /// Whether batches are accepted, and the reason if they are not. Ordered by precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Admission {
     Open,
+    /// No batches until the store leads its shared log.
+    Standby,
     /// No batches until the engine has been reopened, because the outcome of a commit is unknown.
     Recovering,
     /// No batches, because the store was opened read-only.
@@ -140,7 +159,12 @@ impl Queue {
                 entries: Vec::new(),
                 requests: 0,
                 bytes: 0,
-                admission: if options.read_only { Admission::ReadOnly } else { Admission::Open },
+                controls: Vec::new(),
+                admission: match options {
+                    Options { read_only: true, .. } => Admission::ReadOnly,
+                    Options { sequencer: Some(_), .. } => Admission::Standby,
+                    _ => Admission::Open,
+                },
                 wanted: 0,
                 waiters: Vec::new(),
             }),
@@ -172,6 +196,7 @@ impl Queue {
         let refusal: fn(Batch) -> WriteError = match waiting.admission {
             Admission::Closed => WriteError::Closed,
             Admission::ReadOnly => WriteError::ReadOnly,
+            Admission::Standby => WriteError::Standby,
             Admission::Recovering => WriteError::Recovering,
             Admission::Open if !self.fits(&waiting, bytes) => WriteError::Overloaded,
             Admission::Open => {
@@ -202,6 +227,7 @@ impl Queue {
         match waiting.admission {
             Admission::Closed => return Err(SubmitError::Closed),
             Admission::ReadOnly => return Err(SubmitError::ReadOnly),
+            Admission::Standby => return Err(SubmitError::Standby),
             Admission::Recovering => return Err(SubmitError::Recovering),
             Admission::Open => {}
         }
@@ -276,29 +302,70 @@ impl Queue {
         &self.submissions
     }
 
+    /// Tells the writer of a copy news; `false` once the store is closed.
+    pub(crate) fn tell(&self, control: Control) -> Result<(), Control> {
+        let mut waiting = self.lock();
+        if waiting.admission == Admission::Closed {
+            return Err(control);
+        }
+        waiting.controls.push(control);
+        let wake = mem::take(&mut waiting.wanted) > 0;
+        drop(waiting);
+        if wake {
+            self.wake();
+        }
+        Ok(())
+    }
+
     /// Waits for work and moves all of it, in the order of arrival, into `group`, which must be
-    /// empty.
+    /// empty. News come first.
     pub(crate) fn take(
         &self,
         group: &mut Vec<Request>,
         spare: &mut Vec<Entry>,
         group_delay: &mut GroupDelay,
-        wait: Wait,
+        (wait, appetite): (Wait, Appetite),
     ) -> Taken {
         debug_assert!(group.is_empty() && spare.is_empty());
         let mut waiting = self.lock();
-        while waiting.entries.is_empty() {
+        loop {
+            if !waiting.controls.is_empty() {
+                waiting.wanted = 0;
+                return Taken::Controls(mem::take(&mut waiting.controls));
+            }
+            let is_any = !waiting.entries.is_empty();
+            if is_any && appetite == Appetite::Work {
+                break;
+            }
             if waiting.admission == Admission::Closed {
                 return Taken::End;
             }
-            waiting.wanted = 1;
+            // Requests that wake the writer, and the time until which it waits for them.
+            let (wanted, left) = match appetite {
+                Appetite::WorkFrom { until, enough } if is_any => {
+                    (enough, Some(until.saturating_duration_since(Instant::now())))
+                }
+                Appetite::Controls => (usize::MAX, None),
+                _ => (1, None),
+            };
+            let is_due = left.is_some_and(|left| left.is_zero() || wait == Wait::Never);
+            if is_due || waiting.requests >= wanted {
+                break;
+            }
+            waiting.wanted = wanted;
             if wait == Wait::Never {
                 return Taken::Nothing;
             }
-            waiting = self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = match left {
+                None => self.arrived.wait(waiting).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => {
+                    let slept = self.arrived.wait_timeout(waiting, left);
+                    slept.unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
         }
         let here = waiting.requests;
-        if wait == Wait::ForWork
+        if (wait, appetite) == (Wait::ForWork, Appetite::Work)
             && let Some((wanted, delay)) = group_delay.wanted(here)
             && here < wanted
         {
@@ -359,8 +426,22 @@ impl Queue {
 
     /// Accepts batches again, unless the queue was closed meanwhile.
     pub(crate) fn end_recovery(&self) {
+        self.accept_after(Admission::Recovering);
+    }
+
+    /// Refuses batches until [`end_standby`](Queue::end_standby).
+    pub(crate) fn begin_standby(&self) {
+        self.refuse(Admission::Standby);
+    }
+
+    /// Accepts batches, unless the queue was closed.
+    pub(crate) fn end_standby(&self) {
+        self.accept_after(Admission::Standby);
+    }
+
+    fn accept_after(&self, reason: Admission) {
         let mut waiting = self.lock();
-        if waiting.admission == Admission::Recovering {
+        if waiting.admission == reason {
             waiting.admission = Admission::Open;
         }
     }
@@ -426,12 +507,13 @@ mod tests {
         Queue::new(&options, 1)
     }
 
+    const FOR_WORK: (Wait, Appetite) = (Wait::ForWork, Appetite::Work);
+
     /// Takes the batches that the writer would get; `None` at the end.
     fn take(queue: &Queue) -> Option<Vec<Batch>> {
         let mut group = Vec::new();
-        let taken =
-            queue.take(&mut group, &mut Vec::new(), &mut GroupDelay::default(), Wait::ForWork);
-        (taken != Taken::End)
+        let taken = queue.take(&mut group, &mut Vec::new(), &mut GroupDelay::default(), FOR_WORK);
+        (!matches!(taken, Taken::End))
             .then(|| group.into_iter().map(|request| request.work.into_batch()).collect())
     }
 

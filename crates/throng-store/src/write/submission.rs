@@ -93,6 +93,9 @@ pub enum SubmitError {
     /// The store was opened read-only.
     #[error("the store was opened read-only")]
     ReadOnly,
+    /// The store is a copy of a shared log, which another node owns: ask that node.
+    #[error("another node owns the shared log of the store")]
+    Standby,
     /// The store is closed.
     #[error("the store is closed")]
     Closed,

@@ -10,6 +10,8 @@
 //!
 //! When the outcome of a commit is unknown, queued work is handed back until the log and the engine have
 //! recovered.
+//!
+//! The writer of a copy of a shared log makes other steps (see `copy.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,10 +21,12 @@ use std::{io, mem, thread};
 
 use crate::disk::environment::Environment;
 use crate::write::commit::{Commit, Failure};
+use crate::write::copy::Copy;
 use crate::write::foreign;
 use crate::write::group_delay::GroupDelay;
 use crate::write::planner::{Outcome, Planner};
-use crate::write::queue::{Queue, Request, Taken, Wait};
+use crate::write::queue::{Appetite, Queue, Request, Taken, Wait};
+use crate::write::sequencer::Sequencer;
 use crate::write::submission::CommitFailure;
 use crate::write::ticket::{Entry, Work};
 use crate::{Batch, WriteError};
@@ -74,17 +78,19 @@ pub(crate) enum Step {
 
 #[derive(Debug)]
 pub(crate) struct Writer {
-    environment: Arc<Environment>,
-    queue: Arc<Queue>,
+    pub(super) environment: Arc<Environment>,
+    pub(super) queue: Arc<Queue>,
     counters: Arc<Counters>,
+    /// The groups in flight, in a copy of a shared log.
+    copy: Option<Box<Copy>>,
     /// Whether the log or the engine refuses further work.
     is_broken: bool,
     /// Time that the last commit waited for the disk.
     flush: Duration,
-    group_delay: GroupDelay,
+    pub(super) group_delay: GroupDelay,
     /// Empty lists between two steps, which keep their memory.
-    group: Vec<Request>,
-    spare: Vec<Entry>,
+    pub(super) group: Vec<Request>,
+    pub(super) spare: Vec<Entry>,
     wakers: Vec<Waker>,
 }
 
@@ -93,11 +99,13 @@ impl Writer {
         environment: Arc<Environment>,
         queue: Arc<Queue>,
         counters: Arc<Counters>,
+        sequencer: Option<Arc<dyn Sequencer>>,
     ) -> Writer {
         Writer {
             environment,
             queue,
             counters,
+            copy: sequencer.map(|sequencer| Box::new(Copy::new(sequencer))),
             is_broken: false,
             flush: Duration::ZERO,
             group_delay: GroupDelay::default(),
@@ -109,6 +117,11 @@ impl Writer {
 
     /// Commits what is queued as a group, once the log and the engine have recovered.
     pub(crate) fn step(&mut self, wait: Wait) -> Step {
+        if let Some(mut copy) = self.copy.take() {
+            let step = self.step_copy(&mut copy, wait);
+            self.copy = Some(copy);
+            return step;
+        }
         if self.is_broken {
             if !self.recovers() {
                 return if self.queue.is_closed() { Step::End } else { Step::Recovering };
@@ -120,9 +133,9 @@ impl Writer {
             self.queue.end_recovery();
         }
         let Writer { queue, group, spare, group_delay, .. } = self;
-        let requests = match queue.take(group, spare, group_delay, wait) {
+        let requests = match queue.take(group, spare, group_delay, (wait, Appetite::Work)) {
             Taken::Group(requests) => requests,
-            Taken::Nothing => return Step::Idle,
+            Taken::Nothing | Taken::Controls(_) => return Step::Idle,
             Taken::End => {
                 self.environment.close();
                 return Step::End;
@@ -138,9 +151,13 @@ impl Writer {
             self.queue.begin_recovery();
             self.hand_back(self.queue.take_waiting());
         }
-        // Every outcome of the group is in place before any foreign code runs.
-        self.wakers.drain(..).for_each(foreign::wake);
+        self.wake_all();
         Step::Commit
+    }
+
+    /// Wakes those whose outcomes are in place: all of a group's, before any foreign code runs.
+    pub(super) fn wake_all(&mut self) {
+        self.wakers.drain(..).for_each(foreign::wake);
     }
 
     /// Sets the waker that is called when something is queued.
@@ -170,8 +187,7 @@ impl Writer {
         let failure = match self.transact(group, &mut outcomes) {
             Ok(flush) => {
                 self.flush = flush;
-                let batches = group.iter().map(Request::count).sum();
-                self.counters.batches.fetch_add(batches, Ordering::Relaxed);
+                self.count_batches(group);
                 return self.acknowledge(group, &outcomes);
             }
             Err(failure) => failure,
@@ -186,16 +202,46 @@ impl Writer {
             return;
         }
         self.is_broken = matches!(failure, Failure::Unknown(_) | Failure::Recovering);
-        // A batch that is too large for a transaction says nothing about the next.
+        self.note(&failure);
+        self.refuse(group.drain(..), &failure, |batch| failure.to_error(batch));
+    }
+
+    /// Notes a failure of the disk. A batch that is too large for a transaction says nothing about the next.
+    pub(super) fn note(&self, failure: &Failure) {
         let is_of_disk = !matches!(failure, Failure::TooLarge(_));
         self.counters.is_failing.fetch_or(is_of_disk, Ordering::Relaxed);
-        if let Some(last) = group.iter().filter_map(Request::last_submission).next_back() {
+    }
+
+    /// Loses the submissions among requests, with all behind them, and hands back the batches.
+    pub(super) fn refuse(
+        &mut self,
+        requests: impl IntoIterator<Item = Request>,
+        failure: &Failure,
+        error: impl Fn(Batch) -> WriteError,
+    ) {
+        let mut last = None;
+        for request in requests {
+            last = request.last_submission().or(last);
+            let Request { work, completion } = request;
+            self.wakers.extend(completion.complete(Err(error(work.into_batch()))));
+        }
+        if let Some(last) = last {
             self.queue.lose(last, failure.to_loss(), &mut self.wakers);
         }
-        for Request { work, completion } in group.drain(..) {
-            let error = failure.to_error(work.into_batch());
-            self.wakers.extend(completion.complete(Err(error)));
-        }
+    }
+
+    fn count_batches(&self, group: &[Request]) {
+        let batches = group.iter().map(Request::count).sum();
+        self.counters.batches.fetch_add(batches, Ordering::Relaxed);
+    }
+
+    /// Counts the commit of a group of a copy, which took some time.
+    pub(super) fn count_commit(&self, group: &[Request], took: Duration) {
+        self.count_batches(group);
+        self.counters.commits.fetch_add(1, Ordering::Relaxed);
+        self.counters.is_failing.store(false, Ordering::Relaxed);
+        let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        self.counters.flush_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
     }
 
     /// Commits the group as a whole. Returns the time that the disk took.
@@ -219,7 +265,7 @@ impl Writer {
     }
 
     /// Resolves the tickets of a group that was committed.
-    fn acknowledge(&mut self, group: &mut Vec<Request>, outcomes: &[Outcome]) {
+    pub(super) fn acknowledge(&mut self, group: &mut Vec<Request>, outcomes: &[Outcome]) {
         if let Some(last) = group.iter().filter_map(Request::last_submission).next_back() {
             self.queue.submissions().settle(last, &mut self.wakers);
         }
@@ -246,19 +292,12 @@ impl Writer {
     }
 
     fn hand_back(&mut self, requests: impl IntoIterator<Item = Request>) {
-        for request in requests {
-            if let Some(last) = request.last_submission() {
-                self.queue.lose(last, Failure::Recovering.to_loss(), &mut self.wakers);
-            }
-            let Request { work, completion } = request;
-            let error = WriteError::Recovering(work.into_batch());
-            self.wakers.extend(completion.complete(Err(error)));
-        }
+        self.refuse(requests, &Failure::Recovering, WriteError::Recovering);
     }
 }
 
 impl Failure {
-    fn to_error(&self, batch: Batch) -> WriteError {
+    pub(super) fn to_error(&self, batch: Batch) -> WriteError {
         match self {
             Failure::Full(source) | Failure::Clogged(source) | Failure::TooLarge(source) => {
                 WriteError::Full { batch, source: copy(source) }

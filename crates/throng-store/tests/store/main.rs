@@ -5,6 +5,7 @@
 
 mod backup;
 mod contract;
+mod copies;
 mod crash;
 mod damage;
 mod databases;

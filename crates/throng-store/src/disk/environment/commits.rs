@@ -43,6 +43,9 @@ impl Environment {
     /// order of their sort keys.
     pub(crate) fn load(&self, table: Table, mut changes: &[u8]) -> Result<(), LoadFailure> {
         let mut log = self.log().ok_or(LoadFailure::ReadOnly)?;
+        if log.stamp().is_some() {
+            return Err(LoadFailure::Shared);
+        }
         self.drain(&log).map_err(LoadFailure::from_engine)?;
         // The entries lie side by side, so they need no copies of pages but those of one place.
         if !self.keeps_reserve(changes.len(), 1).map_err(LoadFailure::from_engine)? {
@@ -73,7 +76,7 @@ impl Environment {
     /// Freezes the active memtable for the next checkpoint. There is no frozen memtable.
     pub(crate) fn freeze(&self, log: &Log) {
         let expected = self.view().memtables()[0].changes();
-        self.view().freeze(Memtable::new(self.readers.tables_max(), expected), log.point());
+        self.view().freeze(Memtable::new(self.readers.tables_max(), expected), log.applied());
         self.ask_for_room();
         self.checkpoints.advance(0, 1);
         self.checkpoints.ask();
@@ -132,7 +135,7 @@ impl Environment {
         self.readers.committed(env);
         self.view().drop_frozen();
         if let Some((_, archive)) = &self.log {
-            archive.release(at.position);
+            archive.release(at.point.position);
         }
         Ok(())
     }

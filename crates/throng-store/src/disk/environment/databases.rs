@@ -40,7 +40,9 @@ impl Environment {
                 if let Some(table_ref) = known() {
                     return fits(table_ref);
                 }
-                self.commit_in_engine(&mut log, 1, |env, at| {
+                // Positions of a copy are those of the shared log, and all copies have the same databases.
+                let positions = if log.stamp().is_some() { 0 } else { 1 };
+                self.commit_in_engine(&mut log, positions, |env, at| {
                     let made = format::make_database(env, self.format, name, kind, at)?;
                     self.named().insert(name.into(), made);
                     Ok(made)
@@ -56,6 +58,11 @@ impl Environment {
                 fits(found)
             }
         }
+    }
+
+    /// Returns a number above those of all tables that records may name.
+    pub(crate) fn tables_end(&self) -> u32 {
+        format::tables_end(self.named().len())
     }
 
     pub(crate) fn databases(&self) -> Vec<(String, TableRef)> {
