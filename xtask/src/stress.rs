@@ -55,6 +55,8 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("once-sim", "throng-durable --test durable simulated_calls", "THRONG_ONCE_SEEDS", 5_000),
     ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
     ("replica-sim", "throng-cluster --lib what_is_published", "THRONG_REPLICA_SEEDS", 10_000),
+    ("shard-chaos", "throng-cluster --test cluster what_is", "THRONG_SHARD_SEEDS", 1_000),
+    ("store-copies", "throng-store --test store copies_agree", "THRONG_STORE_COPIES", 1_000),
     ("service-model", "social --test model", "THRONG_SOCIAL_SEEDS", 1_000),
     ("room-model", "social --test rooms rooms_have", "THRONG_SOCIAL_SEEDS", 1_000),
     ("store-sim", "throng-store --test store a_simulated_power_cut", "THRONG_STORE_SIM", 100),

@@ -28,10 +28,12 @@ mod memory;
 pub mod placement;
 mod record;
 mod replica;
+mod shard;
 mod tail;
 
 pub use log::{BoxFuture, BoxStream, LogError, ShardLog};
 pub use memory::MemoryLog;
 pub use record::{Chain, HEADER_BYTES, Header, Incarnation, Kind, Record};
 pub use replica::{AppendError, Effect, Entry, Position, Reason, Replica, Ticket, WINDOW};
+pub use shard::{Role, ShardCounters, ShardOptions, ShardReplica, ShardStatus, Stop};
 pub use tail::{Noise, Tail, Verdict};

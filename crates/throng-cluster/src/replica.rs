@@ -225,6 +225,21 @@ impl Replica {
         self.phase == Phase::Serving && self.window.len() < WINDOW
     }
 
+    /// Returns the state of a reader after all that is in flight, on which the next record builds.
+    pub fn ahead(&self) -> Tail {
+        if self.window.is_empty() { self.tail } else { self.ahead }
+    }
+
+    /// Number of records in flight.
+    pub fn in_flight(&self) -> usize {
+        self.window.len()
+    }
+
+    /// Whether the node follows the owner, and needs all that is appended to the log.
+    pub fn is_following(&self) -> bool {
+        self.phase == Phase::Following
+    }
+
     /// Appends a record. Returns its number, and the position and the state of a reader after it if it counts; `None`
     /// without [room](Replica::has_room), and then does nothing.
     pub fn append(&mut self, entry: &Entry<'_>) -> Option<(Ticket, Position, Tail)> {

@@ -14,8 +14,11 @@
 //! 2. A record counts once at most, and in one place of one log only.
 //! 3. After a `HANDOFF` nothing counts until the next `EPOCH`.
 
+use throng_store::Stamp;
+
 use crate::guard::{Guard, holds};
 use crate::record::{Chain, Incarnation, Kind, Record};
+use crate::replica::Position;
 
 /// State of a reader of a log after the records that it has read; see the file's head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +60,30 @@ pub enum Noise {
 }
 
 impl Tail {
+    /// Returns the state at a position of the log as bytes, which a store keeps beside the changes up to there.
+    pub fn to_stamp(&self, at: Position) -> Stamp {
+        let mut bytes = [0; Stamp::BYTES];
+        bytes[..8].copy_from_slice(&at.0.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.epoch.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.number.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.chain.0.to_le_bytes());
+        if let Some(owner) = self.owner {
+            bytes[40..56].copy_from_slice(&owner.0.to_le_bytes());
+            bytes[56] = 1;
+        }
+        Stamp(bytes)
+    }
+
+    /// Returns the position and the state of bytes that [`to_stamp`](Tail::to_stamp) has made.
+    pub fn from_stamp(Stamp(bytes): &Stamp) -> (Position, Tail) {
+        let number =
+            |from: usize| bytes[from..].first_chunk().map_or(0, |n| u64::from_le_bytes(*n));
+        let long = |from: usize| bytes[from..].first_chunk().map_or(0, |n| u128::from_le_bytes(*n));
+        let owner = (bytes[56] == 1).then(|| Incarnation(long(40)));
+        let (epoch, number_of_record, chain) = (number(8), number(16), Chain(long(24)));
+        (Position(number(0)), Tail { epoch, owner, number: number_of_record, chain })
+    }
+
     /// Decides whether the next record of the log counts for a reader of some level, and moves past it if so.
     pub fn read<'b>(&mut self, level: u32, bytes: &'b [u8]) -> Verdict<'b> {
         let Some(record) = Record::decode(bytes) else { return Verdict::Noise(Noise::Malformed) };
@@ -136,6 +163,17 @@ mod tests {
         assert!(counted > 3_000 && beyond > 10, "{counted}, {beyond}");
         // An owner's record without its epoch before it needs a log that was cut at its begin.
         assert_eq!(seen.len(), 4, "{seen:?}");
+    }
+
+    #[test]
+    fn a_state_comes_back_from_its_stamp() {
+        let chain = Chain(u128::MAX - 7);
+        for owner in [None, Some(Incarnation(0)), Some(Incarnation(u128::MAX - 1))] {
+            let tail = Tail { epoch: 5, owner, number: u64::MAX - 3, chain };
+            assert_eq!(Tail::from_stamp(&tail.to_stamp(Position(9))), (Position(9), tail));
+        }
+        assert_eq!(Tail::from_stamp(&Stamp::START), (Position(0), Tail::default()));
+        assert_eq!(Tail::default().to_stamp(Position(0)), Stamp::START);
     }
 
     #[test]

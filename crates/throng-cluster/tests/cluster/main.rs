@@ -1,0 +1,7 @@
+//! Nodes of a cluster on logs that lose, delay and repeat.
+
+// Clippy grants this to tests by itself, but not to the functions they share.
+#![allow(clippy::unwrap_used)]
+
+mod faults;
+mod shards;
