@@ -47,7 +47,7 @@ use crate::name::Name;
 use crate::node::{Counts, Inner, Node};
 use crate::reminder::List;
 use crate::turn::{Load, Passivate};
-use crate::users::{catch, drop_user_value};
+use crate::users::{Sender, catch, drop_user_value};
 use crate::{CellError, Durable, Entity, EntityError, MAP_NAME_BYTES_MAX};
 
 pub(crate) use self::commit::{commit, prepare_removal, submit_turn};
@@ -278,6 +278,11 @@ impl<P: Durable> Activation<P> {
     /// Returns the submission on which the turn that runs builds.
     pub(crate) fn last(&self) -> Submission {
         self.last
+    }
+
+    /// Returns the sender of what the turn that runs sends.
+    pub(crate) fn sender(&self) -> Sender {
+        Sender { store: self.node().store_id, submission: self.last }
     }
 
     /// Adds an action that follows the commit of the running turn.

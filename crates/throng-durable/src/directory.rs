@@ -216,12 +216,16 @@ impl<P: Durable> Directory<P> {
 
     /// Sets the dependencies of the kind, and has its pinned entities woken; hands the dependencies back if the kind
     /// has others. `()` are the dependencies of a kind without any.
-    pub(crate) fn register(self: &Arc<Self>, node: &Inner, deps: P::Deps) -> Result<(), P::Deps> {
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        node: &Inner,
+        deps: Arc<P::Deps>,
+    ) -> Result<(), Arc<P::Deps>> {
         let mut registered = self.deps();
         if registered.is_some() {
             return if is_unit::<P::Deps>() { Ok(()) } else { Err(deps) };
         }
-        *registered = Some(Arc::new(deps));
+        *registered = Some(deps);
         drop(registered);
         node.bell.wake();
         for shard in 0..SHARDS {

@@ -97,6 +97,30 @@ pub trait Durable: Process + Serialize + DeserializeOwned {
     /// entities, the node ends by a shutdown only.
     type Deps: Send + Sync + 'static;
 
+    /// Returns the part of a key that decides on which shard of a cluster the entity lives: entities with the same part
+    /// live together, whatever their kinds. By default the whole key. The choice must never change.
+    ///
+    /// ```
+    /// # use serde::{Deserialize, Serialize};
+    /// # use throng_durable::Durable;
+    /// # #[derive(Default, Serialize, Deserialize)]
+    /// struct Cart;
+    /// # impl throng::Process for Cart {}
+    /// impl Durable for Cart {
+    ///     const KIND: &'static str = "cart";
+    ///     # type Deps = ();
+    ///     # fn initial(_: &str, (): &()) -> Cart { Cart }
+    ///     // The carts of a customer, such as `ann/1` and `ann/2`, live together.
+    ///     fn slot_key(key: &str) -> &str {
+    ///         key.split('/').next().unwrap_or(key)
+    ///     }
+    /// }
+    /// assert_eq!(Cart::slot_key("ann/2"), "ann");
+    /// ```
+    fn slot_key(key: &str) -> &str {
+        key
+    }
+
     /// Returns the state of an entity that is not stored.
     ///
     /// Runs at each activation, also of a stored entity, in the thread of the caller whose message activates

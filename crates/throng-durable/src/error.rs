@@ -152,6 +152,9 @@ pub enum KeyError {
         /// The limit.
         bytes_max: usize,
     },
+    /// The entity is of another shard than those of the node.
+    #[error("is of another shard: reach the entity by its cluster")]
+    OtherShard,
 }
 
 /// Error of a stored state that this program cannot use.

@@ -207,6 +207,7 @@ pub use records::{
 pub use reminder::{CronError, Missed, REMINDER_KEY_BYTES_MAX, Reminder, Schedule};
 pub use stored::{Keys, Stored, Unreadable};
 pub use taken::TakenCells;
+pub use users::Sender;
 pub use throng_macros::{Durable, workflow};
 pub use throng_store::{
     Bytes, Codec, CodecError, FeedError, FeedPosition, I64, OpenError, ReadError, Str, SubmitError,

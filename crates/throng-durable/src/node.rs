@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use throng::RuntimeHandle;
 use throng::layer::HashState;
-use throng_store::{OpenError, ReadError, Recovery, Store};
+use throng_store::{DatabaseError, OpenError, ReadError, Recovery, Store};
 use tokio::task::JoinHandle;
 
 use crate::catalogue::Catalogue;
@@ -34,7 +34,7 @@ use crate::reminder::{self, Bell};
 use crate::stored::{self, Stored};
 use crate::tables::Tables;
 use crate::view::View;
-use crate::{Durable, Entity, EntityError, Records, once, sweeper};
+use crate::{Durable, Entity, EntityError, KeyError, Records, once, sweeper};
 
 use self::eviction::Hand;
 pub use self::stat::NodeStat;
@@ -71,6 +71,12 @@ struct Handle(Arc<Inner>);
 
 pub(crate) struct Inner {
     pub(crate) store: Store,
+    /// The store's number.
+    pub(crate) store_id: u64,
+    /// Whether the node closes the store at its end.
+    owns_store: bool,
+    /// Tells whether an entity with this key may be of the node; `None` if each may.
+    has: Option<Has>,
     path: PathBuf,
     /// Table of all records.
     pub(crate) tables: Tables,
@@ -169,6 +175,16 @@ struct RegisteredDirectory {
     untyped: Arc<dyn AnyDirectory>,
 }
 
+/// Tells whether entities with this [part of their keys](Durable::slot_key) are of a shard.
+#[derive(Clone)]
+struct Has(Arc<dyn Fn(&str) -> bool + Send + Sync>);
+
+impl fmt::Debug for Has {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Has")
+    }
+}
+
 /// Options for starting a [`Node`], from [`Node::options`].
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -178,6 +194,7 @@ pub struct Options {
     live_bytes_max: usize,
     inbox_max: u64,
     store: throng_store::Options,
+    has: Option<Has>,
 }
 
 impl Options {
@@ -251,6 +268,14 @@ impl Options {
         &self.path
     }
 
+    /// Makes the node that of a shard, whose entities are those of which the function says so by a [part of their
+    /// keys](Durable::slot_key). Another key is refused as [`KeyError::OtherShard`](crate::KeyError::OtherShard).
+    #[must_use]
+    pub fn shard(mut self, has: impl Fn(&str) -> bool + Send + Sync + 'static) -> Options {
+        self.has = Some(Has(Arc::new(has)));
+        self
+    }
+
     /// Puts the node on a simulated disk.
     #[cfg(feature = "sim")]
     pub(crate) fn simulated(mut self, disk: &throng_store::sim::Disk) -> Options {
@@ -266,6 +291,29 @@ impl Options {
     /// with another layout has written it.
     pub fn open(self, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
         let store = self.store.open(&self.path)?;
+        self.start(store, true, runtime)
+    }
+
+    /// Starts the node over a store that is open and goes on after the node: a copy of a shared log that this program
+    /// leads. The [options of the store](Options::store) have no effect.
+    ///
+    /// The node reads what the store has now, so only the node may write to it. End it with
+    /// [`shutdown`](Node::shutdown), also when the copy does not lead any more: what its entities have not committed by
+    /// then is refused.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Options::open).
+    pub fn open_over(self, store: Store, runtime: &RuntimeHandle) -> Result<Node, OpenError> {
+        self.start(store, false, runtime)
+    }
+
+    fn start(
+        self,
+        store: Store,
+        owns_store: bool,
+        runtime: &RuntimeHandle,
+    ) -> Result<Node, OpenError> {
         let failed =
             |error| OpenError::Io { path: self.path.clone(), source: std::io::Error::other(error) };
         // A store of another layout is refused before anything is written.
@@ -278,6 +326,9 @@ impl Options {
         let inner = Arc::new(Inner {
             gate: OutputGate::start(store.outcomes(), runtime),
             loader: Loader::new(runtime.tokio().clone()),
+            store_id: store.id(),
+            owns_store,
+            has: self.has,
             store,
             path,
             tables,
@@ -340,12 +391,22 @@ impl Node {
             live_bytes_max: usize::MAX,
             inbox_max: 10_000,
             store: Store::options(),
+            has: None,
         }
     }
 
     /// Returns the absolute path of the data directory, as it was when the node was started.
     pub fn path(&self) -> &Path {
         &self.inner().path
+    }
+
+    /// Makes the databases of a node in a store, so that a copy of a shared log can apply the records of a node elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`DatabaseError`] if the store cannot be written.
+    pub fn prepare(store: &Store) -> Result<(), DatabaseError> {
+        Tables::open(store).map(drop)
     }
 
     /// Returns a handle that does not keep the node open.
@@ -363,7 +424,11 @@ impl Node {
     /// If another type of this node has the same [`KIND`](Durable::KIND).
     pub fn entity<P: Durable>(&self, key: impl AsRef<str>) -> Entity<P> {
         let key = key.as_ref();
-        let name = Name::new(self.inner().directory::<P>().kind().number(), key);
+        let is_here = self.inner().has.as_ref().is_none_or(|Has(has)| has(P::slot_key(key)));
+        let name = match is_here {
+            true => Name::new(self.inner().directory::<P>().kind().number(), key),
+            false => Err(KeyError::OtherShard),
+        };
         let name = name.map_err(|error| InvalidKey { key: key.into(), error });
         Entity::from_parts(self.clone(), name)
     }
@@ -377,6 +442,15 @@ impl Node {
     ///
     /// If the kind is registered already, or another type of this node has the same [`KIND`](Durable::KIND).
     pub fn register<P: Durable>(&self, deps: P::Deps) {
+        self.register_shared::<P>(Arc::new(deps));
+    }
+
+    /// Does the same as [`register`](Node::register) with dependencies that several nodes of the program share.
+    ///
+    /// # Panics
+    ///
+    /// As [`register`](Node::register).
+    pub fn register_shared<P: Durable>(&self, deps: Arc<P::Deps>) {
         let registered = self.inner().directory::<P>().register(self.inner(), deps);
         assert!(registered.is_ok(), "the kind {:?} is registered already", P::KIND);
     }
@@ -493,6 +567,9 @@ impl Node {
         self.inner().directories().for_each(AnyDirectory::clear);
         self.inner().keeper.clear();
         self.inner().redelivery.clear();
+        if !self.inner().owns_store {
+            return self.inner().gate.release();
+        }
         let store = self.inner().store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
         self.inner().runtime.run_blocking(move || store.close()).await;
@@ -548,7 +625,7 @@ async fn end(inner: Arc<Inner>) {
     let runtime = inner.runtime.clone();
     runtime
         .run_blocking(move || {
-            inner.store.close();
+            inner.close_store();
             drop(inner);
         })
         .await;
@@ -683,6 +760,12 @@ impl Inner {
         self.handles.load(Ordering::Relaxed) > 0
     }
 
+    fn close_store(&self) {
+        if self.owns_store {
+            self.store.close();
+        }
+    }
+
     fn has_live(&self) -> bool {
         // Acquire: pairs with the release at the end of an activation.
         self.counts.live.load(Ordering::Acquire) > 0
@@ -778,7 +861,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.store.close();
+        self.close_store();
         self.gate.close();
     }
 }

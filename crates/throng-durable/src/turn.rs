@@ -12,7 +12,7 @@ use crate::activation::{
 };
 use crate::gate::{Answer, answer};
 use crate::inbox::feed_next;
-use crate::users::{catch_turn, drop_user_value};
+use crate::users::{Sender, catch_turn, drop_user_value};
 use crate::{Durable, EntityError, SendError};
 
 /// A message from an [`Entity`](crate::Entity), with the right to answer it if it was called.
@@ -96,7 +96,7 @@ pub(crate) async fn handle<P: Durable, T: Turn<P>>(
     cx: &mut Context<P>,
     add: impl FnOnce(&mut Activation<P>) + Send,
 ) -> Result<T::Reply, EntityError> {
-    let last = Activation::of(cx).map_or(Submission::START, |own| own.last());
+    let last = Activation::of(cx).map_or(Sender::NOBODY, |own| own.sender());
     let handled = match catch_turn(last, message.run(process, cx)).await {
         Ok(reply) => {
             if let Some(own) = Activation::of(cx) {
@@ -276,7 +276,7 @@ async fn give_up<P: Durable>(cx: &mut Context<P>, failure: Failure) {
 
 /// Runs the user's hook `started` and commits its changes.
 async fn start<P: Durable>(process: &mut P, cx: &mut Context<P>) -> Result<(), Failure> {
-    let last = Activation::of(cx).map_or(Submission::START, |own| own.last());
+    let last = Activation::of(cx).map_or(Sender::NOBODY, |own| own.sender());
     catch_turn(last, process.started(cx)).await.map_err(Failure::Panicked)?;
     let committed = match submit_turn(process, cx, false) {
         Ok(None) => Ok(()),

@@ -22,19 +22,53 @@ pub(crate) fn drop_user_value<T>(value: T) {
     }
 }
 
+/// Submission of a turn's entity before the turn, on which what its handler sends builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sender {
+    /// [Number](throng_store::Store::id) of the entity's store.
+    pub store: u64,
+    /// The entity's last submission; [`START`](Submission::START) if there is none, and outside of a handler.
+    pub submission: Submission,
+}
+
+impl Sender {
+    /// Nobody: a task outside of entities.
+    pub const NOBODY: Sender = Sender { store: 0, submission: Submission::START };
+
+    /// Returns the sender whose handler this thread polls.
+    ///
+    /// A layer that sends messages between entities of different stores needs the sender: stores commit independently
+    /// of each other, so such a message waits until the submission is settled.
+    pub fn current() -> Sender {
+        SENDER.get()
+    }
+
+    /// Runs a function as if this sender's handler called it.
+    pub fn scope<R>(self, f: impl FnOnce() -> R) -> R {
+        struct Outer(Sender);
+        impl Drop for Outer {
+            fn drop(&mut self) {
+                SENDER.set(self.0);
+            }
+        }
+        let _outer = Outer(SENDER.replace(self));
+        f()
+    }
+}
+
 thread_local! {
-    /// Submission on which the turn builds that this thread polls.
-    static SENDER: Cell<Submission> = const { Cell::new(Submission::START) };
+    /// The sender whose turn this thread polls.
+    static SENDER: Cell<Sender> = const { Cell::new(Sender::NOBODY) };
 }
 
 /// Returns the submission on which messages build that this thread sends: that of the entity whose handler it
 /// polls.
 pub(crate) fn sender() -> Submission {
-    SENDER.get()
+    SENDER.get().submission
 }
 
 /// Runs the future of a turn that builds on a submission until it is ready or panics.
-pub(crate) async fn catch_turn<F: Future>(last: Submission, turn: F) -> Result<F::Output, Panic> {
+pub(crate) async fn catch_turn<F: Future>(last: Sender, turn: F) -> Result<F::Output, Panic> {
     let mut turn = pin!(turn);
     poll_fn(|cx| {
         let outer = SENDER.replace(last);

@@ -542,8 +542,8 @@ impl Store {
         Arc::downgrade(&self.0)
     }
 
-    /// Number that distinguishes this store from all others in this process.
-    pub(crate) fn id(&self) -> u64 {
+    /// Returns the number that distinguishes this store from all others in this process.
+    pub fn id(&self) -> u64 {
         self.0.environment.id()
     }
 }

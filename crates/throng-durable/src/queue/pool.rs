@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
 use throng::{Inbox, Message, Pid};
-use throng_store::Submission;
 use tokio::time::timeout;
 
 use super::line::{Line, Look};
@@ -25,7 +24,7 @@ use super::order::Key;
 use super::{Attempt, EncodedJob, JobError, JobId, QueueOptions, Verdict};
 use crate::due::lock;
 use crate::node::{Inner, Node};
-use crate::users::{catch_turn, drop_user_value};
+use crate::users::{Sender, catch_turn, drop_user_value};
 use crate::{Branch, Schedule, StateError, WeakNode};
 
 /// A type-erased [`Worker`](super::Worker).
@@ -331,7 +330,7 @@ async fn perform(
         }
         Ok(Outcome::Done)
     };
-    end.outcome = match catch_turn(Submission::START, work).await {
+    end.outcome = match catch_turn(Sender::NOBODY, work).await {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(JobError(verdict))) => Outcome::Over(verdict),
         Err(panic) => Outcome::Over(Verdict::fail(format!("it {panic}"))),
