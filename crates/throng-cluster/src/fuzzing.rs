@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use crate::record::{Chain, Header, Incarnation, Kind, Record};
+use crate::record::{Chain, Header, Incarnation, Record, RecordKind};
 use crate::tail::{Tail, Verdict};
 
 /// Level of the readers.
@@ -43,16 +43,17 @@ fn model(log: &[Bytes]) -> Vec<bool> {
     let mut verdicts = Vec::new();
     for bytes in log {
         let before = || counted.iter().filter_map(|bytes| Record::decode(bytes));
-        let epochs = before().filter(|record| record.header.kind == Kind::Epoch);
+        let epochs = before().filter(|record| record.header.kind == RecordKind::Epoch);
         let newest = epochs.max_by_key(|record| record.header.epoch).map(|record| record.header);
-        let is_over = before().next_back().is_some_and(|last| last.header.kind == Kind::Handoff);
+        let is_over =
+            before().next_back().is_some_and(|last| last.header.kind == RecordKind::Handoff);
         let chain = counted.iter().fold(Chain::default(), |chain, bytes| {
             let hash = blake3::hash(&[&chain.0.to_le_bytes(), *bytes].concat());
             Chain(u128::from_le_bytes(hash.as_bytes()[..16].try_into().expect("16 bytes")))
         });
         let counts = Record::decode(bytes).is_some_and(|Record { header, .. }| match newest {
             _ if header.level > LEVEL => false,
-            _ if header.kind == Kind::Epoch => {
+            _ if header.kind == RecordKind::Epoch => {
                 header.epoch > newest.map_or(0, |newest| newest.epoch)
             }
             Some(newest) => {
@@ -81,7 +82,7 @@ pub(crate) fn log(data: &[u8]) -> Vec<Bytes> {
         let tail = tails[if from % 3 == 0 { usize::from(*from) % tails.len() } else { at }];
         let author = Incarnation(u128::from(other % 3));
         let mut header = Header {
-            kind: Kind::Changes,
+            kind: RecordKind::Changes,
             level: if *other == 255 { LEVEL + 1 } else { LEVEL },
             epoch: tail.epoch,
             number: tail.number + 1,
@@ -98,12 +99,12 @@ pub(crate) fn log(data: &[u8]) -> Vec<Bytes> {
         let record = match choice % 12 {
             0..=4 => header.encode([other.to_le_bytes().as_slice()]),
             5 | 6 => {
-                header.kind = Kind::Epoch;
+                header.kind = RecordKind::Epoch;
                 (header.owner, header.epoch) = (author, header.epoch + u64::from(other % 4));
                 header.encode([])
             }
             7 => {
-                header.kind = Kind::Handoff;
+                header.kind = RecordKind::Handoff;
                 header.encode([])
             }
             8 => {

@@ -18,6 +18,7 @@
 
 #![warn(missing_docs)]
 
+mod cluster;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod guard;
@@ -31,9 +32,13 @@ mod replica;
 mod shard;
 mod tail;
 
+pub use cluster::{
+    Cluster, ClusterCall, ClusterEntity, ClusterError, ClusterOptions, HostedShard, Kind, Logs,
+    Membership, PeerError, PeerTarget, Peers, SLOTS,
+};
 pub use log::{BoxFuture, BoxStream, LogError, ShardLog};
 pub use memory::MemoryLog;
-pub use record::{Chain, HEADER_BYTES, Header, Incarnation, Kind, Record};
+pub use record::{Chain, HEADER_BYTES, Header, Incarnation, Record, RecordKind};
 pub use replica::{AppendError, Effect, Entry, Position, Reason, Replica, Ticket, WINDOW};
 pub use shard::{Role, ShardCounters, ShardOptions, ShardReplica, ShardStatus, Stop};
 pub use tail::{Noise, Tail, Verdict};

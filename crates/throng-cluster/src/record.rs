@@ -61,7 +61,7 @@ impl Chain {
 /// The purpose of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Kind {
+pub enum RecordKind {
     /// Changes of the store, as its log has them.
     Changes = 1,
     /// Beginning of the ownership of the node that wrote it.
@@ -76,9 +76,9 @@ pub enum Kind {
     Seed = 6,
 }
 
-impl Kind {
-    fn of(byte: u8) -> Option<Kind> {
-        use Kind::{Barrier, Changes, Epoch, Handoff, Seed, Snapshot};
+impl RecordKind {
+    fn of(byte: u8) -> Option<RecordKind> {
+        use RecordKind::{Barrier, Changes, Epoch, Handoff, Seed, Snapshot};
         let all = [Changes, Epoch, Barrier, Handoff, Snapshot, Seed];
         all.into_iter().find(|kind| *kind as u8 == byte)
     }
@@ -88,7 +88,7 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the table at the head of the file states each field")]
 pub struct Header {
-    pub kind: Kind,
+    pub kind: RecordKind,
     pub level: u32,
     pub epoch: u64,
     pub number: u64,
@@ -150,7 +150,7 @@ impl<'b> Record<'b> {
         }
         let [kind, format] = fields.take();
         let (kind, flags, level) =
-            (Kind::of(kind)?, u16::from_le_bytes(fields.take()), fields.u32());
+            (RecordKind::of(kind)?, u16::from_le_bytes(fields.take()), fields.u32());
         let (epoch, number, chain, owner) =
             (fields.u64(), fields.u64(), fields.u128(), fields.u128());
         let (first, count, zeros, time) = (fields.u64(), fields.u32(), fields.u32(), fields.u64());
@@ -193,7 +193,7 @@ mod tests {
 
     fn header() -> Header {
         Header {
-            kind: Kind::Changes,
+            kind: RecordKind::Changes,
             level: 7,
             epoch: 8,
             number: 9,

@@ -29,7 +29,7 @@ use std::collections::VecDeque;
 use bytes::Bytes;
 
 use crate::guard::{Guard, holds};
-use crate::record::{Header, Incarnation, Kind};
+use crate::record::{Header, Incarnation, RecordKind};
 use crate::tail::{Tail, Verdict};
 
 /// Place of a record in a log: 1 for the first, 0 for before it.
@@ -61,7 +61,7 @@ pub struct Ticket(pub u64);
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "the table of `record.rs` states each field")]
 pub struct Entry<'b> {
-    pub kind: Kind,
+    pub kind: RecordKind,
     pub level: u32,
     pub first: u64,
     pub count: u32,
@@ -266,7 +266,7 @@ impl Replica {
         if !self.has_room() {
             return false;
         }
-        let (to, kind) = (to.0.to_le_bytes(), Kind::Handoff);
+        let (to, kind) = (to.0.to_le_bytes(), RecordKind::Handoff);
         let body: &[&[u8]] = &[&to];
         let entry = Entry { kind, level: 0, first: 0, count: 0, time, body };
         self.send(&entry, true);
@@ -412,7 +412,7 @@ impl Replica {
 
     fn append_claim(&mut self) {
         self.epoch = self.epoch.max(self.tail.epoch) + 1;
-        let (kind, body): (_, &[&[u8]]) = (Kind::Epoch, &[]);
+        let (kind, body): (_, &[&[u8]]) = (RecordKind::Epoch, &[]);
         let entry = Entry { kind, level: 0, first: 0, count: 0, time: 0, body };
         let record = self.encode(&entry, self.epoch, &self.tail);
         let ticket = self.ticket();

@@ -22,15 +22,16 @@
 mod driver;
 
 use std::fmt;
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use throng_store::{NewRecord, OpenError, Sequencer, Stamp, Store};
+use throng_store::{DatabaseError, NewRecord, OpenError, Sequencer, Stamp, Store};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::log::ShardLog;
-use crate::record::{HEADER_BYTES, Incarnation, Kind};
+use crate::record::{HEADER_BYTES, Incarnation, RecordKind};
 use crate::replica::{Entry, Position, Reason, Replica};
 use crate::tail::Tail;
 use driver::{Command, Driver};
@@ -40,6 +41,8 @@ use driver::{Command, Driver};
 pub struct ShardOptions {
     /// Settings of the store, but for those that a copy sets itself.
     pub store: throng_store::Options,
+    /// Function that makes the databases of the shard's records in a new copy, before it applies any.
+    pub prepare: fn(&Store) -> Result<(), DatabaseError>,
     /// Level of features up to which this program understands records.
     pub level: u32,
     /// Longest record that the log takes, in bytes.
@@ -57,6 +60,7 @@ impl Default for ShardOptions {
     fn default() -> ShardOptions {
         ShardOptions {
             store: Store::options(),
+            prepare: |_| Ok(()),
             level: 0,
             record_bytes_max: 512 << 10,
             append_within: Duration::from_secs(3),
@@ -73,8 +77,14 @@ pub enum Role {
     Standby,
     /// The node reads up to the end of the log and claims it.
     Claiming,
-    /// The node is the owner in this epoch, and its store accepts writes.
-    Owner(u64),
+    /// The node is the owner, and its store accepts writes.
+    Owner {
+        /// Epoch of the node's last claim.
+        epoch: u64,
+        /// Number of times that the node has become the owner. If it is the same, then no other node was the owner
+        /// meanwhile.
+        term: u64,
+    },
     /// The node cannot go on by itself.
     Stopped(Stop),
 }
@@ -178,7 +188,7 @@ impl ShardReplica {
     /// let log = Arc::new(MemoryLog::new());
     /// let shard = ShardReplica::open(log, Incarnation(7), directory.path(), ShardOptions::default())?;
     /// shard.claim();
-    /// shard.role().wait_for(|role| matches!(role, Role::Owner(_))).await?;
+    /// shard.role().wait_for(|role| matches!(role, Role::Owner { .. })).await?;
     /// let entries = shard.store().default_database::<throng_store::Str, throng_store::Str>();
     /// shard.store().write(Batch::new().put(&entries, "ada", "1815")).await?;
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -207,6 +217,10 @@ impl ShardReplica {
             record_bytes_max: options.record_bytes_max,
         });
         let store = options.store.clone().sequencer(core.clone()).open(directory)?;
+        (options.prepare)(&store).map_err(|error| OpenError::Io {
+            path: directory.into(),
+            source: io::Error::other(error),
+        })?;
         let stamp = store.stamp().map_or(Stamp::START, |(_, stamp)| stamp);
         let (at, tail) = Tail::from_stamp(&stamp);
         // The store leads nothing yet, so it has begun nothing.
@@ -312,7 +326,7 @@ impl Sequencer for Core {
             return None;
         }
         let body: Vec<&[u8]> = changes.iter().map(|chunk| &**chunk).collect();
-        let (kind, level, body) = (Kind::Changes, self.level, &*body);
+        let (kind, level, body) = (RecordKind::Changes, self.level, &*body);
         let entry = Entry { kind, level, first, count, time, body };
         let (ticket, at, tail) = replica.append(&entry)?;
         drop(replica);

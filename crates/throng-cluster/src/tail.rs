@@ -17,7 +17,7 @@
 use throng_store::Stamp;
 
 use crate::guard::{Guard, holds};
-use crate::record::{Chain, Incarnation, Kind, Record};
+use crate::record::{Chain, Incarnation, Record, RecordKind};
 use crate::replica::Position;
 
 /// State of a reader of a log after the records that it has read; see the file's head.
@@ -97,8 +97,8 @@ impl Tail {
         self.number += 1;
         self.chain = self.chain.after(bytes);
         match header.kind {
-            Kind::Epoch => (self.epoch, self.owner) = (header.epoch, Some(header.owner)),
-            Kind::Handoff => self.owner = None,
+            RecordKind::Epoch => (self.epoch, self.owner) = (header.epoch, Some(header.owner)),
+            RecordKind::Handoff => self.owner = None,
             _ => {}
         }
         Verdict::Counts(record)
@@ -106,7 +106,7 @@ impl Tail {
 
     fn admit(&self, record: &Record<'_>) -> Result<(), Noise> {
         let header = &record.header;
-        if header.kind == Kind::Epoch {
+        if header.kind == RecordKind::Epoch {
             return if header.epoch > self.epoch { Ok(()) } else { Err(Noise::Deposed) };
         }
         if header.epoch != self.epoch {
@@ -180,7 +180,7 @@ mod tests {
     fn a_record_without_its_epoch_is_noise() {
         let owner = Incarnation(1);
         let header = Header {
-            kind: Kind::Changes,
+            kind: RecordKind::Changes,
             level: 0,
             epoch: 1,
             number: 1,

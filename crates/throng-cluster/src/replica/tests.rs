@@ -150,7 +150,7 @@ impl World {
     fn append(&mut self, index: usize) {
         let payload = self.payloads.to_le_bytes();
         let body: &[&[u8]] = &[&payload];
-        let (kind, count) = (Kind::Changes, 1);
+        let (kind, count) = (RecordKind::Changes, 1);
         let entry = Entry { kind, level: 0, first: 0, count, time: 0, body };
         let node = &mut self.nodes[index];
         if let Some((ticket, ..)) = node.replica.append(&entry) {
@@ -195,7 +195,7 @@ impl World {
         }
         let mut tail = self.tails[self.log.len()];
         match tail.read(0, &record) {
-            Verdict::Counts(Record { header, body }) if header.kind == Kind::Changes => {
+            Verdict::Counts(Record { header, body }) if header.kind == RecordKind::Changes => {
                 let payload = u64::from_le_bytes(body.try_into().expect("a payload"));
                 if self.lost.contains(&payload) {
                     return Err(format!("{payload} was given up, and counts"));
@@ -397,7 +397,7 @@ fn a_log_that_goes_back_is_noticed_by_the_next_claim() {
 fn a_replica_stops_before_a_record_that_it_is_too_old_for() {
     let (owner, chain) = (Incarnation(2), Chain::default());
     let header = Header {
-        kind: Kind::Epoch,
+        kind: RecordKind::Epoch,
         level: 1,
         epoch: 1,
         number: 1,

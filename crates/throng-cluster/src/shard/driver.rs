@@ -78,6 +78,9 @@ pub(super) struct Driver {
     tells: mpsc::UnboundedSender<Result<(), ApplyError>>,
     handing_over: Option<Incarnation>,
     is_stopped: bool,
+    /// Whether the replica serves, and number of times that it has begun to.
+    is_owner: bool,
+    term: u64,
 }
 
 /// Next thing that happens to a driver.
@@ -119,6 +122,8 @@ impl Driver {
             tells,
             handing_over: None,
             is_stopped: false,
+            is_owner: false,
+            term: 0,
         }
     }
 
@@ -204,7 +209,7 @@ impl Driver {
     fn work(&mut self) {
         if let Some(to) = self.handing_over {
             let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let is_owner = matches!(*self.role.borrow(), Role::Owner(_));
+            let is_owner = matches!(*self.role.borrow(), Role::Owner { .. });
             // Without room the next outcome of an append makes some.
             if !is_owner || self.core.replica().hand_over(to, now.as_millis() as u64) {
                 self.handing_over = None;
@@ -251,10 +256,14 @@ impl Driver {
             Effect::Serve if !self.applying.records.is_empty() => return Err(effect),
             Effect::Serve => {
                 let (_, tail) = self.core.replica().known();
-                self.lead(true, Role::Owner(tail.epoch));
+                if !std::mem::replace(&mut self.is_owner, true) {
+                    self.term += 1;
+                }
+                self.lead(true, Role::Owner { epoch: tail.epoch, term: self.term });
             }
             Effect::Leave(reason) => {
                 tracing::info!(?reason, "a shard has another owner, or none");
+                self.is_owner = false;
                 match Stop::of(reason) {
                     None => self.lead(false, Role::Standby),
                     Some(stop) => self.stop(stop),
@@ -361,7 +370,7 @@ impl Driver {
     }
 
     fn poll(&mut self) {
-        let is_owner = matches!(*self.role.borrow(), Role::Owner(_));
+        let is_owner = matches!(*self.role.borrow(), Role::Owner { .. });
         if is_owner && self.appends.is_empty() && self.end.is_none() && self.log_at.is_none() {
             self.ask_end();
         }
@@ -392,6 +401,10 @@ impl Driver {
     fn applied(&mut self, outcome: Result<(), ApplyError>) {
         let Applying { records, awaited, has_failed, again_at } = &mut self.applying;
         *awaited -= 1;
+        if self.is_stopped {
+            // Records behind the one for which it stopped are misplaced.
+            return;
+        }
         match outcome {
             // Records behind one that failed are misplaced, and are handed over once more with it.
             _ if *has_failed => {}

@@ -3,5 +3,6 @@
 // Clippy grants this to tests by itself, but not to the functions they share.
 #![allow(clippy::unwrap_used)]
 
+mod entities;
 mod faults;
 mod shards;

@@ -32,7 +32,7 @@ fn open(log: impl ShardLog, me: u128, directory: &Path) -> ShardReplica {
 }
 
 fn is_owner(role: &Role) -> bool {
-    matches!(role, Role::Owner(_))
+    matches!(role, Role::Owner { .. })
 }
 
 async fn becomes(shard: &ShardReplica, is_so: impl FnMut(&Role) -> bool) {
