@@ -13,6 +13,20 @@ pub(crate) enum Guard {
     ClaimIsRead,
     /// After a failure the owner claims again, so that copies of its records under way cannot count.
     ClaimsAgain,
+    /// A node is declared dead later than its lease ends by any clock.
+    ExpiryWaitsLonger,
+    /// An expiry counts only behind the renewal that it names.
+    ExpiryNamesRenewal,
+    /// Nobody is declared dead by a node that hears nothing itself.
+    SilenceIsNoDeath,
+    /// After a silence of the log, that of others is counted anew.
+    SilenceStartsAnew,
+    /// A plan counts only behind the plan that it names.
+    PlanFollowsPlan,
+    /// A name belongs to one member.
+    NameOnce,
+    /// A member that has ended does not come back.
+    EndIsFinal,
 }
 
 #[cfg(test)]

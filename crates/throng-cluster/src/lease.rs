@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::guard::{Guard, holds};
 use crate::record::Incarnation;
 
 /// A node's own lease.
@@ -44,7 +45,7 @@ impl Lease {
         self.sent
     }
 
-    /// Notes that the log has a renewal.
+    /// Notes that the log has a renewal, which counts.
     pub fn read_back(&mut self, renewal: u64) {
         if let Some(sent_at) = self.sent_at.get(&renewal) {
             self.until = self.until.max(*sent_at + self.length);
@@ -58,6 +59,11 @@ impl Lease {
         self.until = Duration::ZERO;
     }
 
+    /// Returns the time up to which the lease holds; 0 if it does not.
+    pub fn until(&self) -> Duration {
+        self.until
+    }
+
     /// Whether the node may answer reads from its own state at this moment.
     pub fn holds(&self, now: Duration) -> bool {
         now < self.until
@@ -68,7 +74,7 @@ impl Lease {
 #[derive(Clone, Debug)]
 pub struct Watch {
     length: Duration,
-    /// Longest silence of the log itself, in which nobody is declared dead.
+    /// Longest time between two own renewals of which nothing follows for others.
     silence_max: Duration,
     me: Incarnation,
     /// Time at which the last renewal of each node was read, and its number.
@@ -77,14 +83,28 @@ pub struct Watch {
 
 impl Watch {
     /// Returns the watch of a node over all others, whose leases have this length. The node declares no other dead
-    /// while its own renewals have not come back for `silence_max`.
+    /// while its own renewals have not come back for `silence_max`, and counts anew when they do.
     pub fn new(me: Incarnation, length: Duration, silence_max: Duration) -> Watch {
         Watch { length, silence_max, me, read: BTreeMap::new() }
     }
 
     /// Notes a renewal, or that a node has joined, by 0.
     pub fn read(&mut self, node: Incarnation, renewal: u64, now: Duration) {
+        if node == self.me && !self.hears(now) && holds(Guard::SilenceStartsAnew) {
+            // When an election below the log is over, renewals of others may be on their way behind the own one.
+            self.read.values_mut().for_each(|(at, _)| *at = now);
+        }
         self.read.insert(node, (now, renewal));
+    }
+
+    /// Returns the time at which the node's own last renewal came back.
+    pub fn heard(&self) -> Option<Duration> {
+        self.read.get(&self.me).map(|(at, _)| *at)
+    }
+
+    /// Whether the node's own renewals come back.
+    pub fn hears(&self, now: Duration) -> bool {
+        self.heard().is_some_and(|at| now.saturating_sub(at) <= self.silence_max)
     }
 
     /// Forgets a node that has left or has expired.
@@ -95,11 +115,9 @@ impl Watch {
     /// Returns the nodes that may be declared dead at this moment, each with its last renewal.
     pub fn dead(&self, now: Duration) -> impl Iterator<Item = (Incarnation, u64)> {
         // An election below the log stops the renewals of all.
-        let hears = self
-            .read
-            .get(&self.me)
-            .is_some_and(|(at, _)| now.saturating_sub(*at) <= self.silence_max);
-        let after = self.length + self.length / 10;
+        let hears = self.hears(now) || !holds(Guard::SilenceIsNoDeath);
+        let tenth = if holds(Guard::ExpiryWaitsLonger) { self.length / 10 } else { Duration::ZERO };
+        let after = self.length + tenth;
         let others = self.read.iter().filter(move |(node, _)| hears && **node != self.me);
         others
             .filter(move |(_, (at, _))| now.saturating_sub(*at) > after)
@@ -142,11 +160,17 @@ mod tests {
         watch.read(other, 4, ms(0));
         let dead = |watch: &Watch, now| watch.dead(ms(now)).collect::<Vec<_>>();
         assert_eq!(dead(&watch, 6_000), []);
-        watch.read(me, 2, ms(5_400));
-        assert_eq!(dead(&watch, 5_500), []);
-        assert_eq!(dead(&watch, 5_501), [(other, 4)]);
+        // What came back after a silence says nothing about others.
+        watch.read(me, 2, ms(6_000));
+        assert_eq!(dead(&watch, 6_001), []);
+        for at in (7_000..12_000).step_by(1_000) {
+            watch.read(me, 3, ms(at));
+        }
+        assert_eq!(dead(&watch, 11_500), []);
+        assert_eq!(dead(&watch, 11_501), [(other, 4)]);
+        assert_eq!(dead(&watch, 12_001), []);
         watch.forget(other);
-        assert_eq!(dead(&watch, 5_501), []);
+        assert_eq!(dead(&watch, 11_501), []);
     }
 
     /// A node and its watcher, whose clocks differ in speed and in what they show, with a log that delays.

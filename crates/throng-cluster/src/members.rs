@@ -14,12 +14,15 @@
 //! 2. A plan is a wish. Who is the owner of a shard is what the shard's own log says.
 //! 3. A node of this cluster that is started again is another member, with the same name: what it promised before
 //!    binds it no more, and shards that it had are placed by its name.
+//! 4. A name belongs to one member at a time, and a member that has ended does not come back: a join that was repeated
+//!    on its way is noise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::guard::{Guard, holds};
 use crate::placement::{Candidate, Copies, NodeName, Shard};
 use crate::record::Incarnation;
 
@@ -40,6 +43,9 @@ pub enum Entry {
     Plan(u64, BTreeMap<Shard, Copies>),
     /// Level of features that all nodes understand from here on.
     Level(u32),
+    /// Time by which each copy on a node is behind, in whole seconds; all copies that the node has. The number is above
+    /// that of its reports before.
+    Report(Incarnation, u64, BTreeMap<Shard, u32>),
 }
 
 /// A node of a cluster, from its start to its end.
@@ -68,6 +74,42 @@ pub struct Members {
     plan: BTreeMap<Shard, Copies>,
     plans: u64,
     level: u32,
+    /// Number of the last report of each node, and its content.
+    reports: BTreeMap<Incarnation, (u64, BTreeMap<Shard, u32>)>,
+    /// The members that have ended last.
+    ended: VecDeque<Incarnation>,
+}
+
+/// Number of members that have ended and are remembered: copies of their joins are long gone when they are forgotten.
+const ENDED_MAX: usize = 256;
+
+/// Reason for which a node cannot join.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The node's program does not understand the level of the cluster: start another version.
+    #[error("the cluster is at level {level}, and this program understands the levels {} to {}", .levels.0, .levels.1)]
+    Level {
+        /// Level of the cluster.
+        level: u32,
+        /// Levels of the program.
+        levels: (u32, u32),
+    },
+    /// A living node has the name: stop that node, or choose another name.
+    #[error("the name {name} belongs to a living node, {node} at {address}")]
+    Name {
+        /// Name of both.
+        name: NodeName,
+        /// The living node.
+        node: Incarnation,
+        /// Its host and port.
+        address: String,
+    },
+    /// The member is none that can join.
+    #[error("a member has a weight above 0, and no renewals when it joins")]
+    Invalid,
+    /// The incarnation has joined before.
+    #[error("the incarnation has joined before")]
+    Known,
 }
 
 impl Entry {
@@ -80,7 +122,8 @@ impl Entry {
         bytes.into()
     }
 
-    fn decode(bytes: &[u8]) -> Option<Entry> {
+    /// Returns the entry that some bytes are; `None` if they are none, or damaged.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Entry> {
         let (crc, entry) = bytes.split_first_chunk()?;
         if crc32fast::hash(entry) != u32::from_le_bytes(*crc) {
             return None;
@@ -96,13 +139,15 @@ impl Members {
         Entry::decode(bytes).filter(|entry| self.apply(entry))
     }
 
-    fn apply(&mut self, entry: &Entry) -> bool {
+    /// Applies the next entry of the control log. Returns whether the entry counts.
+    pub(crate) fn apply(&mut self, entry: &Entry) -> bool {
         match entry {
             Entry::Join(node, member) => {
-                let understands = (member.levels.0..=member.levels.1).contains(&self.level);
-                let is_new = !self.nodes.contains_key(node) && member.renewal == 0;
-                let counts = understands && is_new && member.weight > 0;
+                let counts = self.refusal(*node, member).is_none();
                 if counts {
+                    if self.is_unused() {
+                        self.level = member.levels.0;
+                    }
                     self.nodes.insert(*node, member.clone());
                 }
                 counts
@@ -113,15 +158,17 @@ impl Members {
                 is_later
             }),
             Entry::Expire(node, renewal) => {
-                let counts = self.nodes.get(node).is_some_and(|member| member.renewal == *renewal);
-                counts && self.nodes.remove(node).is_some()
+                let is_last = |member: &Member| {
+                    member.renewal == *renewal || !holds(Guard::ExpiryNamesRenewal)
+                };
+                self.nodes.get(node).is_some_and(is_last) && self.end(*node)
             }
             Entry::Drain(node, is_draining) => self.change(node, |member| {
                 std::mem::replace(&mut member.is_draining, *is_draining) != *is_draining
             }),
-            Entry::Leave(node) => self.nodes.remove(node).is_some(),
+            Entry::Leave(node) => self.end(*node),
             Entry::Plan(number, shards) => {
-                let counts = *number == self.plans + 1;
+                let counts = *number == self.plans + 1 || !holds(Guard::PlanFollowsPlan);
                 if counts {
                     self.plans = *number;
                     self.plan.extend(shards.clone());
@@ -136,7 +183,49 @@ impl Members {
                 }
                 counts
             }
+            Entry::Report(node, number, lags) => {
+                let last = self.reports.get(node).map_or(0, |(last, _)| *last);
+                let counts = self.nodes.contains_key(node) && *number > last;
+                if counts {
+                    self.reports.insert(*node, (*number, lags.clone()));
+                }
+                counts
+            }
         }
+    }
+
+    /// Returns the reason for which a node cannot join at this point of the log; `None` if it can.
+    pub(crate) fn refusal(&self, node: Incarnation, member: &Member) -> Option<Refusal> {
+        let (level, levels) = (self.level, member.levels);
+        let was_here = self.ended.contains(&node) && holds(Guard::EndIsFinal);
+        if member.weight == 0 || member.renewal != 0 || levels.0 > levels.1 {
+            Some(Refusal::Invalid)
+        } else if self.nodes.contains_key(&node) || was_here {
+            Some(Refusal::Known)
+        } else if !(levels.0..=levels.1).contains(&level) && !self.is_unused() {
+            Some(Refusal::Level { level, levels })
+        } else {
+            let (node, other) = self.named(&member.name).filter(|_| holds(Guard::NameOnce))?;
+            let (name, address) = (other.name.clone(), other.address.clone());
+            Some(Refusal::Name { name, node, address })
+        }
+    }
+
+    /// Whether no shard was ever placed, so that there is nothing that a first program would have to understand.
+    fn is_unused(&self) -> bool {
+        self.nodes.is_empty() && self.plans == 0 && self.level == 0
+    }
+
+    fn end(&mut self, node: Incarnation) -> bool {
+        let was_there = self.nodes.remove(&node).is_some();
+        if was_there {
+            self.reports.remove(&node);
+            self.ended.push_back(node);
+            if self.ended.len() > ENDED_MAX {
+                self.ended.pop_front();
+            }
+        }
+        was_there
     }
 
     fn change(&mut self, node: &Incarnation, change: impl FnOnce(&mut Member) -> bool) -> bool {
@@ -146,6 +235,24 @@ impl Members {
     /// Returns the nodes that have joined and are not known to have ended.
     pub fn nodes(&self) -> &BTreeMap<Incarnation, Member> {
         &self.nodes
+    }
+
+    /// Returns the node that has a name.
+    pub fn named(&self, name: &str) -> Option<(Incarnation, &Member)> {
+        let mut nodes = self.nodes.iter();
+        nodes.find(|(_, member)| member.name == name).map(|(node, member)| (*node, member))
+    }
+
+    /// Returns the time by which a node's copy of a shard is behind, in whole seconds, as the node has said last; `None`
+    /// without a copy.
+    pub fn lag(&self, shard: Shard, name: &str) -> Option<u32> {
+        let (node, _) = self.named(name)?;
+        self.reports.get(&node)?.1.get(&shard).copied()
+    }
+
+    /// Whether a node has said that it has all of a shard's records but those of the last second.
+    pub fn is_caught_up(&self, shard: Shard, name: &str) -> bool {
+        self.lag(shard, name) == Some(0)
     }
 
     /// Returns the nodes that each shard is to have.
@@ -269,8 +376,8 @@ mod tests {
             Entry::Leave(old),
             Entry::Level(2),
             Entry::Level(1),
-            Entry::Join(old, member("c", (0, 1))),
-            Entry::Join(old, member("c", (2, 3))),
+            Entry::Join(Incarnation(4), member("c", (0, 1))),
+            Entry::Join(Incarnation(4), member("c", (2, 3))),
         ];
         assert_eq!(counts(&mut members, &entries), [true, false, true, true, false, false, true]);
         assert!(members.is_mixed());
@@ -280,16 +387,51 @@ mod tests {
     fn a_node_that_drains_or_has_gone_is_no_candidate_and_one_started_again_counts_once() {
         let mut members = two();
         let again = Incarnation(3);
-        let entries =
-            [Entry::Drain(A, true), Entry::Drain(A, true), Entry::Join(again, member("b", (0, 2)))];
-        assert_eq!(counts(&mut members, &entries), [true, false, true]);
+        let entries = [
+            Entry::Drain(A, true),
+            Entry::Drain(A, true),
+            Entry::Join(again, member("b", (0, 2))),
+            Entry::Leave(B),
+            Entry::Join(B, member("b", (0, 2))),
+            Entry::Join(again, member("b", (0, 2))),
+        ];
+        assert_eq!(counts(&mut members, &entries), [true, false, false, true, false, true]);
         let names = |members: &Members| {
             members.candidates().into_iter().map(|node| node.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&members), ["b"]);
         assert_eq!(members.coordinator(), Some(A));
-        assert_eq!(counts(&mut members, &[Entry::Drain(A, false), Entry::Leave(B)]), [true, true]);
-        assert_eq!(names(&members), ["a", "b"]);
+        assert_eq!(
+            counts(&mut members, &[Entry::Drain(A, false), Entry::Leave(again)]),
+            [true, true]
+        );
+        assert_eq!(names(&members), ["a"]);
+    }
+
+    #[test]
+    fn the_first_program_decides_the_level_of_a_cluster_that_holds_nothing() {
+        let mut members = Members::default();
+        let entries = [
+            Entry::Join(A, member("a", (2, 3))),
+            Entry::Join(B, member("b", (0, 1))),
+            Entry::Leave(A),
+            Entry::Join(B, member("b", (0, 1))),
+        ];
+        assert_eq!(counts(&mut members, &entries), [true, false, true, false]);
+        let refusal = members.refusal(B, &member("b", (0, 1)));
+        assert_eq!(refusal, Some(Refusal::Level { level: 2, levels: (0, 1) }));
+    }
+
+    #[test]
+    fn a_report_counts_in_its_order_and_ends_with_its_node() {
+        let mut members = two();
+        let lags = |lag| BTreeMap::from([(Shard(1), lag)]);
+        let entries = [Entry::Report(A, 2, lags(0)), Entry::Report(A, 1, lags(9))];
+        assert_eq!(counts(&mut members, &entries), [true, false]);
+        assert!(members.is_caught_up(Shard(1), "a") && !members.is_caught_up(Shard(1), "b"));
+        let entries = [Entry::Expire(A, 0), Entry::Report(A, 3, lags(0))];
+        assert_eq!(counts(&mut members, &entries), [true, false]);
+        assert_eq!(members.lag(Shard(1), "a"), None);
     }
 
     #[test]

@@ -51,6 +51,13 @@ impl Copies {
         [&self.owner].into_iter().chain(&self.standbys)
     }
 
+    /// Makes a node the owner, and the owner the first standby.
+    pub(crate) fn hand_over(&mut self, node: &str) {
+        self.standbys.retain(|standby| standby != node);
+        let before = std::mem::replace(&mut self.owner, node.to_owned());
+        self.standbys.insert(0, before);
+    }
+
     fn has(&self, node: &str) -> bool {
         self.all().any(|name| name == node)
     }
@@ -127,6 +134,19 @@ pub enum Move {
     HandOver(Shard, NodeName),
     /// A standby drops its copy.
     Drop(Shard, NodeName),
+}
+
+impl Move {
+    /// Makes the move.
+    pub fn apply(&self, plan: &mut BTreeMap<Shard, Copies>) {
+        let (Move::Add(shard, node) | Move::HandOver(shard, node) | Move::Drop(shard, node)) = self;
+        let Some(copies) = plan.get_mut(shard) else { return };
+        match self {
+            Move::Add(..) => copies.standbys.push(node.clone()),
+            Move::HandOver(..) => copies.hand_over(node),
+            Move::Drop(..) => copies.standbys.retain(|standby| standby != node),
+        }
+    }
 }
 
 /// Number of shards in motion at the same time, at most: of each node, and of all.
