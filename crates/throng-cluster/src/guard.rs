@@ -13,6 +13,8 @@ pub(crate) enum Guard {
     ClaimIsRead,
     /// After a failure the owner claims again, so that copies of its records under way cannot count.
     ClaimsAgain,
+    /// A lease counts from before its renewal went out.
+    LeaseCountsFromSending,
     /// A node is declared dead later than its lease ends by any clock.
     ExpiryWaitsLonger,
     /// An expiry counts only behind the renewal that it names.
@@ -27,6 +29,8 @@ pub(crate) enum Guard {
     NameOnce,
     /// A member that has ended does not come back.
     EndIsFinal,
+    /// A node stops believing before it says that it leaves.
+    LeaveEndsLease,
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod cluster;
+pub mod control;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod guard;
@@ -36,6 +37,7 @@ pub use cluster::{
     Cluster, ClusterCall, ClusterEntity, ClusterError, ClusterOptions, HostedShard, Kind, Logs,
     Membership, PeerError, PeerTarget, Peers, SLOTS,
 };
+pub use control::{Control, Health, JoinError};
 pub use log::{BoxFuture, BoxStream, LogError, ShardLog};
 pub use memory::MemoryLog;
 pub use record::{Chain, HEADER_BYTES, Header, Incarnation, Record, RecordKind};

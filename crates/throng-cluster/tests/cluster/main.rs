@@ -3,6 +3,7 @@
 // Clippy grants this to tests by itself, but not to the functions they share.
 #![allow(clippy::unwrap_used)]
 
+mod control;
 mod entities;
 mod faults;
 mod shards;
