@@ -10,7 +10,7 @@
 //!
 //! The engine orders bytes, keeps them, and says at which position it has put them. It is not asked who the owner
 //! is: [`Tail`] decides by the content of the log which records count, and the owner's [`Replica`] learns it without
-//! reading its own records back.
+//! reading its own records back. Beside the log, nodes ask each other over [links](link).
 //!
 //! 1. All readers of a log agree on the records that count, and so on the state after each of them.
 //! 2. A record that an owner has published counts for every later reader.
@@ -24,6 +24,7 @@ pub mod control;
 pub mod fuzzing;
 mod guard;
 pub mod lease;
+pub mod link;
 mod log;
 pub mod members;
 mod memory;
