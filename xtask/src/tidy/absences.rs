@@ -35,6 +35,7 @@ const CONFINED: &[Confined] = &[
     Confined { library: "heed", to: &["throng-store"], in_tests: false },
     Confined { library: "heed3", to: &["throng-store"], in_tests: false },
     Confined { library: "lmdb-master-sys", to: &["throng-store"], in_tests: false },
+    Confined { library: "async-nats", to: &["throng-nats"], in_tests: true },
     Confined { library: "axum", to: HTTP_OR_EXAMPLES, in_tests: true },
     Confined { library: "hyper", to: HTTP, in_tests: true },
     Confined { library: "hyper-util", to: HTTP, in_tests: true },

@@ -1,0 +1,103 @@
+//! Questions to all servers by the system account: their versions, and whether they flush before they acknowledge.
+//!
+//! One request reaches all servers, and each answers for itself; nothing says how many there are. So answers are
+//! collected until none has come for a while, and there must be as many with JetStream as a log has replicas.
+
+use std::time::Duration;
+
+use async_nats::{Client, StatusCode};
+use futures_util::StreamExt;
+use serde::Deserialize;
+
+use crate::error::NatsError;
+use crate::nats::Failure;
+use crate::version;
+
+const QUESTION: &str = "$SYS.REQ.SERVER.PING.JSZ";
+
+/// Time without an answer after which no other is expected.
+const SILENCE: Duration = Duration::from_secs(1);
+
+#[derive(Deserialize)]
+struct Answer {
+    server: Server,
+    data: JetStream,
+}
+
+#[derive(Deserialize)]
+struct Server {
+    name: String,
+    #[serde(rename = "ver")]
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct JetStream {
+    #[serde(default)]
+    disabled: bool,
+    #[serde(default)]
+    config: Config,
+}
+
+#[derive(Default, Deserialize)]
+struct Config {
+    #[serde(default)]
+    sync_always: bool,
+}
+
+/// Refuses servers that are too old, or acknowledge before they flush.
+pub(crate) async fn check(client: &Client, replicas: usize) -> Result<(), Failure> {
+    let unavailable = |reason: String| Failure::Passing(NatsError::Unavailable(reason));
+    let inbox = client.new_inbox();
+    let mut answers =
+        client.subscribe(inbox.clone()).await.map_err(|e| unavailable(e.to_string()))?;
+    let asked = client.publish_with_reply(QUESTION, inbox, "{}".into()).await;
+    asked.map_err(|e| unavailable(e.to_string()))?;
+    let mut count = 0;
+    while let Ok(Some(message)) = tokio::time::timeout(SILENCE, answers.next()).await {
+        if message.status == Some(StatusCode::NO_RESPONDERS) {
+            let reason = "the credentials in the option `system` are not of the system account";
+            return Err(Failure::Lasting(NatsError::Denied(reason.into())));
+        }
+        let answer: Answer = serde_json::from_slice(&message.payload)
+            .map_err(|e| unavailable(format!("a server answered something unknown: {e}")))?;
+        check_answer(&answer).map_err(Failure::Lasting)?;
+        count += usize::from(!answer.data.disabled);
+    }
+    if count < replicas {
+        let reason = format!("{count} servers with JetStream answered, and {replicas} are needed");
+        return Err(unavailable(reason));
+    }
+    Ok(())
+}
+
+fn check_answer(answer: &Answer) -> Result<(), NatsError> {
+    version::check(&answer.server.name, &answer.server.version)?;
+    if answer.data.disabled || answer.data.config.sync_always {
+        return Ok(());
+    }
+    Err(NatsError::Unsynced { server: answer.server.name.clone() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn checked(answer: &str) -> Result<(), NatsError> {
+        check_answer(&serde_json::from_str(answer).expect("an answer"))
+    }
+
+    #[test]
+    fn a_server_that_acknowledges_before_it_flushes_is_refused_unless_it_has_no_streams() {
+        let server = r#"{"server":{"name":"n1","ver":"2.15.1"},"data":"#;
+        let synced = checked(&format!(r#"{server}{{"config":{{"sync_always":true}}}}}}"#));
+        assert_eq!(synced, Ok(()));
+        assert_eq!(checked(&format!(r#"{server}{{"disabled":true}}}}"#)), Ok(()));
+        for data in [r#"{"config":{"sync_interval":120000000000}}"#, r#"{"config":{}}"#, "{}"] {
+            let error = checked(&format!("{server}{data}}}"));
+            assert_eq!(error, Err(NatsError::Unsynced { server: "n1".into() }), "{data}");
+        }
+        let old = r#"{"server":{"name":"n1","ver":"2.14.0"},"data":{"disabled":true}}"#;
+        assert!(matches!(checked(old), Err(NatsError::Version { .. })));
+    }
+}
