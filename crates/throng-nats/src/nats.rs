@@ -14,12 +14,11 @@ use std::time::Duration;
 use async_nats::jetstream::context::{AccountErrorKind, CreateStreamErrorKind, GetStreamErrorKind};
 use async_nats::jetstream::stream::{Config, Info};
 use async_nats::jetstream::{Context, ContextBuilder, ErrorCode};
-use async_nats::{Client, ConnectErrorKind};
 use tokio::time::Instant;
 
 use crate::error::NatsError;
 use crate::log::NatsLog;
-use crate::options::{Credentials, Options};
+use crate::options::Options;
 use crate::{settings, system, version};
 
 /// Time for the answer to a request about a stream. Without a leader no answer comes.
@@ -54,18 +53,17 @@ impl Nats {
     ///
     /// After [`Options::patience`] if the servers do not answer, and at once if they cannot be used.
     pub async fn connect(options: Options) -> Result<Nats, NatsError> {
-        let client = client(&options, &options.credentials).await?;
-        let context = ContextBuilder::new()
-            .timeout(REQUEST_TIMEOUT)
-            .max_ack_inflight(ACKS)
-            .build(client.clone());
+        let patience = options.patience;
+        let client = patiently(patience, || options.connect(&options.credentials)).await?;
+        let context =
+            ContextBuilder::new().timeout(REQUEST_TIMEOUT).max_ack_inflight(ACKS).build(client);
         let nats = Nats { context, options: Arc::new(options) };
         nats.check_server()?;
-        patiently(nats.options.patience, || nats.check_account()).await?;
+        patiently(patience, || nats.check_account()).await?;
         if let Some(credentials) = &nats.options.system {
-            let client = self::client(&nats.options, credentials).await?;
+            let client = patiently(patience, || nats.options.connect(credentials)).await?;
             let replicas = nats.options.replicas;
-            patiently(nats.options.patience, || system::check(&client, replicas)).await?;
+            patiently(patience, || system::check(&client, replicas)).await?;
             // The check is done, so a connection that cannot be closed in order may break.
             let _ = client.drain().await;
         }
@@ -170,19 +168,6 @@ impl Nats {
 
 fn is_off(code: ErrorCode) -> bool {
     [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT].contains(&code)
-}
-
-/// Connects with the rights of some credentials.
-async fn client(options: &Options, credentials: &Credentials) -> Result<Client, NatsError> {
-    let passes = |kind| {
-        matches!(kind, ConnectErrorKind::Dns | ConnectErrorKind::TimedOut | ConnectErrorKind::Io)
-    };
-    let connect = || async {
-        options.connect(credentials).await.map_err(|(kind, error)| {
-            if passes(kind) { Failure::Passing(error) } else { Failure::Lasting(error) }
-        })
-    };
-    patiently(options.patience, connect).await
 }
 
 /// Tries a step until it succeeds, cannot succeed, or has been tried for some time.

