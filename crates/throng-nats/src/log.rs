@@ -13,11 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::datetime::DateTime;
-use async_nats::jetstream::Context;
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
-use async_nats::jetstream::stream::Info;
+use async_nats::jetstream::{Context, stream};
 use bytes::Bytes;
 use throng_cluster::{AppendError, BoxFuture, BoxStream, LogError, Position, ShardLog};
 use tokio::sync::{mpsc, oneshot};
@@ -81,15 +80,14 @@ impl NatsLog {
 }
 
 impl Stream {
-    /// Asks the servers for the state of the stream.
-    pub(crate) async fn info(&self) -> Result<Info, LogError> {
+    /// Asks the servers for the stream, with its state.
+    pub(crate) async fn find(&self) -> Result<stream::Stream, LogError> {
         let found = self.context.get_stream(&self.name).await;
         let found = found.map_err(|e| unavailable(&self.name, &e))?;
-        let info = found.cached_info();
-        if info.created != self.created {
+        if found.cached_info().created != self.created {
             return Err(unavailable(&self.name, &"it was deleted, and made again"));
         }
-        Ok(info.clone())
+        Ok(found)
     }
 }
 
@@ -120,7 +118,9 @@ impl ShardLog for NatsLog {
 
     fn end(&self) -> BoxFuture<Result<Position, LogError>> {
         let stream = self.stream.clone();
-        Box::pin(async move { Ok(Position(stream.info().await?.state.last_sequence)) })
+        Box::pin(
+            async move { Ok(Position(stream.find().await?.cached_info().state.last_sequence)) },
+        )
     }
 
     fn read(&self, from: Position) -> BoxStream<Result<(Position, Bytes), LogError>> {
@@ -132,15 +132,14 @@ impl ShardLog for NatsLog {
     fn trim(&self, before: Position) -> BoxFuture<Result<(), LogError>> {
         let stream = self.stream.clone();
         Box::pin(async move {
-            let state = stream.info().await?.state;
+            let found = stream.find().await?;
+            let state = &found.cached_info().state;
             // A purge up to 0 removes all records, and one beyond the end moves the end.
             let before = before.0.min(state.last_sequence);
             if before <= state.first_sequence.max(1) {
                 return Ok(());
             }
-            let log = stream.context.get_stream_no_info(&stream.name).await;
-            let log = log.map_err(|e| unavailable(&stream.name, &e))?;
-            let purged = log.purge().sequence(before).await;
+            let purged = found.purge().sequence(before).await;
             purged.map(|_| ()).map_err(|e| unavailable(&stream.name, &e))
         })
     }

@@ -132,7 +132,7 @@ fn is_about_certificates(error: &ConnectError) -> bool {
 /// Proof of the rights of a client.
 #[derive(Clone)]
 pub enum Credentials {
-    /// No proof, or one in the addresses of the servers.
+    /// No proof, or one in the addresses of the servers, which events and errors may tell.
     None,
     /// A user of the servers' configuration.
     Password {

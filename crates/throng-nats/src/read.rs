@@ -92,7 +92,7 @@ impl Reader {
 
     /// Refuses a position that was trimmed.
     async fn check_begin(&self) -> Result<(), LogError> {
-        let first = Position(self.stream.info().await?.state.first_sequence);
+        let first = Position(self.stream.find().await?.cached_info().state.first_sequence);
         if first > self.next { Err(LogError::Trimmed(first)) } else { Ok(()) }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_nats::{Client, StatusCode};
 use futures_util::StreamExt;
-use serde::Deserialize;
+use serde_json::Value;
 
 use crate::error::NatsError;
 use crate::nats::Failure;
@@ -17,33 +17,6 @@ const QUESTION: &str = "$SYS.REQ.SERVER.PING.JSZ";
 
 /// Time without an answer after which no other is expected.
 const SILENCE: Duration = Duration::from_secs(1);
-
-#[derive(Deserialize)]
-struct Answer {
-    server: Server,
-    data: JetStream,
-}
-
-#[derive(Deserialize)]
-struct Server {
-    name: String,
-    #[serde(rename = "ver")]
-    version: String,
-}
-
-#[derive(Deserialize)]
-struct JetStream {
-    #[serde(default)]
-    disabled: bool,
-    #[serde(default)]
-    config: Config,
-}
-
-#[derive(Default, Deserialize)]
-struct Config {
-    #[serde(default)]
-    sync_always: bool,
-}
 
 /// Refuses servers that are too old, or acknowledge before they flush.
 pub(crate) async fn check(client: &Client, replicas: usize) -> Result<(), Failure> {
@@ -59,10 +32,9 @@ pub(crate) async fn check(client: &Client, replicas: usize) -> Result<(), Failur
             let reason = "the credentials in the option `system` are not of the system account";
             return Err(Failure::Lasting(NatsError::Denied(reason.into())));
         }
-        let answer: Answer = serde_json::from_slice(&message.payload)
+        let answer: Value = serde_json::from_slice(&message.payload)
             .map_err(|e| unavailable(format!("a server answered something unknown: {e}")))?;
-        check_answer(&answer).map_err(Failure::Lasting)?;
-        count += usize::from(!answer.data.disabled);
+        count += usize::from(has_jetstream(&answer).map_err(Failure::Lasting)?);
     }
     if count < replicas {
         let reason = format!("{count} servers with JetStream answered, and {replicas} are needed");
@@ -71,28 +43,34 @@ pub(crate) async fn check(client: &Client, replicas: usize) -> Result<(), Failur
     Ok(())
 }
 
-fn check_answer(answer: &Answer) -> Result<(), NatsError> {
-    version::check(&answer.server.name, &answer.server.version)?;
-    if answer.data.disabled || answer.data.config.sync_always {
-        return Ok(());
+/// Returns whether a server has JetStream, and then flushes before it acknowledges.
+fn has_jetstream(answer: &Value) -> Result<bool, NatsError> {
+    let text = |field| answer.pointer(field).and_then(Value::as_str).unwrap_or_default();
+    let flag = |field| answer.pointer(field).and_then(Value::as_bool).unwrap_or_default();
+    let server = text("/server/name");
+    version::check(server, text("/server/ver"))?;
+    match (flag("/data/disabled"), flag("/data/config/sync_always")) {
+        (true, _) => Ok(false),
+        (false, true) => Ok(true),
+        // The servers leave out what is off.
+        (false, false) => Err(NatsError::Unsynced { server: server.to_owned() }),
     }
-    Err(NatsError::Unsynced { server: answer.server.name.clone() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn checked(answer: &str) -> Result<(), NatsError> {
-        check_answer(&serde_json::from_str(answer).expect("an answer"))
+    fn checked(answer: &str) -> Result<bool, NatsError> {
+        has_jetstream(&serde_json::from_str(answer).expect("an answer"))
     }
 
     #[test]
     fn a_server_that_acknowledges_before_it_flushes_is_refused_unless_it_has_no_streams() {
         let server = r#"{"server":{"name":"n1","ver":"2.15.1"},"data":"#;
         let synced = checked(&format!(r#"{server}{{"config":{{"sync_always":true}}}}}}"#));
-        assert_eq!(synced, Ok(()));
-        assert_eq!(checked(&format!(r#"{server}{{"disabled":true}}}}"#)), Ok(()));
+        assert_eq!(synced, Ok(true));
+        assert_eq!(checked(&format!(r#"{server}{{"disabled":true}}}}"#)), Ok(false));
         for data in [r#"{"config":{"sync_interval":120000000000}}"#, r#"{"config":{}}"#, "{}"] {
             let error = checked(&format!("{server}{data}}}"));
             assert_eq!(error, Err(NatsError::Unsynced { server: "n1".into() }), "{data}");
