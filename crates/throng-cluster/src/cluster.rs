@@ -17,6 +17,7 @@
 mod entity;
 mod error;
 mod host;
+mod join;
 mod kinds;
 mod wire;
 
@@ -24,7 +25,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::hash::Hasher;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -38,6 +39,8 @@ pub use self::entity::{ClusterCall, ClusterEntity};
 pub use self::error::ClusterError;
 use self::error::{Class, Fault};
 use self::host::Hosted;
+pub use self::join::Join;
+use self::join::Joined;
 pub use self::kinds::Kind;
 use self::kinds::{Incoming, Kinds};
 use self::wire::Request;
@@ -80,7 +83,7 @@ pub enum PeerError {
 pub trait Peers: Send + Sync + 'static {
     /// Has another node [answer](Cluster::answer) a request.
     fn call(
-        &self,
+        self: Arc<Self>,
         target: PeerTarget,
         request: Bytes,
         within: Duration,
@@ -157,6 +160,8 @@ struct Inner {
     /// Nodes of the shards that are owned here, by their numbers.
     terms: RwLock<Vec<Option<Node>>>,
     ends: watch::Sender<bool>,
+    /// Membership and links, if the node has joined by them.
+    joined: OnceLock<Joined>,
 }
 
 /// Destination of a call.
@@ -184,7 +189,9 @@ impl Cluster {
         let terms = RwLock::new(vec![None; usize::from(options.shards)]);
         let (kinds, hosted, ends) = (Kinds::default(), Mutex::default(), watch::Sender::new(false));
         let runtime = runtime.clone();
-        let inner = Inner { options, membership, runtime, logs, peers, kinds, hosted, terms, ends };
+        let joined = OnceLock::new();
+        let inner =
+            Inner { options, membership, runtime, logs, peers, kinds, hosted, terms, ends, joined };
         Cluster(Arc::new(inner))
     }
 
@@ -254,7 +261,7 @@ impl Cluster {
 
     /// Hands over all shards that this node owns, as far as others can take them, and closes its copies. Ends when all is
     /// on the disk.
-    pub async fn leave(&self) {
+    async fn end(&self) {
         self.0.ends.send_replace(true);
         loop {
             let hosted = self.0.hosted().values().next().cloned();
@@ -268,8 +275,8 @@ impl Cluster {
         &self.0.kinds
     }
 
-    fn peers(&self) -> &dyn Peers {
-        &*self.0.peers
+    fn peers(&self) -> Arc<dyn Peers> {
+        self.0.peers.clone()
     }
 
     fn tokio(&self) -> &tokio::runtime::Handle {

@@ -295,7 +295,7 @@ impl Control {
     /// # Errors
     ///
     /// A log that does not answer: others expire the node.
-    pub async fn leave(self) -> Result<(), CommandError> {
+    pub async fn leave(&self) -> Result<(), CommandError> {
         self.send(Command::Leave);
         match timeout(self.options.command_within, self.ended()).await {
             Ok(Ended::Left) => Ok(()),

@@ -35,8 +35,8 @@ mod shard;
 mod tail;
 
 pub use cluster::{
-    Cluster, ClusterCall, ClusterEntity, ClusterError, ClusterOptions, HostedShard, Kind, Logs,
-    Membership, PeerError, PeerTarget, Peers, SLOTS,
+    Cluster, ClusterCall, ClusterEntity, ClusterError, ClusterOptions, HostedShard, Join, Kind,
+    Logs, Membership, PeerError, PeerTarget, Peers, SLOTS,
 };
 pub use control::{Control, Health, JoinError};
 pub use log::{BoxFuture, BoxStream, LogError, ShardLog};

@@ -127,7 +127,7 @@ struct LocalPeers(Arc<Mutex<HashMap<Incarnation, Cluster>>>);
 
 impl Peers for LocalPeers {
     fn call(
-        &self,
+        self: Arc<Self>,
         target: PeerTarget,
         request: Bytes,
         within: Duration,
@@ -475,7 +475,7 @@ fn a_node_that_leaves_hands_its_shards_over() {
             patiently(|| net.account(0, &number.to_string()).deposit(3)).await;
         }
         net.plan(|shard| 1 + usize::from(shard.0) % 2);
-        net.nodes[0].cluster.leave().await;
+        net.nodes[0].cluster.leave(Duration::ZERO).await;
         assert!(net.nodes[0].cluster.hosted().is_empty());
         for number in 0..20 {
             assert_eq!(patiently(|| net.account(1, &number.to_string()).balance()).await, 3);
