@@ -119,7 +119,8 @@ pub(crate) fn password(user: &str) -> Credentials {
     Credentials::Password { user: user.into(), password: "secret".into() }
 }
 
-type Read = Result<(Position, bytes::Bytes), LogError>;
+/// Answer of a reader.
+pub(crate) type Read = Result<(Position, bytes::Bytes), LogError>;
 
 /// Returns the next item of a reader, which must not take for ever.
 pub(crate) async fn next(records: &mut BoxStream<Read>) -> Option<Read> {
