@@ -231,7 +231,8 @@ impl Control {
     /// at the clock.
     pub fn lease_holds(&self) -> bool {
         let now = self.options.clock.now();
-        // Relaxed: that the lease holds until then stays true, whenever it was learnt.
+        // Relaxed: that the lease holds until then stays true, whenever it was learnt. Only a leave ends it earlier,
+        // and the store precedes the system call that sends the leave.
         now < Duration::from_nanos(self.shared.lease_until.load(Ordering::Relaxed))
     }
 
@@ -447,9 +448,12 @@ impl Task {
     }
 
     fn step(&mut self, event: Event<'_>) {
-        for entry in self.core.step(self.clock.now(), event) {
-            self.append(&entry);
-        }
+        let entries = self.core.step(self.clock.now(), event);
+        // Before the appends: a leave that the log has lets others take over at once.
+        let until = u64::try_from(self.core.lease_until().as_nanos()).unwrap_or(u64::MAX);
+        // Relaxed: see `lease_holds`.
+        self.shared.lease_until.store(until, Ordering::Relaxed);
+        entries.iter().for_each(|entry| self.append(entry));
     }
 
     /// Tells the callers what the last steps have changed.
@@ -467,9 +471,6 @@ impl Task {
             known.clone_from(self.core.phase());
             is_other
         });
-        let until = u64::try_from(self.core.lease_until().as_nanos()).unwrap_or(u64::MAX);
-        // Relaxed: see `lease_holds`.
-        self.shared.lease_until.store(until, Ordering::Relaxed);
         let (heard, failure) = self.core.heard();
         let mut shared = self.shared.heard.lock().unwrap_or_else(PoisonError::into_inner);
         shared.0 = heard.unwrap_or(shared.0);

@@ -279,3 +279,70 @@ async fn a_reading_that_nothing_comes_from_is_begun_again() {
     sleep(LEASE * 3).await;
     assert!(node.lease_holds() && node.health() == Health::Well, "{:?}", node.health());
 }
+
+/// A log that asks, at each leave that it gets, whether some node still believes.
+#[derive(Clone, Default)]
+struct Asking {
+    log: MemoryLog,
+    members: Arc<Mutex<Members>>,
+    node: Arc<Mutex<Option<Arc<Control>>>>,
+    answers: Arc<Mutex<Vec<bool>>>,
+}
+
+impl ShardLog for Asking {
+    fn append(
+        &self,
+        record: Bytes,
+        after: Option<Position>,
+    ) -> BoxFuture<Result<Position, AppendError>> {
+        let entry = self.members.lock().expect("no test panics with it").read(&record);
+        let node = self.node.lock().expect("no test panics with it");
+        if let (Some(Entry::Leave(_)), Some(node)) = (entry, &*node) {
+            self.answers.lock().expect("no test panics with it").push(node.lease_holds());
+        }
+        self.log.append(record, after)
+    }
+
+    fn end(&self) -> BoxFuture<Result<Position, LogError>> {
+        self.log.end()
+    }
+
+    fn read(&self, from: Position) -> BoxStream<Result<(Position, Bytes), LogError>> {
+        self.log.read(from)
+    }
+
+    fn trim(&self, before: Position) -> BoxFuture<Result<(), LogError>> {
+        self.log.trim(before)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_stops_believing_before_the_log_gets_its_leave() {
+    let log = Asking::default();
+    let node = Arc::new(joined(&log, "a").await);
+    *log.node.lock().expect("no test panics with it") = Some(node.clone());
+    sleep(Duration::from_secs(3)).await;
+    assert!(node.lease_holds());
+    node.leave().await.expect("the log is well");
+    assert_eq!(*log.answers.lock().expect("no test panics with it"), [false]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_move_to_a_node_that_came_a_minute_ago_but_not_while_programs_differ() {
+    let log = MemoryLog::new();
+    let a = joined(&log, "a").await;
+    until(&a, |members| members.plans() == 1).await;
+    let newer = Member { levels: (0, 2), ..member("b") };
+    let b = Control::join(Arc::new(log.clone()), newer, options()).await.expect("it may join");
+    for node in [&a, &b] {
+        (0..SHARDS).for_each(|shard| node.report(Shard(shard), Some(Duration::ZERO)));
+    }
+    sleep(Duration::from_secs(200)).await;
+    assert_eq!(owners(&a.watch().borrow()), HashSet::from(["a"]));
+    b.leave().await.expect("the log is well");
+    let b = joined(&log, "b").await;
+    (0..SHARDS).for_each(|shard| b.report(Shard(shard), Some(Duration::ZERO)));
+    let begin = Instant::now();
+    until(&a, |members| owners(members).len() == 2).await;
+    assert!(begin.elapsed() > Duration::from_secs(59), "{:?}", begin.elapsed());
+}
