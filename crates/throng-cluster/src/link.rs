@@ -136,9 +136,9 @@ impl Deadline {
 pub struct Options {
     /// Levels of features that this program understands, for peers to know.
     pub levels: RangeInclusive<u32>,
-    /// Longest request, in bytes; 1 MiB.
+    /// Longest request, in bytes, at most 1 GiB; 1 MiB.
     pub request_bytes_max: u32,
-    /// Longest reply, in bytes; 16 MiB.
+    /// Longest reply, in bytes, at most 1 GiB; 16 MiB.
     pub reply_bytes_max: u32,
     /// Requests in flight on a connection; 4,096.
     pub requests_max: u32,
@@ -187,9 +187,11 @@ impl Default for Options {
 
 impl Options {
     fn limits(&self) -> frame::Limits {
+        // The length of a frame has 4 bytes, and is more than that of its payload.
+        const PAYLOAD_BYTES_MAX: u32 = 1 << 30;
         frame::Limits {
-            request_bytes: self.request_bytes_max,
-            reply_bytes: self.reply_bytes_max,
+            request_bytes: self.request_bytes_max.min(PAYLOAD_BYTES_MAX),
+            reply_bytes: self.reply_bytes_max.min(PAYLOAD_BYTES_MAX),
             requests: self.requests_max,
         }
     }
@@ -373,8 +375,8 @@ impl Shared {
         request: Bytes,
         deadline: Deadline,
     ) -> Result<Bytes, CallError> {
-        if request.len() > self.options.request_bytes_max as usize {
-            let bytes_max = self.options.request_bytes_max;
+        let bytes_max = self.options.limits().request_bytes;
+        if request.len() > bytes_max as usize {
             return Err(CallError::TooLarge { request, bytes_max });
         }
         let route = self.route(to);

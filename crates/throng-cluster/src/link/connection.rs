@@ -29,7 +29,8 @@ use super::{Phase, Shared};
 /// Versions of the protocol that this program speaks.
 pub(super) const VERSIONS: RangeInclusive<u8> = 1..=1;
 
-/// Bytes that are written at once, if frames are shorter.
+/// Bytes of a batch, to which its last frame may add. Each frame begins within what TLS takes at once, so none of a
+/// batch that was offered to TLS has surely not left this node.
 pub(super) const BATCH_BYTES: usize = 64 << 10;
 
 const READ_BYTES: usize = 16 << 10;

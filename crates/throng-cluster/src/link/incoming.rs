@@ -273,7 +273,7 @@ async fn serve(incoming: Arc<Incoming>, id: u64, deadline: Deadline, payload: By
         Err(refusal) => (Some(Reason::Service), refusal.0),
     };
     let (reason, payload) =
-        if payload.len() > options.reply_bytes_max.min(incoming.limits.reply_bytes) as usize {
+        if payload.len() > options.limits().reply_bytes.min(incoming.limits.reply_bytes) as usize {
             count(&counters.replies_too_large);
             // A refusal stays one without its reason: the caller must not believe that something has happened.
             (reason.or(Some(Reason::ReplyTooLarge)), Bytes::new())

@@ -17,7 +17,7 @@ macro_rules! counters {
         #[non_exhaustive]
         pub struct Stats {
             $($(#[$doc])* pub $name: u64,)*
-            /// Connections that are open, made and accepted.
+            /// Connections that are open or being dialed.
             pub connections_open: u64,
         }
 

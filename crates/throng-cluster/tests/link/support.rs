@@ -1,7 +1,7 @@
 //! Certificates, nodes, and peers that keep no rule.
 
 use std::fs::{self, Permissions};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use throng_cluster::link::{
 };
 use throng_cluster::{BoxFuture, Incarnation};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::rustls::crypto::ring;
@@ -259,8 +259,12 @@ impl Trap {
         let (chain, key) = certificate.der();
         let mut config = config.with_no_client_auth().with_single_cert(chain, key).unwrap();
         config.alpn_protocols = vec![ALPN.to_vec()];
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address: SocketAddr = listener.local_addr().unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        // Small, so that a trap that does not read is noticed soon.
+        socket.set_recv_buffer_size(64 << 10).unwrap();
+        socket.bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let listener = socket.listen(8).unwrap();
+        let address = listener.local_addr().unwrap();
         let target = Target { address: address.to_string(), node: Incarnation(77) };
         Trap { listener, acceptor: Arc::new(config).into(), target }
     }
@@ -292,19 +296,30 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
         self.send(&Frame::Request { id, within, payload: payload.into() }).await;
     }
 
+    /// Returns the number of the next request.
+    pub(crate) async fn next_request(&mut self) -> u64 {
+        loop {
+            match self.next().await.expect("a request") {
+                Frame::Request { id, .. } => return id,
+                other => assert!(matches!(other, Frame::Hello(_)), "{other:?}"),
+            }
+        }
+    }
+
     /// Returns the next frame but heartbeats; `None` once the peer has closed the connection.
     pub(crate) async fn next(&mut self) -> Option<Frame> {
-        loop {
-            match Frame::decode(&mut self.bytes, &LIMITS).unwrap() {
-                Some(Frame::Heartbeat) => continue,
-                Some(frame) => return Some(frame),
-                None => {}
+        let next = timeout(PATIENCE, async {
+            loop {
+                match Frame::decode(&mut self.bytes, &LIMITS).unwrap() {
+                    Some(Frame::Heartbeat) => continue,
+                    Some(frame) => return Some(frame),
+                    None => self.bytes.reserve(64 << 10),
+                }
+                if !self.stream.read_buf(&mut self.bytes).await.is_ok_and(|bytes| bytes > 0) {
+                    return None;
+                }
             }
-            let read = timeout(PATIENCE, self.stream.read_buf(&mut self.bytes)).await;
-            if read.expect("a frame, or the end of the connection").is_ok_and(|bytes| bytes > 0) {
-                continue;
-            }
-            return None;
-        }
+        });
+        next.await.expect("a frame, or the end of the connection")
     }
 }
