@@ -40,7 +40,7 @@ pub use cluster::{
 };
 pub use control::{Control, Health, JoinError};
 pub use log::{BoxFuture, BoxStream, LogError, ShardLog};
-pub use memory::MemoryLog;
+pub use memory::{MemoryLog, MemoryLogs, MemoryPeers};
 pub use record::{Chain, HEADER_BYTES, Header, Incarnation, Record, RecordKind};
 pub use replica::{AppendError, Effect, Entry, Position, Reason, Replica, Ticket, WINDOW};
 pub use shard::{Role, ShardCounters, ShardOptions, ShardReplica, ShardStatus, Stop};

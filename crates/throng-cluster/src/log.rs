@@ -40,6 +40,11 @@ pub trait ShardLog: Send + Sync + 'static {
     /// an error the stream is over; read again from the next position.
     fn read(&self, from: Position) -> BoxStream<Result<(Position, Bytes), LogError>>;
 
+    /// Returns the length of the longest record that the log takes, in bytes. An append of a longer one is refused.
+    fn record_bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
     /// Removes the records before a position, or fewer of them.
     fn trim(&self, before: Position) -> BoxFuture<Result<(), LogError>>;
 }

@@ -1,13 +1,19 @@
-//! [`MemoryLog`]: a log in the memory of this process, for tests and for development.
+//! [`MemoryLog`]: a log in the memory of this process. [`MemoryLogs`], [`MemoryPeers`]: the logs of a cluster whose nodes
+//! are all in this process, and the way between them. For tests and for development: nothing outlives the process.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
+use crate::cluster::{Cluster, Logs, PeerError, PeerTarget, Peers};
 use crate::log::{BoxFuture, BoxStream, LogError, ShardLog};
+use crate::placement::Shard;
+use crate::record::Incarnation;
 use crate::replica::{AppendError, Position};
 
 /// A log in memory. Clones are handles to the same log.
@@ -115,6 +121,65 @@ impl ShardLog for MemoryLog {
             records.trimmed += 1;
         }
         Box::pin(async { Ok(()) })
+    }
+}
+
+/// Logs of shards in memory. Clones are handles to the same logs.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryLogs(Arc<Mutex<BTreeMap<Shard, MemoryLog>>>);
+
+impl MemoryLogs {
+    /// Returns the log of a shard.
+    pub fn log(&self, shard: Shard) -> MemoryLog {
+        let mut logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        logs.entry(shard).or_default().clone()
+    }
+}
+
+impl Logs for MemoryLogs {
+    fn shard(&self, shard: Shard) -> BoxFuture<Result<Arc<dyn ShardLog>, LogError>> {
+        let log = self.log(shard);
+        Box::pin(async move { Ok(Arc::new(log) as Arc<dyn ShardLog>) })
+    }
+}
+
+/// Nodes of a cluster in this process, which reach each other by calls of functions. Clones share the nodes.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryPeers(Arc<Mutex<HashMap<Incarnation, Cluster>>>);
+
+impl MemoryPeers {
+    /// Makes a node one that others reach.
+    pub fn add(&self, node: Incarnation, cluster: Cluster) {
+        self.nodes().insert(node, cluster);
+    }
+
+    /// Makes a node one that nobody reaches.
+    pub fn remove(&self, node: Incarnation) {
+        self.nodes().remove(&node);
+    }
+
+    fn nodes(&self) -> MutexGuard<'_, HashMap<Incarnation, Cluster>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Peers for MemoryPeers {
+    fn call(
+        self: Arc<Self>,
+        target: PeerTarget,
+        request: Bytes,
+        within: Duration,
+    ) -> BoxFuture<Result<Bytes, PeerError>> {
+        let cluster = self.nodes().get(&target.node).cloned();
+        Box::pin(async move {
+            let Some(cluster) = cluster else {
+                return Err(PeerError::Unsent("there is no such node".into()));
+            };
+            match timeout(within, cluster.answer(request, within)).await {
+                Ok(answered) => answered.map_err(PeerError::Unsent),
+                Err(_) => Err(PeerError::Unknown("no reply in time".into())),
+            }
+        })
     }
 }
 

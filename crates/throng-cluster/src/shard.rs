@@ -45,7 +45,7 @@ pub struct ShardOptions {
     pub prepare: fn(&Store) -> Result<(), DatabaseError>,
     /// Level of features up to which this program understands records.
     pub level: u32,
-    /// Longest record that the log takes, in bytes.
+    /// Longest record that the node appends, in bytes; shorter if the log takes only shorter ones.
     pub record_bytes_max: usize,
     /// Time after which the outcome of an append is unknown.
     pub append_within: Duration,
@@ -214,7 +214,7 @@ impl ShardReplica {
             status: Mutex::default(),
             wake: Notify::new(),
             level: options.level,
-            record_bytes_max: options.record_bytes_max,
+            record_bytes_max: options.record_bytes_max.min(log.record_bytes_max()),
         });
         let store = options.store.clone().sequencer(core.clone()).open(directory)?;
         (options.prepare)(&store).map_err(|error| OpenError::Io {

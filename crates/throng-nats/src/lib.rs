@@ -22,6 +22,7 @@
 
 mod error;
 mod log;
+mod logs;
 mod nats;
 mod options;
 mod read;
@@ -31,5 +32,6 @@ mod version;
 
 pub use error::NatsError;
 pub use log::NatsLog;
+pub use logs::NatsLogs;
 pub use nats::Nats;
 pub use options::{Certificate, Credentials, Options};

@@ -70,13 +70,6 @@ impl NatsLog {
         tokio::spawn(send_all(stream.clone(), queue));
         NatsLog { stream, appends, ack_timeout }
     }
-
-    /// Returns the length of the longest record that the servers take, in bytes: their setting `max_payload` less
-    /// 64. An [`append`](ShardLog::append) of a longer one is refused, with an event that tells both lengths.
-    pub fn record_bytes_max(&self) -> usize {
-        let max_payload = self.stream.context.client().server_info().max_payload;
-        max_payload.saturating_sub(HEADERS_BYTES_MAX)
-    }
 }
 
 impl Stream {
@@ -114,6 +107,12 @@ impl ShardLog for NatsLog {
         // If the task is gone, so is its runtime, and the answer is that nothing is known.
         let _ = self.appends.send(Append { record, after, deadline, outcome });
         Box::pin(async move { answer.await.unwrap_or(Err(AppendError::Unknown)) })
+    }
+
+    /// Returns the servers' setting `max_payload` less 64. An append of a longer record tells both lengths by an event.
+    fn record_bytes_max(&self) -> usize {
+        let max_payload = self.stream.context.client().server_info().max_payload;
+        max_payload.saturating_sub(HEADERS_BYTES_MAX)
     }
 
     fn end(&self) -> BoxFuture<Result<Position, LogError>> {

@@ -293,6 +293,10 @@ impl Driver {
                 Err(AppendError::Unknown) => told.counters.unknown += 1,
             }
         }
+        if outcome == Err(AppendError::Unknown) && self.log_at.is_none() {
+            // An engine without a leader may refuse at once, as often as it is asked.
+            self.log_at = Some(Instant::now() + self.options.retry_after);
+        }
         self.core.replica().appended(ticket, outcome);
     }
 

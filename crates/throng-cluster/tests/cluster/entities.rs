@@ -1,11 +1,9 @@
 //! Entities on three nodes of one program: calls from anywhere, moves, and nodes that end.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 use throng::prelude::*;
@@ -13,7 +11,7 @@ use throng_cluster::members::{Entry, Member, Members};
 use throng_cluster::placement::{Copies, Shard};
 use throng_cluster::{
     BoxFuture, Cluster, ClusterError, ClusterOptions, Incarnation, LogError, Logs, Membership,
-    MemoryLog, PeerError, PeerTarget, Peers, Role, ShardLog, ShardOptions,
+    MemoryLogs, MemoryPeers, Role, ShardLog, ShardOptions,
 };
 use throng_durable::{Durable, DurableContext, Schedule};
 use throng_store::Store;
@@ -105,49 +103,24 @@ impl Handle<Local> for Account {
     async fn handle(&mut self, _: Local, _: &mut Context<Self>) {}
 }
 
-/// Logs in memory that all nodes share, by a way that a test can cut.
+/// The logs that all nodes share, by a way of each node that a test can cut.
 #[derive(Clone, Default)]
-struct MemoryLogs {
-    logs: Arc<Mutex<BTreeMap<Shard, MemoryLog>>>,
+struct Ways {
+    logs: MemoryLogs,
     ways: Arc<Mutex<Vec<FaultyLog>>>,
 }
 
-impl Logs for MemoryLogs {
+impl Logs for Ways {
     fn shard(&self, shard: Shard) -> BoxFuture<Result<Arc<dyn ShardLog>, LogError>> {
-        let log = self.logs.lock().unwrap().entry(shard).or_default().clone();
-        let way = FaultyLog::new(&log, u64::from(shard.0), 0);
+        let way = FaultyLog::new(&self.logs.log(shard), u64::from(shard.0), 0);
         self.ways.lock().unwrap().push(way.clone());
         Box::pin(async move { Ok(Arc::new(way) as Arc<dyn ShardLog>) })
     }
 }
 
-/// Nodes that can be reached.
-#[derive(Clone, Default)]
-struct LocalPeers(Arc<Mutex<HashMap<Incarnation, Cluster>>>);
-
-impl Peers for LocalPeers {
-    fn call(
-        self: Arc<Self>,
-        target: PeerTarget,
-        request: Bytes,
-        within: Duration,
-    ) -> BoxFuture<Result<Bytes, PeerError>> {
-        let cluster = self.0.lock().unwrap().get(&target.node).cloned();
-        Box::pin(async move {
-            let Some(cluster) = cluster else {
-                return Err(PeerError::Unsent("no such node".into()));
-            };
-            match tokio::time::timeout(within, cluster.answer(request, within)).await {
-                Ok(answered) => answered.map_err(PeerError::Unsent),
-                Err(_) => Err(PeerError::Unknown("no reply in time".into())),
-            }
-        })
-    }
-}
-
 struct TestNode {
     cluster: Cluster,
-    logs: MemoryLogs,
+    logs: Ways,
     me: Incarnation,
 }
 
@@ -156,7 +129,7 @@ struct Net {
     directory: TempDir,
     runtime: RuntimeHandle,
     logs: MemoryLogs,
-    peers: LocalPeers,
+    peers: MemoryPeers,
     members: watch::Sender<Arc<Members>>,
     nodes: Vec<TestNode>,
     incarnations: AtomicU64,
@@ -168,7 +141,7 @@ impl Net {
             directory: tempfile::tempdir().unwrap(),
             runtime: runtime.clone(),
             logs: MemoryLogs::default(),
-            peers: LocalPeers::default(),
+            peers: MemoryPeers::default(),
             members: watch::Sender::default(),
             nodes: Vec::new(),
             incarnations: AtomicU64::new(1),
@@ -211,7 +184,7 @@ impl Net {
             members: self.members.subscribe(),
             report: Box::new(|_, _| ()),
         };
-        let logs = MemoryLogs { logs: self.logs.logs.clone(), ways: Arc::default() };
+        let logs = Ways { logs: self.logs.clone(), ways: Arc::default() };
         let peers = Arc::new(self.peers.clone());
         let cluster =
             Cluster::start(options, membership, &self.runtime, Arc::new(logs.clone()), peers);
@@ -226,7 +199,7 @@ impl Net {
             .accepts::<Remind>("remind")
             .accepts::<Reminded>("reminded");
         cluster.serve();
-        self.peers.0.lock().unwrap().insert(me, cluster.clone());
+        self.peers.add(me, cluster.clone());
         let node = TestNode { cluster, logs, me };
         match self.nodes.get_mut(number) {
             Some(before) => *before = node,
@@ -261,7 +234,7 @@ impl Net {
     fn cut(&self, number: usize) {
         let node = &self.nodes[number];
         node.logs.ways.lock().unwrap().iter().for_each(|way| way.cut(true));
-        self.peers.0.lock().unwrap().remove(&node.me);
+        self.peers.remove(node.me);
     }
 }
 

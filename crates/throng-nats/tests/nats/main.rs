@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap fails the test")]
 
 mod cluster;
+mod entities;
 mod owners;
 mod servers;
 mod single;

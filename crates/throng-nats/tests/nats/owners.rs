@@ -6,8 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use throng_cluster::{
-    AppendError, BoxFuture, Effect, Entry, Incarnation, Kind, LogError, Position, Reason, Replica,
-    ShardLog, Tail, Ticket, Verdict,
+    AppendError, BoxFuture, Effect, Entry, Incarnation, LogError, Position, Reason, RecordKind,
+    Replica, ShardLog, Tail, Ticket, Verdict,
 };
 use throng_nats::NatsLog;
 use tokio::time::Instant;
@@ -85,7 +85,7 @@ impl Node {
         while self.replica.has_room() {
             let payload = (self.me << 32) + self.count;
             let bytes = payload.to_le_bytes();
-            let (kind, body): (_, &[&[u8]]) = (Kind::Changes, &[&bytes]);
+            let (kind, body): (_, &[&[u8]]) = (RecordKind::Changes, &[&bytes]);
             let entry = Entry { kind, level: 0, first: 0, count: 1, time: 0, body };
             if let Some((ticket, ..)) = self.replica.append(&entry) {
                 self.payloads.insert(ticket, payload);
@@ -136,7 +136,7 @@ async fn records_that_owners_publish_count_for_all_readers_and_lost_ones_for_non
     let (mut tail, mut counted, mut noise) = (Tail::default(), HashMap::new(), 0);
     for (at, record) in read_all(&reader, 1).await {
         match tail.read(0, &record) {
-            Verdict::Counts(record) if record.header.kind == Kind::Changes => {
+            Verdict::Counts(record) if record.header.kind == RecordKind::Changes => {
                 let payload = u64::from_le_bytes(record.body.try_into().unwrap());
                 assert_eq!(counted.insert(payload, at), None, "a record counts once");
             }
