@@ -13,5 +13,6 @@
 mod attacks;
 mod calls;
 mod ends;
+mod joined;
 mod support;
 mod trust;
