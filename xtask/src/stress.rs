@@ -55,6 +55,8 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("once-sim", "throng-durable --test durable simulated_calls", "THRONG_ONCE_SEEDS", 5_000),
     ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
     ("replica-sim", "throng-cluster --lib what_is_published", "THRONG_REPLICA_SEEDS", 10_000),
+    ("control-sim", "throng-cluster --lib no_node_believes", "THRONG_CONTROL_SEEDS", 2_000),
+    ("cluster-kill", "throng-nats --test nats each_ack", "THRONG_CLUSTER_ROUNDS", 200),
     ("shard-chaos", "throng-cluster --test cluster what_is", "THRONG_SHARD_SEEDS", 1_000),
     ("store-copies", "throng-store --test store copies_agree", "THRONG_STORE_COPIES", 1_000),
     ("service-model", "social --test model", "THRONG_SOCIAL_SEEDS", 1_000),

@@ -1,7 +1,8 @@
-//! Entities on three nodes over three servers: one server is killed, then one node.
+//! Entities on three nodes over three servers, which are killed under load.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use crate::servers::Servers;
 
 const SHARDS: u16 = 6;
-const ACCOUNTS: usize = 30;
+const ACCOUNTS: usize = 12;
 
 #[derive(Durable, Default, Serialize, Deserialize)]
 #[durable(kind = "account")]
@@ -35,11 +36,6 @@ impl Account {
         self.balance += amount;
         self.balance
     }
-
-    #[message(derive(Serialize, Deserialize))]
-    fn balance(&self) -> u64 {
-        self.balance
-    }
 }
 
 /// A node with a runtime of its own, with which all of its tasks end.
@@ -47,7 +43,7 @@ struct TestNode {
     me: Incarnation,
     cluster: Cluster,
     _control: Arc<Control>,
-    runtime: Runtime,
+    _runtime: Runtime,
 }
 
 impl TestNode {
@@ -97,68 +93,92 @@ impl TestNode {
                 Arc::new(logs),
                 Arc::new(peers.clone()),
             );
-            cluster.kind::<Account>(()).accepts::<Deposit>("deposit").accepts::<Balance>("balance");
+            cluster.kind::<Account>(()).accepts::<Deposit>("deposit");
             cluster.serve();
             (me, cluster, control)
         });
         peers.add(me, cluster.clone());
-        TestNode { me, cluster, _control: control, runtime }
-    }
-
-    /// Calls until there is an answer.
-    fn patiently<T, F>(&self, mut call: impl FnMut() -> F) -> T
-    where
-        F: Future<Output = Result<T, ClusterError>>,
-    {
-        self.runtime.block_on(async |_| {
-            let since = Instant::now();
-            loop {
-                match call().await {
-                    Ok(reply) => return reply,
-                    Err(error) => assert!(since.elapsed() < Duration::from_secs(90), "{error}"),
-                }
-                sleep(Duration::from_millis(20)).await;
-            }
-        })
-    }
-
-    fn deposit(&self, number: usize, id: &str) -> u64 {
-        let account = self.cluster.entity::<Account>(number.to_string());
-        // The id makes a call that is repeated take effect once.
-        self.patiently(|| account.deposit(1).within(Duration::from_secs(3)).once(id))
-    }
-
-    fn balance(&self, number: usize) -> u64 {
-        let account = self.cluster.entity::<Account>(number.to_string());
-        self.patiently(|| account.balance().within(Duration::from_secs(3)))
+        TestNode { me, cluster, _control: control, _runtime: runtime }
     }
 }
 
+/// Nodes that are up, for callers that choose one.
+type Up = Arc<Mutex<Vec<Option<Cluster>>>>;
+
+/// Deposits of a caller, each repeated with its id until it is acknowledged, and the longest wait for one.
+async fn deposit_until(account: usize, up: Up, is_over: Arc<AtomicBool>) -> (u64, Duration) {
+    let (mut deposits, mut longest, mut attempt) = (0, Duration::ZERO, account);
+    while !is_over.load(Ordering::Relaxed) {
+        let (id, since) = (format!("{account}-{deposits}"), Instant::now());
+        let balance = loop {
+            attempt += 1;
+            let node = up.lock().unwrap()[attempt % 3].clone();
+            let Some(node) = node else { continue };
+            let account = node.entity::<Account>(account.to_string());
+            match account.deposit(1).within(Duration::from_secs(3)).once(id.clone()).await {
+                Ok(balance) => break balance,
+                Err(error @ (ClusterError::Refused(_) | ClusterError::NotAccepted { .. })) => {
+                    panic!("{error}")
+                }
+                Err(_) => sleep(Duration::from_millis(20)).await,
+            }
+            assert!(since.elapsed() < Duration::from_secs(120), "{id} has no answer");
+        };
+        deposits += 1;
+        // None is lost, and none takes effect twice.
+        assert_eq!(balance, deposits, "account {account}");
+        longest = longest.max(since.elapsed());
+    }
+    (deposits, longest)
+}
+
+/// Servers and nodes are killed one after another, and started again, while callers deposit.
 #[test]
-fn entities_survive_the_kill_of_a_server_and_then_of_a_node() {
+fn each_acknowledged_call_takes_effect_once_whatever_is_killed() {
     let Some(mut servers) = Servers::start(3) else { return };
+    let rounds = std::env::var("THRONG_CLUSTER_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap());
     let (directory, peers) = (tempfile::tempdir().unwrap(), MemoryPeers::default());
+    let options = servers.options("throng");
     let start =
-        |name: &str| TestNode::start(name, directory.path(), servers.options("throng"), &peers);
-    let mut nodes: Vec<TestNode> = ["a", "b", "c"].map(start).into();
-    for number in 0..ACCOUNTS {
-        assert_eq!(nodes[number % 3].deposit(number, "first"), 1);
+        |name: usize| TestNode::start(&name.to_string(), directory.path(), options.clone(), &peers);
+    let mut nodes: Vec<Option<TestNode>> = (0..3).map(|name| Some(start(name))).collect();
+    let clusters = nodes.iter().map(|node| node.as_ref().map(|node| node.cluster.clone()));
+    let up: Up = Arc::new(Mutex::new(clusters.collect()));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let callers = Runtime::builder().workers(1).start().unwrap();
+    let tasks: Vec<_> = (0..ACCOUNTS)
+        .map(|account| {
+            let caller = deposit_until(account, up.clone(), is_over.clone());
+            callers.block_on(async |_| tokio::spawn(caller))
+        })
+        .collect();
+    let mut random = fastrand::Rng::with_seed(rounds);
+    for round in 0..rounds {
+        std::thread::sleep(Duration::from_secs(2));
+        let victim = random.usize(..3);
+        if round % 2 == 0 {
+            servers.kill(victim);
+            std::thread::sleep(Duration::from_millis(random.u64(500..6_000)));
+            servers.start_again(victim);
+            continue;
+        }
+        let lost = nodes[victim].take().unwrap();
+        up.lock().unwrap()[victim] = None;
+        peers.remove(lost.me);
+        // All of its tasks end at some point, as those of a process that is killed.
+        drop(lost);
+        std::thread::sleep(Duration::from_millis(random.u64(500..8_000)));
+        let again = start(victim);
+        up.lock().unwrap()[victim] = Some(again.cluster.clone());
+        nodes[victim] = Some(again);
     }
-    servers.kill(0);
-    for number in 0..ACCOUNTS {
-        assert_eq!(nodes[(number + 1) % 3].deposit(number, "second"), 2, "account {number}");
+    std::thread::sleep(Duration::from_secs(2));
+    is_over.store(true, Ordering::Relaxed);
+    let (mut all, mut longest) = (0, Duration::ZERO);
+    for task in tasks {
+        let (deposits, wait) = callers.block_on(async |_| task.await.unwrap());
+        assert!(deposits > rounds, "a caller has had no answers");
+        (all, longest) = (all + deposits, longest.max(wait));
     }
-    servers.start_again(0);
-    let lost = nodes.remove(0);
-    peers.remove(lost.me);
-    // All of its tasks end at some point, as those of a process that is killed.
-    drop(lost);
-    let since = Instant::now();
-    for number in 0..ACCOUNTS {
-        let node = &nodes[number % 2];
-        assert_eq!(node.deposit(number, "third"), 3, "account {number}");
-        assert_eq!(node.deposit(number, "first"), 1, "the stored reply");
-        assert_eq!(node.balance(number), 3);
-    }
-    println!("served by two nodes after {:?}", since.elapsed());
+    println!("{rounds} rounds: {all} deposits, the longest wait for one {longest:?}");
 }
