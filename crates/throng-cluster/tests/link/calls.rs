@@ -80,6 +80,28 @@ async fn the_time_that_is_left_shrinks_while_a_request_waits() {
 }
 
 #[tokio::test]
+async fn a_call_whose_time_ends_while_it_waits_to_be_sent_has_not_happened() {
+    let ca = Ca::new();
+    let trap = Trap::new(&ca.issue("shop")).await;
+    let node = Node::start(&ca, 1, Options::default()).await;
+    // More than the buffers of the system take.
+    let _first: Vec<_> =
+        (0..20).map(|_| node.spawn_call(&trap.target, vec![1; 1 << 20], 2 * PATIENCE)).collect();
+    let mut raw = trap.accept(hello(77)).await.unwrap();
+    node.until(|stats| stats.calls == 20 && stats.connections_open == 1).await;
+    let expired = node.links.call(&trap.target, "late".into(), SOON).await;
+    assert_eq!(expired, Err(CallError::Expired { request: "late".into() }));
+    let _last = node.spawn_call(&trap.target, "last", PATIENCE);
+    loop {
+        match raw.next().await {
+            Some(Frame::Request { payload, .. }) if payload == "last" => break,
+            Some(Frame::Request { payload, .. }) => assert_ne!(payload, "late"),
+            other => assert!(matches!(other, Some(Frame::Hello(_))), "{other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
 async fn the_service_knows_how_much_time_is_left() {
     let (a, b) = two(Options::default()).await;
     let reply = a.links.call(&b.target, "time".into(), Duration::from_secs(9)).await.unwrap();
@@ -144,7 +166,7 @@ async fn a_call_without_time_has_not_happened() {
 #[tokio::test]
 async fn a_dropped_call_makes_room_here_and_at_the_other_node() {
     let (a, b) = two(Options { requests_max: 1, ..Options::default() }).await;
-    let call = a.spawn_call(&b.target, "wait", PATIENCE);
+    let call = a.spawn_call(&b.target, "wait", 4 * PATIENCE);
     b.until_begun(1).await;
     let busy = a.call(&b.target, "hi").await;
     assert!(matches!(&busy, Err(CallError::Busy { request }) if request == "hi"), "{busy:?}");

@@ -1,12 +1,14 @@
 //! Nodes and connections that end, are not there, or begin again.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use throng_cluster::Incarnation;
 use throng_cluster::link::{CallError, Options, Target};
+use tokio::time::timeout;
 
-use crate::support::{Ca, Node, PATIENCE, load};
+use crate::support::{Ca, Node, PATIENCE, introduce, load};
 
 #[tokio::test]
 async fn a_call_in_flight_is_unknown_when_its_node_dies() {
@@ -18,6 +20,17 @@ async fn a_call_in_flight_is_unknown_when_its_node_dies() {
     drop(b);
     assert!(matches!(call.await.unwrap(), Err(CallError::Unknown(_))));
     assert_eq!(a.links.stats().calls_unknown, 1);
+}
+
+#[tokio::test]
+async fn the_service_of_a_caller_that_dies_is_dropped() {
+    let ca = Ca::new();
+    let b = Node::start(&ca, 2, Options::default()).await;
+    let mut raw = introduce(&b.target, &ca).await;
+    raw.request(1, "wait", 4 * PATIENCE).await;
+    b.until_begun(1).await;
+    drop(raw);
+    b.until(|_| b.service.dropped.load(Ordering::SeqCst) == 1).await;
 }
 
 #[tokio::test]
@@ -33,6 +46,23 @@ async fn a_call_to_a_port_where_nobody_listens_has_not_happened_and_the_next_wai
     }
     let stats = a.links.stats();
     assert_eq!((stats.dials, stats.dials_failed, stats.calls_unreachable), (1, 1, 3));
+}
+
+#[tokio::test]
+async fn a_node_that_was_not_there_is_dialed_again_after_a_pause() {
+    let ca = Ca::new();
+    let a = Node::start(&ca, 1, Options::default()).await;
+    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let target = Target { address: free.to_string(), node: Incarnation(2) };
+    assert!(a.call(&target, "hi").await.is_err());
+    let identity = load(&ca, &ca.issue("shop"), "shop").unwrap();
+    let _b = Node::start_at(&target.address, identity, 2, Options::default()).await;
+    let answered = async {
+        while a.call(&target, "hi").await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await
+        }
+    };
+    timeout(PATIENCE, answered).await.expect("the pause ends");
 }
 
 #[tokio::test]
@@ -107,7 +137,7 @@ async fn a_node_that_ends_in_order_answers_what_it_has_begun_and_refuses_the_res
     let calls: Vec<_> = (0..10).map(|_| a.spawn_call(&b.target, "wait", PATIENCE)).collect();
     b.until_begun(10).await;
     let (links, release) = (b.links.clone(), b.service.release.clone());
-    let stop = tokio::spawn(async move { links.stop(PATIENCE).await });
+    let stop = tokio::spawn(async move { links.stop(4 * PATIENCE).await });
     let late = loop {
         match a.call(&b.target, "hi").await {
             Ok(_) => {}
@@ -120,7 +150,7 @@ async fn a_node_that_ends_in_order_answers_what_it_has_begun_and_refuses_the_res
     for call in calls {
         assert_eq!(call.await.unwrap().unwrap(), "wait");
     }
-    stop.await.unwrap();
+    timeout(PATIENCE, stop).await.expect("nothing is left to wait for").unwrap();
     assert_eq!(b.links.stats().connections_open, 0);
     assert_eq!(a.links.stats().calls_unknown, 0);
     assert_eq!(Arc::strong_count(&b.links), 1);
