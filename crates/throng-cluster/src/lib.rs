@@ -25,6 +25,7 @@ pub mod fuzzing;
 mod guard;
 pub mod lease;
 pub mod link;
+mod local;
 mod log;
 pub mod members;
 mod memory;
@@ -39,6 +40,7 @@ pub use cluster::{
     Logs, Membership, PeerError, PeerTarget, Peers, SLOTS,
 };
 pub use control::{Control, Health, JoinError};
+pub use local::LocalCluster;
 pub use log::{BoxFuture, BoxStream, LogError, ShardLog};
 pub use memory::{MemoryLog, MemoryLogs, MemoryPeers};
 pub use record::{Chain, HEADER_BYTES, Header, Incarnation, Record, RecordKind};
