@@ -56,6 +56,7 @@ const LONGER: &[(&str, &str, &str, u64)] = &[
     ("bank-sim", "throng-durable --test durable simulated_bank", "THRONG_BANK_SEEDS", 10_000),
     ("replica-sim", "throng-cluster --lib what_is_published", "THRONG_REPLICA_SEEDS", 10_000),
     ("control-sim", "throng-cluster --lib no_node_believes", "THRONG_CONTROL_SEEDS", 2_000),
+    ("cluster-turns", "throng-nats --test nats turns_of", "THRONG_CLUSTER_TURNS", 300_000),
     ("cluster-kill", "throng-nats --test nats each_ack", "THRONG_CLUSTER_ROUNDS", 200),
     ("shard-chaos", "throng-cluster --test cluster what_is", "THRONG_SHARD_SEEDS", 1_000),
     ("store-copies", "throng-store --test store copies_agree", "THRONG_STORE_COPIES", 1_000),

@@ -20,7 +20,6 @@ use tokio::time::{Instant, sleep};
 
 use crate::servers::Servers;
 
-const SHARDS: u16 = 6;
 const ACCOUNTS: usize = 12;
 
 #[derive(Durable, Default, Serialize, Deserialize)]
@@ -47,7 +46,12 @@ struct TestNode {
 }
 
 impl TestNode {
-    fn start(name: &str, directory: &Path, nats: Options, peers: &MemoryPeers) -> TestNode {
+    fn start(
+        (name, shards): (&str, u16),
+        directory: &Path,
+        nats: Options,
+        peers: &MemoryPeers,
+    ) -> TestNode {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         let peers = peers.clone();
         let member = Member {
@@ -60,11 +64,11 @@ impl TestNode {
             is_draining: false,
         };
         let mut options = ClusterOptions::new("shop", directory.join(name));
-        options.shards = SHARDS;
+        options.shards = shards;
         options.shard =
             ShardOptions { store: Store::options().map_bytes(16 << 20), ..ShardOptions::default() };
         let rules = Rules {
-            shards: SHARDS,
+            shards,
             gather: Duration::from_secs(2),
             settle: Duration::from_secs(4),
             ..Rules::default()
@@ -139,8 +143,10 @@ fn each_acknowledged_call_takes_effect_once_whatever_is_killed() {
     let rounds = std::env::var("THRONG_CLUSTER_ROUNDS").map_or(2, |rounds| rounds.parse().unwrap());
     let (directory, peers) = (tempfile::tempdir().unwrap(), MemoryPeers::default());
     let options = servers.options("throng");
-    let start =
-        |name: usize| TestNode::start(&name.to_string(), directory.path(), options.clone(), &peers);
+    let start = |name: usize| {
+        let (name, options) = (name.to_string(), options.clone());
+        TestNode::start((&name, 6), directory.path(), options, &peers)
+    };
     let mut nodes: Vec<Option<TestNode>> = (0..3).map(|name| Some(start(name))).collect();
     let clusters = nodes.iter().map(|node| node.as_ref().map(|node| node.cluster.clone()));
     let up: Up = Arc::new(Mutex::new(clusters.collect()));
@@ -181,4 +187,85 @@ fn each_acknowledged_call_takes_effect_once_whatever_is_killed() {
         (all, longest) = (all + deposits, longest.max(wait));
     }
     println!("{rounds} rounds: {all} deposits, the longest wait for one {longest:?}");
+}
+
+/// Processor time of processes, as the system counts it.
+fn processor_time(pids: &[u32]) -> Duration {
+    let ticks = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The second field is a name in parentheses.
+        let fields: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
+        Some(fields[11].parse::<u64>().ok()? + fields[12].parse::<u64>().ok()?)
+    };
+    Duration::from_millis(pids.iter().filter_map(ticks).sum::<u64>() * 10)
+}
+
+/// Turns of many entities share records; their number, which `THRONG_CLUSTER_TURNS` sets, is checked by the states.
+#[test]
+fn turns_of_many_entities_on_many_shards_are_all_kept() {
+    let Some(servers) = Servers::start(3) else { return };
+    let turns = std::env::var("THRONG_CLUSTER_TURNS").map_or(3_000, |turns| turns.parse().unwrap());
+    let (callers, shards) = ((turns / 10).min(12_800), 64);
+    let (directory, peers) = (tempfile::tempdir().unwrap(), MemoryPeers::default());
+    let nodes = [0, 1, 2].map(|name| {
+        let (name, options) = (name.to_string(), servers.options("throng"));
+        TestNode::start((&name, shards), directory.path(), options, &peers)
+    });
+    let runtime = Runtime::builder().workers(1).start().unwrap();
+    let call = async |node: &Cluster, account: u64| {
+        let since = Instant::now();
+        let account = node.entity::<Account>(account.to_string());
+        loop {
+            let began = Instant::now();
+            match account.deposit(1).within(Duration::from_secs(20)).await {
+                Ok(balance) => return (balance, began.elapsed()),
+                Err(error) => assert!(since.elapsed() < Duration::from_secs(120), "{error}"),
+            }
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let run = |turns: u64, first: u64| {
+        runtime.block_on(async |_| {
+            let tasks = (0..callers).map(|account| {
+                let node = nodes[account as usize % 3].cluster.clone();
+                tokio::spawn(async move {
+                    let mut latencies = Vec::new();
+                    for turn in 0..turns {
+                        let (balance, latency) = call(&node, account).await;
+                        assert_eq!(balance, first + turn, "account {account}");
+                        latencies.push(latency);
+                    }
+                    latencies
+                })
+            });
+            let tasks: Vec<_> = tasks.collect();
+            let mut latencies = Vec::new();
+            for task in tasks {
+                latencies.extend(task.await.unwrap());
+            }
+            latencies
+        })
+    };
+    // All shards have owners then.
+    run(1, 1);
+    let (own, engine) = ([std::process::id()], servers.pids());
+    let before = (Instant::now(), processor_time(&own), processor_time(&engine));
+    let each = (turns / callers).max(1);
+    let mut latencies = run(each, 2);
+    let (wall, all) = (before.0.elapsed(), each * callers);
+    let [own, engine] = [processor_time(&own) - before.1, processor_time(&engine) - before.2]
+        .map(|time| time.as_secs_f64() * 1e6 / all as f64);
+    let copies: Vec<_> = nodes.iter().flat_map(|node| node.cluster.hosted()).collect();
+    let records: u64 =
+        copies.iter().filter_map(|shard| Some(shard.copy.as_ref()?.counters.appends)).sum();
+    latencies.sort_unstable();
+    let percentile = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+    println!(
+        "{all} turns: {:.0}/s, p50 {:?}, p99 {:?}; processor time of a turn: nodes and callers {own:.1} us, \
+         servers {engine:.1} us; {:.1} turns a record",
+        all as f64 / wall.as_secs_f64(),
+        percentile(0.5),
+        percentile(0.99),
+        (all + callers) as f64 / records as f64,
+    );
 }

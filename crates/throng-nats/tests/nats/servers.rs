@@ -82,6 +82,11 @@ impl Servers {
         }
     }
 
+    /// Returns the ids of the processes that run.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        self.children.iter().flatten().map(Child::id).collect()
+    }
+
     /// Returns options to connect to the servers as a user.
     pub(crate) fn options(&self, user: &str) -> Options {
         let addresses = self.ports.iter().map(|port| format!("nats://127.0.0.1:{port}"));

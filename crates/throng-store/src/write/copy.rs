@@ -152,7 +152,7 @@ const GROUP_ENOUGH: usize = 256;
 /// Part of a record's time for which a group waits while others are in flight.
 const LATENCY_DIVISOR: u32 = 2;
 /// Longest wait for company.
-const WAIT_MAX: Duration = Duration::from_millis(10);
+const WAIT_MAX: Duration = Duration::from_millis(50);
 
 impl Pace {
     fn begun(&mut self, at: Instant) {
