@@ -27,6 +27,9 @@ struct State {
     /// State of the log after what is in flight.
     ahead: Option<Stamp>,
     begun: u64,
+    /// Whether records are refused although there is room, and number of those that were.
+    refuses: bool,
+    refused: u64,
     /// Whether the node has left.
     is_over: bool,
     window: usize,
@@ -124,7 +127,8 @@ impl Sequencer for Shared {
     fn begin(&self, record: &NewRecord<'_>) -> Option<(u64, Stamp)> {
         let has_room = self.has_room(record.after);
         self.with(|state| {
-            if !has_room {
+            if !has_room || state.refuses {
+                state.refused += 1;
                 return None;
             }
             state.begun += 1;
@@ -272,6 +276,30 @@ fn what_is_lost_is_handed_back_with_all_behind_it() {
     shared.give_up(&store, Settlement::Unknown);
     assert!(matches!(unknown.wait(), Err(WriteError::Unknown { .. })));
     assert_eq!(shown(&store), "sum=10001");
+}
+
+#[test]
+fn what_was_taken_and_could_not_be_begun_is_lost_with_what_is_before_it() {
+    let (shared, directory) = (Shared::new(4), tempfile::tempdir().unwrap());
+    let store = leader(&shared, directory.path());
+    let add = |difference| Batch::new().add(&db(&store), b"sum", difference);
+    let first = store.submit(&mut add(1), Submission::START).unwrap();
+    shared.in_flight(1);
+    shared.with(|state| state.refuses = true);
+    let second = store.submit(&mut add(10), first).unwrap();
+    let ticketed = store.write(add(100));
+    let since = Instant::now();
+    while shared.with(|state| state.refused == 0) {
+        assert!(since.elapsed() < Duration::from_secs(20), "nothing was refused");
+        thread::sleep(Duration::from_micros(100));
+    }
+    shared.with(|state| state.refuses = false);
+    shared.give_up(&store, Settlement::Lost);
+    for lost in [first, second] {
+        assert!(matches!(store.settled(lost).wait(), Err(CommitFailure::NotWritten(_))));
+    }
+    shared.publishing(&store, || ticketed.wait()).unwrap();
+    assert_eq!(shown(&store), "sum=100");
 }
 
 #[test]
