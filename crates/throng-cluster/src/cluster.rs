@@ -21,7 +21,7 @@ mod join;
 mod kinds;
 mod wire;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::hash::Hasher;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ use siphasher::sip::SipHasher13;
 use throng::RuntimeHandle;
 use throng_durable::{Durable, Node};
 use throng_store::Store;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 pub use self::entity::{ClusterCall, ClusterEntity};
 pub use self::error::ClusterError;
@@ -52,6 +52,9 @@ use crate::shard::{ShardOptions, ShardStatus};
 
 /// Number of slots: the parts into which entities are divided, whatever the number of shards.
 pub const SLOTS: u16 = 4096;
+
+/// Messages without a reply that may be on their way at a time.
+const SENDS_MAX: usize = 10_000;
 
 /// The logs of a cluster's shards.
 pub trait Logs: Send + Sync + 'static {
@@ -160,6 +163,10 @@ struct Inner {
     /// Nodes of the shards that are owned here, by their numbers.
     terms: RwLock<Vec<Option<Node>>>,
     ends: watch::Sender<bool>,
+    /// Numbers of the stores of all copies that this node has had.
+    stores: Mutex<HashSet<u64>>,
+    /// Permits of messages that are sent without a reply.
+    sends: Arc<Semaphore>,
     /// Membership and links, if the node has joined by them.
     joined: OnceLock<Joined>,
 }
@@ -189,9 +196,20 @@ impl Cluster {
         let terms = RwLock::new(vec![None; usize::from(options.shards)]);
         let (kinds, hosted, ends) = (Kinds::default(), Mutex::default(), watch::Sender::new(false));
         let runtime = runtime.clone();
-        let joined = OnceLock::new();
-        let inner =
-            Inner { options, membership, runtime, logs, peers, kinds, hosted, terms, ends, joined };
+        let inner = Inner {
+            options,
+            membership,
+            runtime,
+            logs,
+            peers,
+            kinds,
+            hosted,
+            terms,
+            ends,
+            stores: Mutex::default(),
+            sends: Arc::new(Semaphore::new(SENDS_MAX)),
+            joined: OnceLock::new(),
+        };
         Cluster(Arc::new(inner))
     }
 
@@ -295,6 +313,16 @@ impl Cluster {
         hosted.values().filter_map(|hosted| hosted.store()).find(|store| store.id() == id)
     }
 
+    /// Whether a store is or was that of a shard of this node.
+    fn is_of_shard(&self, id: u64) -> bool {
+        self.0.stores.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    }
+
+    /// Returns a handle that does not keep the cluster.
+    pub(crate) fn downgrade(&self) -> WeakCluster {
+        WeakCluster(Arc::downgrade(&self.0))
+    }
+
     fn route(&self, shard: Shard) -> Route {
         if let Some(node) = self.0.term(shard) {
             return Route::Here(node);
@@ -360,8 +388,23 @@ impl fmt::Debug for Cluster {
     }
 }
 
-/// A handle that does not keep the cluster.
 type WeakInner = Weak<Inner>;
+
+/// A handle that does not keep the cluster.
+#[derive(Clone)]
+pub(crate) struct WeakCluster(WeakInner);
+
+impl WeakCluster {
+    pub(crate) fn upgrade(&self) -> Option<Cluster> {
+        self.0.upgrade().map(Cluster)
+    }
+}
+
+impl fmt::Debug for WeakCluster {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("WeakCluster")
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -306,12 +306,15 @@ impl Control {
     }
 
     /// Waits until the membership has ended. A node that was expired may join again.
-    pub async fn ended(&self) -> Ended {
+    pub fn ended(&self) -> impl Future<Output = Ended> + Send + use<> {
+        // The future does not keep the membership.
         let mut phase = self.phase.clone();
-        let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await;
-        match ended.as_deref() {
-            Ok(Phase::Ended(ended)) => ended.clone(),
-            _ => Ended::Stopped,
+        async move {
+            let ended = phase.wait_for(|phase| matches!(phase, Phase::Ended(_))).await;
+            match ended.as_deref() {
+                Ok(Phase::Ended(ended)) => ended.clone(),
+                _ => Ended::Stopped,
+            }
         }
     }
 

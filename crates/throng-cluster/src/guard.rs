@@ -11,6 +11,8 @@ pub(crate) enum Guard {
     LaterAcksVoid,
     /// A claim is read up to its own position before its author serves.
     ClaimIsRead,
+    /// An owner that finds another one's claim leaves, whatever it has claimed itself.
+    TakeoverLeaves,
     /// After a failure the owner claims again, so that copies of its records under way cannot count.
     ClaimsAgain,
     /// A lease counts from before its renewal went out.

@@ -104,7 +104,7 @@ impl LocalCluster {
             let node = Cluster::start(options, membership, runtime, logs, peers_of_node);
             name_kinds(&node);
             node.serve();
-            peers.add(me, node.clone());
+            peers.add(me, &node);
             cluster.nodes.push(node);
         }
         cluster.plan();

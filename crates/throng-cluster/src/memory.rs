@@ -10,7 +10,7 @@ use futures_util::stream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::cluster::{Cluster, Logs, PeerError, PeerTarget, Peers};
+use crate::cluster::{Cluster, Logs, PeerError, PeerTarget, Peers, WeakCluster};
 use crate::log::{BoxFuture, BoxStream, LogError, ShardLog};
 use crate::placement::Shard;
 use crate::record::Incarnation;
@@ -145,12 +145,12 @@ impl Logs for MemoryLogs {
 
 /// Nodes of a cluster in this process, which reach each other by calls of functions. Clones share the nodes.
 #[derive(Clone, Debug, Default)]
-pub struct MemoryPeers(Arc<Mutex<HashMap<Incarnation, Cluster>>>);
+pub struct MemoryPeers(Arc<Mutex<HashMap<Incarnation, WeakCluster>>>);
 
 impl MemoryPeers {
-    /// Makes a node one that others reach.
-    pub fn add(&self, node: Incarnation, cluster: Cluster) {
-        self.nodes().insert(node, cluster);
+    /// Makes a node one that others reach, as long as somebody has it.
+    pub fn add(&self, node: Incarnation, cluster: &Cluster) {
+        self.nodes().insert(node, cluster.downgrade());
     }
 
     /// Makes a node one that nobody reaches.
@@ -158,7 +158,7 @@ impl MemoryPeers {
         self.nodes().remove(&node);
     }
 
-    fn nodes(&self) -> MutexGuard<'_, HashMap<Incarnation, Cluster>> {
+    fn nodes(&self) -> MutexGuard<'_, HashMap<Incarnation, WeakCluster>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -170,7 +170,7 @@ impl Peers for MemoryPeers {
         request: Bytes,
         within: Duration,
     ) -> BoxFuture<Result<Bytes, PeerError>> {
-        let cluster = self.nodes().get(&target.node).cloned();
+        let cluster = self.nodes().get(&target.node).and_then(WeakCluster::upgrade);
         Box::pin(async move {
             let Some(cluster) = cluster else {
                 return Err(PeerError::Unsent("there is no such node".into()));

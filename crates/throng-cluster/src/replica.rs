@@ -320,6 +320,7 @@ impl Replica {
         }
         self.at = position;
         if matches!(verdict, Verdict::Counts(_)) {
+            self.leave_if_taken_over();
             if self.window.front().is_some_and(|flight| flight.record == *record) {
                 self.publish_front();
             } else {
@@ -343,6 +344,15 @@ impl Replica {
                 None => Reason::HandedOver,
                 Some(_) => Reason::Deposed,
             });
+        }
+    }
+
+    /// Stops to be the owner, and to claim again, if another node has claimed meanwhile: what the caller has in memory is
+    /// not that of the log any more, even if a later claim of this node counts.
+    fn leave_if_taken_over(&mut self) {
+        let has_served = self.served.is_some() && holds(Guard::TakeoverLeaves);
+        if has_served && self.tail.owner.is_some_and(|owner| owner != self.me) {
+            self.leave(Reason::Deposed);
         }
     }
 
@@ -446,6 +456,7 @@ impl Replica {
             self.effects.extend(known.map(|flight| Effect::Doubt(flight.ticket)));
         }
         self.lose_all();
+        self.served = None;
         self.phase = if stops { Phase::Stopped } else { Phase::Following };
         self.effects.push_back(Effect::Leave(reason));
     }

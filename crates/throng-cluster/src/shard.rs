@@ -157,8 +157,8 @@ pub struct ShardStatus {
     pub known: Position,
     /// State of a reader there.
     pub tail: Tail,
-    /// Highest position that the log is known to have.
-    pub end: Position,
+    /// Highest position that the log is known to have; `None` until the log has told its end.
+    pub end: Option<Position>,
     /// Reason for which the log or the store did not answer the last attempt; `None` if it did.
     pub trouble: Option<String>,
     /// Counters since the copy was opened.
@@ -257,7 +257,7 @@ impl ShardReplica {
         let (known, tail) = self.core.replica().known();
         let role = self.role.borrow().clone();
         let told = self.core.status().clone();
-        let end = told.end.max(known);
+        let end = told.is_end_known.then(|| told.end.max(known));
         ShardStatus { role, known, tail, end, trouble: told.trouble, counters: told.counters }
     }
 
@@ -285,6 +285,8 @@ struct Core {
 #[derive(Clone, Debug, Default)]
 struct Told {
     end: Position,
+    /// Whether the log was asked for its end since the copy was opened.
+    is_end_known: bool,
     trouble: Option<String>,
     counters: ShardCounters,
 }

@@ -207,12 +207,12 @@ pub use records::{
 pub use reminder::{CronError, Missed, REMINDER_KEY_BYTES_MAX, Reminder, Schedule};
 pub use stored::{Keys, Stored, Unreadable};
 pub use taken::TakenCells;
-pub use users::Sender;
 pub use throng_macros::{Durable, workflow};
 pub use throng_store::{
     Bytes, Codec, CodecError, FeedError, FeedPosition, I64, OpenError, ReadError, Str, SubmitError,
     U32, U64, U128, Unit,
 };
+pub use users::Sender;
 pub use workflow::{
     Branch, Failure, Journal, ReplayError, Retry, RunStatus, StepError, StepInfo, Steps, Workflow,
     WorkflowError, WorkflowRun, Workflows,

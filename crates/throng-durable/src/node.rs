@@ -114,6 +114,8 @@ pub(crate) struct Inner {
     /// Locked while a directory is added.
     adding: Mutex<()>,
     closed: AtomicBool,
+    /// Whether the store takes nothing from the node any more.
+    fenced: AtomicBool,
     /// The time in the steps of the sweeper.
     tick: AtomicU32,
     /// Number of activations since the start.
@@ -352,6 +354,7 @@ impl Options {
             directories: boxcar::Vec::new(),
             adding: Mutex::default(),
             closed: AtomicBool::new(false),
+            fenced: AtomicBool::new(false),
             tick: AtomicU32::new(0),
             activations: AtomicU64::new(0),
             hand: Mutex::default(),
@@ -568,12 +571,21 @@ impl Node {
         self.inner().keeper.clear();
         self.inner().redelivery.clear();
         if !self.inner().owns_store {
+            // The store goes on, so the node waits for what is queued in it, and for those who wait for that.
+            let last = self.inner().store.submitted_through();
+            let _ = self.inner().gate.settled(last).await;
             return self.inner().gate.release();
         }
         let store = self.inner().store.clone();
         // Closing blocks on the last flush. If the runtime is ending, dropping the store flushes.
         self.inner().runtime.run_blocking(move || store.close()).await;
         self.inner().gate.release();
+    }
+
+    /// Has all further changes of the node's entities refused, for a node over a store that goes on: a handler that is
+    /// still busy when a [shutdown](Node::shutdown) was given up must not write behind another node's back.
+    pub fn fence(&self) {
+        self.inner().fenced.store(true, Ordering::SeqCst);
     }
 
     /// Returns another handle of a node.
@@ -758,6 +770,11 @@ impl Inner {
     /// Whether anybody has a handle of the node, so that it is not about to end.
     pub(crate) fn has_handles(&self) -> bool {
         self.handles.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether the store takes nothing from the node any more.
+    pub(crate) fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::SeqCst)
     }
 
     fn close_store(&self) {

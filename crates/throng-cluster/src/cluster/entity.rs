@@ -86,7 +86,8 @@ impl<P: Durable> ClusterEntity<P> {
     ///
     /// # Errors
     ///
-    /// [`SendError`] hands the message back if this program does not [accept](crate::Kind::accepts) it.
+    /// [`SendError`] hands the message back if this program does not [accept](crate::Kind::accepts) it, or if 10,000
+    /// others are on their way.
     pub fn send<M: Message>(&self, message: M) -> Result<(), SendError<M>>
     where
         P: Handle<M>,
@@ -95,9 +96,13 @@ impl<P: Durable> ClusterEntity<P> {
             let error = throng_durable::EntityError::Message(error.to_string());
             return Err(SendError { message, error });
         }
+        let Ok(permit) = self.cluster.0.sends.clone().try_acquire_owned() else {
+            return Err(SendError { message, error: throng_durable::EntityError::Overloaded });
+        };
         let (sender, key) = (Sender::current(), self.key.clone());
         let call = run(self.clone(), message, None, DEADLINE, sender);
         self.cluster.tokio().spawn(async move {
+            let _permit = permit;
             if let Err(error) = call.await {
                 tracing::warn!(kind = P::KIND, %key, %error, "a message was not delivered");
             }
@@ -306,8 +311,13 @@ async fn settled(cluster: &Cluster, sender: Sender, left: Duration) -> Result<()
         return Ok(());
     }
     let lost = || ClusterError::NotKept("an earlier turn of the sender was not kept".into());
-    // An entity of a store that is none of the cluster's has nothing to wait for.
-    let Some(store) = cluster.store(sender.store) else { return Ok(()) };
+    let store = match cluster.store(sender.store) {
+        Some(store) => store,
+        // What its entities had not published by then is unknown.
+        None if cluster.is_of_shard(sender.store) => return Err(lost()),
+        // An entity of a store that is none of the cluster's has nothing to wait for.
+        None => return Ok(()),
+    };
     match timeout(left, store.settled(sender.submission)).await {
         Ok(outcome) => outcome.map_err(|_| lost()),
         Err(_) => {

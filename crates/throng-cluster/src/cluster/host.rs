@@ -8,11 +8,12 @@
 //! ```
 //!
 //! 1. A node claims a shard that the plan gives it once the owner before has handed it over or is no member any more. It
-//!    breaks in on nobody, though the log would bear it.
+//!    breaks in on a living owner only after a long wait, though the log would bear it at any time.
 //! 2. A shard that the plan gives to another node is handed over when its entities have finished what they do.
 
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use throng_durable::Node;
 use throng_store::Store;
@@ -28,6 +29,12 @@ use crate::shard::{Role, ShardOptions, ShardReplica, ShardStatus};
 
 /// Interval in which a copy looks at the plan and at its own state, beside their changes.
 const LOOK: Duration = Duration::from_millis(100);
+/// Time after which the node that the plan names claims a shard from one that lives and does not hand it over.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Number of attempts to hand a shard over before its copy is closed nevertheless.
+const GIVE_UP_TRIES: u32 = 6;
+/// Time for an attempt to hand a shard over.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(5);
 /// Pause after a copy could not be opened.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -92,6 +99,9 @@ pub(super) async fn run(cluster: WeakInner) {
     else {
         return;
     };
+    if let Some(directory) = cluster.upgrade().map(|inner| inner.options.directory.clone()) {
+        let _ = tokio::task::spawn_blocking(move || sweep(&directory)).await;
+    }
     loop {
         let Some(inner) = cluster.upgrade() else { return };
         let now = members.borrow_and_update().clone();
@@ -140,11 +150,30 @@ impl Inner {
         }
     }
 
-    /// Whether this node may claim a shard.
-    fn may_claim(&self, status: &ShardStatus) -> bool {
+    /// Whether this node may claim a shard that the plan has given it for some time.
+    fn may_claim(&self, status: &ShardStatus, for_time: Duration) -> bool {
         let members = self.membership.members.borrow();
         let is_alive = |owner| members.nodes().contains_key(&owner);
-        status.tail.owner.is_none_or(|owner| !is_alive(owner))
+        let has_left = |owner| owner == self.membership.me || !is_alive(owner);
+        status.tail.owner.is_none_or(|owner| has_left(owner) || for_time >= PATIENCE)
+    }
+}
+
+/// Beginning of the names of directories whose copies are being removed.
+const GONE: &str = "gone-";
+
+fn gone(shard: Shard) -> String {
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), shard.0);
+    format!("{GONE}{}-{random:016x}", shard.0)
+}
+
+/// Removes what an earlier run has not removed.
+fn sweep(directory: &Path) {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(GONE)) {
+        if let Err(error) = std::fs::remove_dir_all(entry.path()) {
+            tracing::warn!(%error, "a copy that is of no use is not removed");
+        }
     }
 }
 
@@ -167,9 +196,21 @@ async fn host(cluster: WeakInner, shard: Shard, hosted: Arc<Hosted>) {
         let _ = timeout(RETRY, wish.changed()).await;
     };
     if let Some(replica) = replica {
+        if let Some(inner) = cluster.upgrade() {
+            inner
+                .stores
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .insert(replica.store().id());
+        }
         hosted.with(|state| (state.replica, state.trouble) = (Some(replica.clone()), None));
-        let mut copy =
-            CopyOfShard { cluster: cluster.clone(), shard, replica, term: None, has_claimed: 0 };
+        let mut copy = CopyOfShard {
+            cluster: cluster.clone(),
+            shard,
+            replica,
+            term: None,
+            wanted_since: None,
+        };
         copy.run(&mut wish).await;
         hosted.with(|state| state.replica = None);
     }
@@ -177,9 +218,15 @@ async fn host(cluster: WeakInner, shard: Shard, hosted: Arc<Hosted>) {
         let wish = *hosted.wish.borrow();
         if wish == (Wish::End { removes: true }) {
             // The plan has it elsewhere, where all of it is.
-            let directory = inner.directory(shard);
-            let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(directory));
-            let _ = removed.await;
+            let (directory, gone) =
+                (inner.directory(shard), inner.options.directory.join(gone(shard)));
+            let removed = tokio::task::spawn_blocking(move || {
+                // A copy of which a part is left could not be opened.
+                std::fs::rename(&directory, &gone).and_then(|()| std::fs::remove_dir_all(&gone))
+            });
+            if let Ok(Err(error)) = removed.await {
+                tracing::warn!(shard = shard.0, %error, "a copy that is of no use is not removed");
+            }
         }
         inner.hosted().retain(|_, other| !Arc::ptr_eq(other, &hosted));
         // The plan may have wished for the copy again while it ended.
@@ -216,26 +263,33 @@ struct CopyOfShard {
     replica: ShardReplica,
     /// Number of the ownership whose node runs.
     term: Option<u64>,
-    /// Number of claims.
-    has_claimed: u64,
+    /// Time since which the plan wants this node to be the owner.
+    wanted_since: Option<Instant>,
 }
 
 impl CopyOfShard {
     async fn run(&mut self, wish: &mut watch::Receiver<Wish>) {
-        let mut role = self.replica.role();
+        let (mut role, mut tries) = (self.replica.role(), 0);
         loop {
             let (wanted, now) = (*wish.borrow_and_update(), role.borrow_and_update().clone());
             if self.cluster.strong_count() == 0 {
                 break;
             }
             self.keep_term(&now).await;
+            self.wanted_since = match wanted {
+                Wish::Own => self.wanted_since.or(Some(Instant::now())),
+                _ => None,
+            };
             match (wanted, &now) {
                 (Wish::Own, Role::Standby) => self.claim(),
                 (Wish::Follow(Some(next)), Role::Owner { .. }) => self.yield_to(next).await,
-                (Wish::End { .. }, Role::Owner { .. }) => {
+                (Wish::End { .. }, Role::Owner { .. }) if tries < GIVE_UP_TRIES => {
+                    // Closed as its owner, the copy would leave the shard to a node that does not serve it.
+                    tries += 1;
                     self.give_up().await;
-                    break;
+                    continue;
                 }
+                (Wish::End { .. }, Role::Claiming) if tries < 10 * GIVE_UP_TRIES => tries += 1,
                 (Wish::End { .. }, _) => break,
                 _ => {}
             }
@@ -287,18 +341,19 @@ impl CopyOfShard {
         self.term = None;
         let Some(inner) = self.cluster.upgrade() else { return };
         if let Some(node) = inner.set_term(self.shard, None) {
-            // Handlers that go on have their changes refused.
             if timeout(inner.options.drain_within, node.shutdown()).await.is_err() {
                 let shard = self.shard.0;
                 tracing::warn!(shard, "entities of a shard were still busy as it was left");
             }
+            // Handlers that go on have their changes refused, also if this node owns the shard again.
+            node.fence();
         }
     }
 
     fn claim(&mut self) {
         let Some(inner) = self.cluster.upgrade() else { return };
-        if inner.may_claim(&self.replica.status()) {
-            self.has_claimed += 1;
+        let for_time = self.wanted_since.map_or(Duration::ZERO, |since| since.elapsed());
+        if inner.may_claim(&self.replica.status(), for_time) {
             self.replica.claim();
         }
     }
@@ -310,7 +365,7 @@ impl CopyOfShard {
         self.replica.hand_over(next);
         // A handover that is lost leaves the node the owner, which then serves again.
         let left = role.wait_for(|role| !matches!(role, Role::Owner { .. }));
-        let _ = timeout(Duration::from_secs(5), left).await;
+        let _ = timeout(HAND_OVER_WITHIN, left).await;
     }
 
     /// Hands the shard over to whoever the plan names, as the node ends.
@@ -331,8 +386,9 @@ impl CopyOfShard {
 
     fn report(&self) {
         let Some(inner) = self.cluster.upgrade() else { return };
-        let ShardStatus { known, end, role, .. } = self.replica.status();
-        let has_all = known >= end && !matches!(role, Role::Stopped(_));
+        let ShardStatus { known, end, role, trouble, .. } = self.replica.status();
+        let is_well = trouble.is_none() && !matches!(role, Role::Stopped(_));
+        let has_all = is_well && end.is_some_and(|end| known >= end);
         (inner.membership.report)(self.shard, has_all.then_some(Duration::ZERO));
     }
 }

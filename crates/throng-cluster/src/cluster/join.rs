@@ -82,10 +82,10 @@ impl Cluster {
         let _ = cluster.0.joined.set(Joined { control: control.clone(), links });
         name_kinds(&cluster);
         cluster.serve();
-        let ends = cluster.0.ends.clone();
+        let (ends, ended) = (cluster.0.ends.clone(), control.ended());
         cluster.tokio().spawn(async move {
             // A node that is none any more ends its shards, which others take.
-            control.ended().await;
+            ended.await;
             ends.send_replace(true);
         });
         Ok(cluster)

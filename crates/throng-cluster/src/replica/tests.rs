@@ -52,6 +52,10 @@ struct Node {
     reads_to: Position,
     payloads: HashMap<Ticket, u64>,
     has_left: bool,
+    me: Incarnation,
+    /// Whether it has served since it left last, and whether another node was the owner since.
+    serves: bool,
+    is_taken_over: bool,
 }
 
 impl Node {
@@ -69,6 +73,9 @@ impl Node {
             reads_to: Position(0),
             payloads: HashMap::new(),
             has_left: false,
+            me: Incarnation(me),
+            serves: false,
+            is_taken_over: false,
         }
     }
 }
@@ -243,6 +250,10 @@ impl World {
                 Effect::Serve => {
                     self.numbers.serves += 1;
                     let (at, tail) = node.replica.known();
+                    if node.is_taken_over {
+                        return Err(format!("an owner serves on behind another one, at {at:?}"));
+                    }
+                    node.serves = true;
                     if node.history != tail.number {
                         return Err(format!(
                             "an owner has {} of {} records",
@@ -261,6 +272,8 @@ impl World {
                     }
                 }
                 Effect::Apply { at, tail, .. } => {
+                    let is_of_other = tail.owner.is_some_and(|owner| owner != node.me);
+                    node.is_taken_over |= node.serves && is_of_other;
                     node.history += 1;
                     if self.tails[at.0 as usize] != tail || node.history != tail.number {
                         return Err(format!(
@@ -294,7 +307,7 @@ impl World {
                 }
                 Effect::Doubt(_) => return Err("the log loses nothing here".into()),
                 Effect::Leave(reason) => {
-                    node.has_left = true;
+                    (node.has_left, node.serves, node.is_taken_over) = (true, false, false);
                     match reason {
                         Reason::Deposed => self.numbers.deposed += 1,
                         Reason::HandedOver => self.numbers.handed_over += 1,
@@ -369,6 +382,7 @@ fn without_any_of_its_guards_the_protocol_breaks_a_promise() {
         Guard::LaterAcksVoid,
         Guard::ClaimIsRead,
         Guard::ClaimsAgain,
+        Guard::TakeoverLeaves,
     ];
     for guard in guards {
         OUT.set(Some(guard));

@@ -249,6 +249,8 @@ impl Driver {
                 self.store.settle(ticket.0, Settlement::Lost);
             }
             Effect::Doubt(ticket) => self.store.settle(ticket.0, Settlement::Unknown),
+            // Behind a record that does not fit, nothing does.
+            Effect::Apply { .. } if self.is_stopped => {}
             Effect::Apply { record, at, tail } => {
                 self.hand_to_store(&record, at, &tail);
                 self.applying.records.push_back((record, at, tail));
@@ -352,12 +354,13 @@ impl Driver {
                 {
                     let mut told = self.core.status();
                     told.end = told.end.max(end);
-                    told.trouble = None;
+                    (told.is_end_known, told.trouble) = (true, None);
                 }
                 let mut replica = self.core.replica();
                 if std::mem::take(&mut self.is_end_wanted) {
                     replica.found_end(end);
-                } else if end.0 > replica.known().0.0 + replica.in_flight() as u64 {
+                } else if self.is_owner && end.0 > replica.known().0.0 + replica.in_flight() as u64
+                {
                     // Somebody else has appended.
                     self.read_to = self.read_to.max(end);
                 }
@@ -374,8 +377,9 @@ impl Driver {
     }
 
     fn poll(&mut self) {
-        let is_owner = matches!(*self.role.borrow(), Role::Owner { .. });
-        if is_owner && self.appends.is_empty() && self.end.is_none() && self.log_at.is_none() {
+        // A standby reads what comes, and needs the end that the log had when the copy was opened.
+        let asks = self.is_owner && self.appends.is_empty() || !self.core.status().is_end_known;
+        if asks && !self.is_stopped && self.end.is_none() && self.log_at.is_none() {
             self.ask_end();
         }
     }

@@ -199,7 +199,7 @@ impl Net {
             .accepts::<Remind>("remind")
             .accepts::<Reminded>("reminded");
         cluster.serve();
-        self.peers.add(me, cluster.clone());
+        self.peers.add(me, &cluster);
         let node = TestNode { cluster, logs, me };
         match self.nodes.get_mut(number) {
             Some(before) => *before = node,

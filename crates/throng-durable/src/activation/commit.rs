@@ -153,6 +153,9 @@ fn prepare_cells<P: Durable>(
 impl<P: Durable> Activation<P> {
     /// Submits the changes of the turn that ends.
     fn submit(&mut self, prepared: &mut Prepared) -> Result<(), SubmitError> {
+        if self.node().is_fenced() {
+            return Err(SubmitError::Standby);
+        }
         let submission = self.node().store.submit(&mut prepared.batch, self.last)?;
         self.last = submission;
         self.submitted = prepared.hash;

@@ -285,6 +285,9 @@ async fn submit<P: Durable>(cx: &mut Context<P>, mut batch: Batch) -> Result<(),
     loop {
         let Some(own) = Activation::of(cx) else { return Ok(()) };
         let node = own.node().clone();
+        if node.is_fenced() {
+            return Err(EntityError::ShutDown);
+        }
         match node.store.submit(&mut batch, own.last()) {
             Ok(submission) => return own.build_on(submission).map_err(EntityError::from),
             Err(SubmitError::Overloaded) => node.store.room_for(&batch).await,

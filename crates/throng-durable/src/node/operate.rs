@@ -105,6 +105,9 @@ impl Inner {
         submit: impl Fn(&mut Batch) -> Result<Submission, SubmitError>,
     ) -> Result<Submission, EntityError> {
         loop {
+            if self.is_fenced() {
+                return Err(EntityError::ShutDown);
+            }
             match submit(&mut batch) {
                 Ok(submission) => return Ok(submission),
                 Err(_) if self.is_closed() => return Err(EntityError::ShutDown),

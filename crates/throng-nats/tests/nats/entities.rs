@@ -101,7 +101,7 @@ impl TestNode {
             cluster.serve();
             (me, cluster, control)
         });
-        peers.add(me, cluster.clone());
+        peers.add(me, &cluster);
         TestNode { me, cluster, _control: control, _runtime: runtime }
     }
 }

@@ -67,6 +67,9 @@ pub(crate) struct Copy {
     held: Vec<Request>,
     overlay: Overlay,
     pace: Pace,
+    /// First position of a record that could not be applied: none behind it can be, not even one without changes, whose
+    /// stamp would pass over the record.
+    failed: Option<u64>,
 }
 
 /// A group in flight.
@@ -193,6 +196,7 @@ impl Copy {
             held: Vec::new(),
             overlay: Overlay::default(),
             pace: Pace::default(),
+            failed: None,
         }
     }
 
@@ -324,6 +328,11 @@ impl Writer {
                 false => copy.held.extend(later),
             };
         }
+        let has_submissions = group.iter().any(|request| request.last_submission().is_some());
+        if has_submissions && !copy.begun.is_empty() {
+            // A loss is one of all submissions that are not settled, and those in flight may be published.
+            return copy.held.append(&mut group);
+        }
         self.note(&failure);
         self.give_back(copy, group, &failure);
     }
@@ -387,8 +396,9 @@ impl Writer {
         if let Some(mut log) = self.environment.log() {
             self.environment.view().memtables()[0].add_all(first, chunks);
             log.advance(last, stamp);
+            // Before a checkpoint can have the log.
+            self.environment.readers().publish(last);
         }
-        self.environment.readers().publish(last);
         self.count_commit(&group, took);
         self.acknowledge(&mut group, &outcomes);
     }
@@ -416,7 +426,22 @@ impl Writer {
         self.refuse(group, failure, |batch| failure.to_error(batch));
     }
 
-    fn apply(&mut self, copy: &Copy, record: &AppliedRecord<'_>) -> Result<(), ApplyError> {
+    fn apply(&mut self, copy: &mut Copy, record: &AppliedRecord<'_>) -> Result<(), ApplyError> {
+        let AppliedRecord { first, count, .. } = *record;
+        if copy.failed.is_some_and(|failed| count == 0 || first != failed) {
+            let last = self.environment.view().position();
+            return Err(ApplyError::Misplaced { found: first, last });
+        }
+        let applied = self.apply_next(copy, record);
+        match &applied {
+            Ok(()) => copy.failed = None,
+            Err(ApplyError::Misplaced { .. }) => {}
+            Err(_) => copy.failed = Some(first),
+        }
+        applied
+    }
+
+    fn apply_next(&self, copy: &Copy, record: &AppliedRecord<'_>) -> Result<(), ApplyError> {
         let environment = &self.environment;
         let tables = environment.tables_end();
         let AppliedRecord { first, count, stamp, changes } = *record;

@@ -363,13 +363,17 @@ fn records_that_do_not_fit_are_refused_and_change_nothing() {
         assert!(is_misplaced == (first != 1), "{first} {count} {cut}: {error}");
     }
     assert_eq!((shown(&standby), standby.stamp().unwrap().1), (String::new(), Stamp::START));
-    // A record of the log's own purposes has no changes.
-    let stamp = stamp_of(77);
-    let own = Record { number: 0, first: 0, count: 0, stamp, changes: Vec::new() };
-    apply(&standby, &own).unwrap();
-    assert_eq!(standby.stamp().unwrap(), (0, stamp));
+    // A record of the log's own purposes has no changes. Its stamp would pass over a record that could not be applied.
+    let own = |number| {
+        let (stamp, changes) = (stamp_of(number), Vec::new());
+        apply(&standby, &Record { number: 0, first: 0, count: 0, stamp, changes })
+    };
+    assert!(matches!(own(77), Err(ApplyError::Misplaced { .. })));
     apply(&standby, &good).unwrap();
+    own(78).unwrap();
+    assert_eq!(standby.stamp().unwrap(), (2, stamp_of(78)));
     assert!(matches!(apply(&standby, &good), Err(ApplyError::Misplaced { found: 1, last: 2 })));
+    own(79).unwrap();
     assert_eq!(shown(&standby), "c=d");
     standby.close();
     assert!(matches!(apply(&standby, &good), Err(ApplyError::Closed)));
@@ -440,6 +444,25 @@ fn a_batch_beyond_the_records_of_the_log_is_refused_alone() {
     }
     assert_eq!(entries(&store).len(), 9);
     assert!(shared.with(|state| state.log.iter().all(|record| record.changes.len() <= 1_000)));
+}
+
+#[test]
+fn submissions_in_flight_are_not_lost_with_one_that_is_too_large() {
+    let (shared, directory) = (Shared::new(4), tempfile::tempdir().unwrap());
+    shared.with(|state| state.bytes_max = 1_000);
+    let store = leader(&shared, directory.path());
+    let put = |bytes: usize| Batch::new().put(&db(&store), b"key", &vec![b'x'; bytes]);
+    let first = store.submit(&mut put(3), Submission::START).unwrap();
+    shared.in_flight(1);
+    let too_large = store.submit(&mut put(2_000), first).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    shared.publishing(&store, || {
+        store.settled(first).wait().unwrap();
+        let lost = store.settled(too_large).wait();
+        assert!(matches!(lost, Err(CommitFailure::NotWritten(_))), "{lost:?}");
+    });
+    assert_eq!(shown(&store), "key=xxx");
+    assert_eq!(store.outcomes().settled_through(), too_large);
 }
 
 #[test]
