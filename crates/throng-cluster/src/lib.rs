@@ -1,4 +1,4 @@
-//! The rule and the owner's protocol of a replicated log, for durable processes on many machines.
+//! Durable processes on many machines: the same entities, each on the node that owns its shard.
 //!
 //! ```text
 //!  owner of a shard                      engine (an ordered log, kept on three machines)
@@ -10,11 +10,25 @@
 //!
 //! The engine orders bytes, keeps them, and says at which position it has put them. It is not asked who the owner
 //! is: [`Tail`] decides by the content of the log which records count, and the owner's [`Replica`] learns it without
-//! reading its own records back. Beside the log, nodes ask each other over [links](link).
+//! reading its own records back.
 //!
 //! 1. All readers of a log agree on the records that count, and so on the state after each of them.
 //! 2. A record that an owner has published counts for every later reader.
 //! 3. A record that an owner has given up counts for none.
+//!
+//! # Where to look
+//!
+//! | Task | Start here |
+//! |---|---|
+//! | several nodes in one process, for tests | [`LocalCluster`] |
+//! | a node of a cluster, calls to entities anywhere | [`Cluster::join`], [`Cluster::entity`] |
+//! | messages that other nodes may send | [`Kind::accepts`] |
+//! | members, leases and plans on the control log | [`control`], [`members`], [`placement`], [`lease`] |
+//! | calls between nodes over mutual TLS | [`link`] |
+//! | a copy of a shard without entities | [`ShardReplica`] |
+//! | another engine than that of `throng-nats` | [`ShardLog`], [`Logs`] |
+//!
+//! The page `docs/cluster.md` in the repository teaches the whole.
 
 #![warn(missing_docs)]
 
