@@ -21,7 +21,7 @@ mod join;
 mod kinds;
 mod wire;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::Hasher;
 use std::path::PathBuf;
@@ -32,7 +32,7 @@ use bytes::Bytes;
 use siphasher::sip::SipHasher13;
 use throng::RuntimeHandle;
 use throng_durable::{Durable, Node};
-use throng_store::Store;
+use throng_store::Outcomes;
 use tokio::sync::{Semaphore, watch};
 
 pub use self::entity::{ClusterCall, ClusterEntity};
@@ -163,8 +163,8 @@ struct Inner {
     /// Nodes of the shards that are owned here, by their numbers.
     terms: RwLock<Vec<Option<Node>>>,
     ends: watch::Sender<bool>,
-    /// Numbers of the stores of all copies that this node has had.
-    stores: Mutex<HashSet<u64>>,
+    /// Outcomes of the stores of all copies that this node has had, by the stores' numbers.
+    outcomes: Mutex<HashMap<u64, Outcomes>>,
     /// Permits of messages that are sent without a reply.
     sends: Arc<Semaphore>,
     /// Membership and links, if the node has joined by them.
@@ -206,7 +206,7 @@ impl Cluster {
             hosted,
             terms,
             ends,
-            stores: Mutex::default(),
+            outcomes: Mutex::default(),
             sends: Arc::new(Semaphore::new(SENDS_MAX)),
             joined: OnceLock::new(),
         };
@@ -307,15 +307,9 @@ impl Cluster {
         terms.iter().flatten().cloned().collect()
     }
 
-    /// Returns the store of a hosted shard by its number.
-    fn store(&self, id: u64) -> Option<Store> {
-        let hosted = self.0.hosted();
-        hosted.values().filter_map(|hosted| hosted.store()).find(|store| store.id() == id)
-    }
-
-    /// Whether a store is or was that of a shard of this node.
-    fn is_of_shard(&self, id: u64) -> bool {
-        self.0.stores.lock().unwrap_or_else(PoisonError::into_inner).contains(&id)
+    /// Returns the outcomes of a store that is or was that of a shard of this node, by its number.
+    fn outcomes_of(&self, store: u64) -> Option<Outcomes> {
+        self.0.outcomes().get(&store).cloned()
     }
 
     /// Returns a handle that does not keep the cluster.
@@ -351,6 +345,10 @@ impl Inner {
 
     fn hosted(&self) -> MutexGuard<'_, BTreeMap<Shard, Arc<Hosted>>> {
         self.hosted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn outcomes(&self) -> MutexGuard<'_, HashMap<u64, Outcomes>> {
+        self.outcomes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the node of a shard that is owned here.

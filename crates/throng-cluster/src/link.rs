@@ -282,7 +282,7 @@ struct Shared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Phase {
     Running,
-    /// What is in flight comes to its end, and nothing else is begun.
+    /// Calls in flight come to their end, and no other call is begun.
     Leaving,
     Over,
 }

@@ -81,15 +81,7 @@ impl LocalCluster {
         let (logs, peers) = (MemoryLogs::default(), MemoryPeers::default());
         for number in 0..nodes {
             let (name, me) = (format!("node-{number}"), Incarnation(number as u128 + 1));
-            let member = Member {
-                name: name.clone(),
-                address: name.clone(),
-                zone: String::new(),
-                weight: 1,
-                levels: (0, 0),
-                renewal: 0,
-                is_draining: false,
-            };
+            let member = Member::new(name.clone(), name.clone());
             cluster.read(&Entry::Join(me, member));
             let mut options = ClusterOptions::new("local", directory.join(&name));
             options.shards = shards;

@@ -67,6 +67,21 @@ pub struct Member {
     pub is_draining: bool,
 }
 
+impl Member {
+    /// Returns a node of weight 1 without a zone, whose program understands no level but 0.
+    pub fn new(name: impl Into<NodeName>, address: impl Into<String>) -> Member {
+        Member {
+            name: name.into(),
+            address: address.into(),
+            zone: String::new(),
+            weight: 1,
+            levels: (0, 0),
+            renewal: 0,
+            is_draining: false,
+        }
+    }
+}
+
 /// State of a cluster after entries of the control log; see the file's head.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Members {

@@ -311,14 +311,10 @@ async fn settled(cluster: &Cluster, sender: Sender, left: Duration) -> Result<()
         return Ok(());
     }
     let lost = || ClusterError::NotKept("an earlier turn of the sender was not kept".into());
-    let store = match cluster.store(sender.store) {
-        Some(store) => store,
-        // What its entities had not published by then is unknown.
-        None if cluster.is_of_shard(sender.store) => return Err(lost()),
-        // An entity of a store that is none of the cluster's has nothing to wait for.
-        None => return Ok(()),
-    };
-    match timeout(left, store.settled(sender.submission)).await {
+    // An entity of a store that is none of the cluster's has nothing to wait for. A store that was closed has lost what
+    // was not published by then.
+    let Some(outcomes) = cluster.outcomes_of(sender.store) else { return Ok(()) };
+    match timeout(left, outcomes.settled(sender.submission)).await {
         Ok(outcome) => outcome.map_err(|_| lost()),
         Err(_) => {
             let late = "the sender's earlier turns were not published in time";

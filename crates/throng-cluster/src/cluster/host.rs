@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use throng_durable::Node;
-use throng_store::Store;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
@@ -75,10 +74,6 @@ impl Hosted {
 
     pub(super) fn trouble(&self) -> Option<String> {
         self.with(|state| state.trouble.clone())
-    }
-
-    pub(super) fn store(&self) -> Option<Store> {
-        self.with(|state| state.replica.as_ref().map(|replica| replica.store().clone()))
     }
 
     /// Waits until the copy is closed.
@@ -197,19 +192,18 @@ async fn host(cluster: WeakInner, shard: Shard, hosted: Arc<Hosted>) {
     };
     if let Some(replica) = replica {
         if let Some(inner) = cluster.upgrade() {
-            inner
-                .stores
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .insert(replica.store().id());
+            let (id, outcomes) = (replica.store().id(), replica.store().outcomes());
+            inner.outcomes().insert(id, outcomes);
         }
         hosted.with(|state| (state.replica, state.trouble) = (Some(replica.clone()), None));
         let mut copy = CopyOfShard {
             cluster: cluster.clone(),
             shard,
             replica,
+            hosted: hosted.clone(),
             term: None,
             wanted_since: None,
+            reported: None,
         };
         copy.run(&mut wish).await;
         hosted.with(|state| state.replica = None);
@@ -261,10 +255,13 @@ struct CopyOfShard {
     cluster: WeakInner,
     shard: Shard,
     replica: ShardReplica,
+    hosted: Arc<Hosted>,
     /// Number of the ownership whose node runs.
     term: Option<u64>,
-    /// Time since which the plan wants this node to be the owner.
+    /// Time since which the plan wants this node to be the owner, and it is not.
     wanted_since: Option<Instant>,
+    /// How far behind the copy was when that was told last.
+    reported: Option<Option<Duration>>,
 }
 
 impl CopyOfShard {
@@ -276,8 +273,10 @@ impl CopyOfShard {
                 break;
             }
             self.keep_term(&now).await;
-            self.wanted_since = match wanted {
-                Wish::Own => self.wanted_since.or(Some(Instant::now())),
+            self.wanted_since = match (wanted, &now) {
+                (Wish::Own, Role::Standby | Role::Claiming) => {
+                    self.wanted_since.or(Some(Instant::now()))
+                }
                 _ => None,
             };
             match (wanted, &now) {
@@ -293,7 +292,7 @@ impl CopyOfShard {
                 (Wish::End { .. }, _) => break,
                 _ => {}
             }
-            self.report();
+            self.report(self.lag());
             tokio::select! {
                 _ = wish.changed() => {}
                 _ = role.changed() => {}
@@ -301,6 +300,8 @@ impl CopyOfShard {
             }
         }
         self.end_term().await;
+        // A copy that is gone is no candidate for the owner.
+        self.report(None);
         self.replica.clone().close().await;
     }
 
@@ -327,12 +328,20 @@ impl CopyOfShard {
                 inner.kinds.register_at(&node);
                 inner.set_term(self.shard, Some(node));
                 self.term = Some(term);
+                self.hosted.with(|state| state.trouble = None);
             }
-            // The next look tries again.
-            Ok(Err(error)) => {
-                tracing::error!(shard = self.shard.0, %error, "a shard is not served")
-            }
-            Err(error) => tracing::error!(shard = self.shard.0, %error, "a shard is not served"),
+            Ok(Err(error)) => self.is_not_served(error.to_string()),
+            Err(error) => self.is_not_served(error.to_string()),
+        }
+    }
+
+    /// Notes why a shard that is owned here has no node. The next look tries again.
+    fn is_not_served(&self, trouble: String) {
+        let is_known = self.hosted.with(|state| {
+            state.trouble.replace(trouble.clone()).is_some_and(|before| before == trouble)
+        });
+        if !is_known {
+            tracing::error!(shard = self.shard.0, %trouble, "a shard is not served");
         }
     }
 
@@ -384,11 +393,17 @@ impl CopyOfShard {
         self.yield_to(next.unwrap_or_default()).await;
     }
 
-    fn report(&self) {
-        let Some(inner) = self.cluster.upgrade() else { return };
+    /// How far the copy is behind: nothing if it has all records, `None` if that is not known.
+    fn lag(&self) -> Option<Duration> {
         let ShardStatus { known, end, role, trouble, .. } = self.replica.status();
         let is_well = trouble.is_none() && !matches!(role, Role::Stopped(_));
-        let has_all = is_well && end.is_some_and(|end| known >= end);
-        (inner.membership.report)(self.shard, has_all.then_some(Duration::ZERO));
+        (is_well && end.is_some_and(|end| known >= end)).then_some(Duration::ZERO)
+    }
+
+    fn report(&mut self, lag: Option<Duration>) {
+        let Some(inner) = self.cluster.upgrade() else { return };
+        if self.reported.replace(lag) != Some(lag) {
+            (inner.membership.report)(self.shard, lag);
+        }
     }
 }

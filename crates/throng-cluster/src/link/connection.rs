@@ -6,7 +6,7 @@
 //!              write ──▶ batches ── the peer takes a byte at least every `write_timeout`; a frame every `heartbeat`
 //! ```
 //!
-//! What the frames do is the [`Traffic`]: that of the side that asks, or of the side that answers.
+//! Frames have their effects in a [`Traffic`]: there is one for the side that asks, and one for the side that answers.
 //!
 //! 1. A connection is read until something is wrong with it, whatever the peer does with what it is sent.
 //! 2. A sign of life does not wait for an answer: each side sends its own, so that neither a long frame in one
@@ -59,7 +59,7 @@ pub(super) enum End {
     Left,
     /// This node has ended.
     Stopped,
-    /// As many connections are open as this node may have.
+    /// The node has as many open connections as it may have.
     Full,
     Closed(Option<io::Error>),
     Malformed(Malformed),

@@ -158,15 +158,7 @@ impl Net {
     /// Starts a node, again if it has run before.
     fn start(&mut self, number: usize) {
         let me = Incarnation(u128::from(self.incarnations.fetch_add(1, Ordering::Relaxed)));
-        let member = Member {
-            name: Net::name(number),
-            address: format!("{number}:1"),
-            zone: String::new(),
-            weight: 1,
-            levels: (0, 0),
-            renewal: 0,
-            is_draining: false,
-        };
+        let member = Member::new(Net::name(number), format!("{number}:1"));
         self.read(Entry::Join(me, member));
         // A node that was only cut off has its directory open still, as no crashed one has.
         let mut options = ClusterOptions::new("test", self.directory.path().join(me.to_string()));

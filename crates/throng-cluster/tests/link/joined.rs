@@ -46,15 +46,7 @@ struct Net {
 impl Net {
     async fn join(&self, name: &str, runtime: &RuntimeHandle) -> Cluster {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let member = Member {
-            name: name.into(),
-            address: listener.local_addr().unwrap().to_string(),
-            zone: String::new(),
-            weight: 1,
-            levels: (0, 0),
-            renewal: 0,
-            is_draining: false,
-        };
+        let member = Member::new(name, listener.local_addr().unwrap().to_string());
         let mut cluster = ClusterOptions::new("shop", self.directory.path().join(name));
         cluster.shards = SHARDS;
         cluster.shard =

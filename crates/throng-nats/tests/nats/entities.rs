@@ -54,15 +54,7 @@ impl TestNode {
     ) -> TestNode {
         let runtime = Runtime::builder().workers(1).start().unwrap();
         let peers = peers.clone();
-        let member = Member {
-            name: name.into(),
-            address: format!("{name}:1"),
-            zone: String::new(),
-            weight: 1,
-            levels: (0, 0),
-            renewal: 0,
-            is_draining: false,
-        };
+        let member = Member::new(name, format!("{name}:1"));
         let mut options = ClusterOptions::new("shop", directory.join(name));
         options.shards = shards;
         options.shard =

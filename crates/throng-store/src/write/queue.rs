@@ -302,7 +302,7 @@ impl Queue {
         &self.submissions
     }
 
-    /// Tells the writer of a copy news; `false` once the store is closed.
+    /// Tells the writer of a copy news, or hands them back once the store is closed.
     pub(crate) fn tell(&self, control: Control) -> Result<(), Control> {
         let mut waiting = self.lock();
         if waiting.admission == Admission::Closed {

@@ -232,7 +232,7 @@ impl Submissions {
 
     /// Records that the submissions through `last` are durable, and appends the wakers that wait for it.
     pub(crate) fn settle(&self, Submission(last): Submission, wakers: &mut Vec<Waker>) {
-        self.settled.fetch_max(last, Ordering::Release);
+        self.settled.store(last, Ordering::Release);
         let mut waiters = lock(&self.waiters);
         wakers
             .extend(waiters.extract_if(.., |(number, _)| *number <= last).map(|(_, waker)| waker));

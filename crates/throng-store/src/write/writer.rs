@@ -235,13 +235,20 @@ impl Writer {
         self.counters.batches.fetch_add(batches, Ordering::Relaxed);
     }
 
-    /// Counts the commit of a group of a copy, which took some time.
-    pub(super) fn count_commit(&self, group: &[Request], took: Duration) {
-        self.count_batches(group);
+    /// Counts the commit of a group with changes, which took some time.
+    fn note_commit(&self, took: Duration) {
         self.counters.commits.fetch_add(1, Ordering::Relaxed);
-        self.counters.is_failing.store(false, Ordering::Relaxed);
+        if self.counters.is_failing.load(Ordering::Relaxed) {
+            self.counters.is_failing.store(false, Ordering::Relaxed);
+        }
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         self.counters.flush_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    /// Does the same for a group of a copy, and counts its batches.
+    pub(super) fn count_commit(&self, group: &[Request], took: Duration) {
+        self.count_batches(group);
+        self.note_commit(took);
     }
 
     /// Commits the group as a whole. Returns the time that the disk took.
@@ -255,12 +262,9 @@ impl Writer {
         let (changes, makes_room) = planner.plan(group, outcomes)?;
         let count = changes.count();
         let flush = commit.finish(changes, makes_room)?;
-        self.counters.commits.fetch_add(u64::from(count > 0), Ordering::Relaxed);
-        if count > 0 && self.counters.is_failing.load(Ordering::Relaxed) {
-            self.counters.is_failing.store(false, Ordering::Relaxed);
+        if count > 0 {
+            self.note_commit(flush);
         }
-        let nanoseconds = u64::try_from(flush.as_nanos()).unwrap_or(u64::MAX);
-        self.counters.flush_nanoseconds.fetch_add(nanoseconds, Ordering::Relaxed);
         Ok(flush)
     }
 
