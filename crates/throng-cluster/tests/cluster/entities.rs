@@ -1,5 +1,6 @@
 //! Entities on three nodes of one program: calls from anywhere, moves, and nodes that end.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -133,7 +134,11 @@ struct Net {
     members: watch::Sender<Arc<Members>>,
     nodes: Vec<TestNode>,
     incarnations: AtomicU64,
+    /// The last report of each node on each shard.
+    reports: Reports,
 }
+
+type Reports = Arc<Mutex<HashMap<(Incarnation, Shard), Option<Duration>>>>;
 
 impl Net {
     fn new(runtime: &RuntimeHandle) -> Net {
@@ -145,6 +150,7 @@ impl Net {
             members: watch::Sender::default(),
             nodes: Vec::new(),
             incarnations: AtomicU64::new(1),
+            reports: Reports::default(),
         };
         (0..3).for_each(|number| net.start(number));
         net.plan(|shard| (shard.0 % 3) as usize);
@@ -174,7 +180,10 @@ impl Net {
             name: Net::name(number),
             me,
             members: self.members.subscribe(),
-            report: Box::new(|_, _| ()),
+            report: Box::new({
+                let reports = self.reports.clone();
+                move |shard, lag| _ = reports.lock().unwrap().insert((me, shard), lag)
+            }),
         };
         let logs = Ways { logs: self.logs.clone(), ways: Arc::default() };
         let peers = Arc::new(self.peers.clone());
@@ -440,8 +449,19 @@ fn a_node_that_leaves_hands_its_shards_over() {
             patiently(|| net.account(0, &number.to_string()).deposit(3)).await;
         }
         net.plan(|shard| 1 + usize::from(shard.0) % 2);
+        let own = |is_well: bool| {
+            let (reports, me) = (net.reports.lock().unwrap(), net.nodes[0].me);
+            reports
+                .iter()
+                .filter(|((node, _), lag)| *node == me && lag.is_some() == is_well)
+                .count()
+        };
+        assert!(own(true) > 0);
         net.nodes[0].cluster.leave(Duration::ZERO).await;
         assert!(net.nodes[0].cluster.hosted().is_empty());
+        // Copies that are gone are no candidates.
+        assert_eq!(own(true), 0);
+        assert!(own(false) > 0);
         for number in 0..20 {
             assert_eq!(patiently(|| net.account(1, &number.to_string()).balance()).await, 3);
         }
