@@ -2,7 +2,9 @@
 
 use crate::{Do, eventually, runtime, scaled};
 use std::future::Future;
+use std::pin::pin;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::Poll;
 use std::time::Duration;
 use throng::prelude::*;
 use throng::{MailboxBound, Overflow};
@@ -260,14 +262,19 @@ fn an_exit_signal_interrupts_a_turn_that_waits() {
     let stage = Stage::new();
     let (actor, log) = stage.actor(false);
     let outcome = stage.runtime.block_on(async |_| {
-        let call = tokio::spawn(actor.hang());
-        let behind = tokio::spawn(actor.say(1));
+        let (mut call, mut behind) = (pin!(actor.hang()), pin!(actor.say(1)));
+        // Both are sent here, in this order: a task of its own may begin after the exit on a busy machine.
+        std::future::poll_fn(|cx| {
+            assert!(call.as_mut().poll(cx).is_pending() && behind.as_mut().poll(cx).is_pending());
+            Poll::Ready(())
+        })
+        .await;
         tokio::time::sleep(Duration::from_millis(20)).await;
         actor.exit(ExitReason::Normal);
         tokio::time::sleep(Duration::from_millis(5)).await;
         assert!(actor.is_alive(), "a normal exit signal was not ignored");
         actor.exit(boom());
-        (call.await.unwrap(), behind.await.unwrap())
+        (call.await, behind.await)
     });
     assert!(matches!(outcome.0, Err(CallError::Died(reason)) if reason == boom()));
     assert!(matches!(outcome.1, Err(CallError::Died(reason)) if reason == boom()));
