@@ -14,6 +14,7 @@
 //! 1. The plan is a wish. An entity runs where its shard's log says, whatever a node believes of the plan.
 //! 2. A shard's node begins after all records of earlier owners are applied, and ends before the shard is handed over.
 
+mod answer;
 mod entity;
 mod error;
 mod host;
@@ -37,13 +38,11 @@ use tokio::sync::{Semaphore, watch};
 
 pub use self::entity::{ClusterCall, ClusterEntity};
 pub use self::error::ClusterError;
-use self::error::{Class, Fault};
 use self::host::Hosted;
 pub use self::join::Join;
 use self::join::Joined;
 pub use self::kinds::Kind;
-use self::kinds::{Incoming, Kinds};
-use self::wire::Request;
+use self::kinds::Kinds;
 use crate::log::{BoxFuture, LogError, ShardLog};
 use crate::members::Members;
 use crate::placement::{Copies, NodeName, Shard};
@@ -238,31 +237,6 @@ impl Cluster {
         self.0.shard_of(slot_key)
     }
 
-    /// Answers a request of another node's [`Peers`]. Without an error, the request may have been carried out; the error
-    /// says that nothing has happened, and why.
-    ///
-    /// # Errors
-    ///
-    /// The reason for which the entity is not here.
-    pub fn answer(&self, request: Bytes, within: Duration) -> BoxFuture<Result<Bytes, String>> {
-        let cluster = self.clone();
-        Box::pin(async move {
-            let request = match Request::decode(&request) {
-                Ok(request) => request,
-                Err(fault) => return Ok(wire::encode_reply(&Err(fault))),
-            };
-            let Request { shard, kind, key, message, once, body } = request;
-            let node = cluster.0.term(Shard(shard));
-            let node = node.ok_or_else(|| format!("shard {shard} is not served by this node"))?;
-            let incoming = Incoming { key, once, body, within };
-            let outcome = cluster.0.kinds.serve(&node, (kind, message), incoming).await;
-            match outcome {
-                Err(Fault { class: Class::NotHere, text }) => Err(text),
-                outcome => Ok(wire::encode_reply(&outcome)),
-            }
-        })
-    }
-
     /// Returns the state of the shards that this node has copies of.
     pub fn hosted(&self) -> Vec<HostedShard> {
         let members = self.0.membership.members.borrow().clone();
@@ -291,10 +265,6 @@ impl Cluster {
 
     fn kinds(&self) -> &Kinds {
         &self.0.kinds
-    }
-
-    fn peers(&self) -> Arc<dyn Peers> {
-        self.0.peers.clone()
     }
 
     fn tokio(&self) -> &tokio::runtime::Handle {

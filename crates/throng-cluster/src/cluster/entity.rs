@@ -27,8 +27,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::error::{Class, ClusterError, Fault};
 use super::kinds::Codec;
-use super::wire::{self, Request};
-use super::{Cluster, PeerError, Route};
+use super::wire::{EntityCall, Request};
+use super::{Cluster, Route};
 use crate::log::BoxFuture;
 use crate::placement::Shard;
 
@@ -259,19 +259,15 @@ async fn run<P: Durable + Handle<M>, M: Message>(
                 }
                 let (kind, key, message, once) =
                     (P::KIND, entity.key(), codec.name, once.as_deref());
-                let request = Request { shard: shard.0, kind, key, message, once, body: &body };
-                match cluster.peers().call(target, request.encode(), left).await {
-                    Ok(reply) => match wire::decode_reply(&reply) {
-                        Ok(reply) => {
-                            return (codec.decode_reply)(reply).map_err(|error| {
-                                let text = "the turn was kept, and its reply is of another type";
-                                ClusterError::Unknown(format!("{text}: {error}"))
-                            });
-                        }
-                        Err(fault) => fault,
-                    },
-                    Err(PeerError::Unsent(reason)) => Fault::new(Class::NotHere, reason),
-                    Err(PeerError::Unknown(reason)) => Fault::new(Class::Unknown, reason),
+                let call = EntityCall { shard: shard.0, kind, key, message, once, body: &body };
+                match cluster.request(target, &Request::Entity(call), left).await {
+                    Ok(reply) => {
+                        return (codec.decode_reply)(&reply).map_err(|error| {
+                            let text = "the turn was kept, and its reply is of another type";
+                            ClusterError::Unknown(format!("{text}: {error}"))
+                        });
+                    }
+                    Err(fault) => fault,
                 }
             }
             Route::Nowhere(reason) => Fault::new(Class::NotHere, reason),

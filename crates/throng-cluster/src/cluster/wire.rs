@@ -5,9 +5,16 @@ use serde::{Deserialize, Serialize};
 
 use super::error::{Class, Fault};
 
+/// A request of another node. New kinds come last: their numbers are on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Request<'r> {
+    #[serde(borrow)]
+    Entity(EntityCall<'r>),
+}
+
 /// A call of an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Request<'r> {
+pub(super) struct EntityCall<'r> {
     pub(super) shard: u16,
     pub(super) kind: &'r str,
     pub(super) key: &'r str,
@@ -75,7 +82,8 @@ mod tests {
     fn requests_and_replies_come_back() {
         let (kind, key, message) = ("account", "ann", "deposit");
         for once in [None, Some("id")] {
-            let request = Request { shard: 17, kind, key, message, once, body: &[1, 2, 3] };
+            let call = EntityCall { shard: 17, kind, key, message, once, body: &[1, 2, 3] };
+            let request = Request::Entity(call);
             assert_eq!(Request::decode(&request.encode()), Ok(request));
         }
         let fault = Fault::new(Class::NotKept, "why");
